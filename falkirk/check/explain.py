@@ -1,0 +1,256 @@
+"""Search for the cheapest explanation of one key's outputs: a script of moves that leads from its inputs to
+what was observed.
+
+A guarantee is a set of permitted moves (THEORY.md §2): a run of a key is exactly-once if *deliver* and
+*silent* suffice in some order that respects each source partition, at-most-once if rows may also be
+*skipped*, and so on. With every move permitted there is always a script, and the cheapest one is the smallest
+explanation of what went wrong.
+
+The search is A*: best cost first, among equals the one that got furthest. A node is (outputs explained, rows
+consumed per source, state), so two paths that agree in these are explored once. The work is bounded; past the
+bound the search says that it gave up.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from heapq import heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
+
+from falkirk.check.content import content
+from falkirk.check.model import Model
+from falkirk.check.run import Input, KeyRun, Place, Values
+from falkirk.check.verdict import Guarantee
+
+S = TypeVar("S")
+
+
+class Move(Enum):
+    """What may happen to the next row, or be said of the next output."""
+
+    DELIVER = "the row was applied, and the next output is its output"
+    SILENT = "the row was applied, and no output was due"
+    REDELIVER = "the next output had come before"
+    SKIP = "the row was never applied"
+    LOSE = "the row was applied, but its output did not come"
+    REAPPLY = "a row that had been applied was applied again"
+    STRAY = "no row explains the next output"
+
+
+_RUN = frozenset({Move.DELIVER, Move.SILENT})
+PERMITTED = {
+    Guarantee.EXACTLY_ONCE: _RUN,
+    Guarantee.REPEATED_DELIVERY: _RUN | {Move.REDELIVER},
+    Guarantee.AT_MOST_ONCE: _RUN | {Move.SKIP},
+    Guarantee.AT_LEAST_ONCE: _RUN | {Move.REAPPLY},
+    Guarantee.BROKEN: _RUN | {Move.REDELIVER, Move.SKIP, Move.LOSE, Move.STRAY},
+}
+"""The moves that each guarantee permits. A broken run is explained by anything."""
+
+_DISCARDS_OUTPUT = frozenset({Move.REDELIVER, Move.STRAY, Move.REAPPLY})
+_LEAVES_ROW = frozenset({Move.SKIP, Move.LOSE})
+
+
+class Failure(Enum):
+    """Why there is no script."""
+
+    IMPOSSIBLE = "no order of the inputs explains the outputs"
+    GAVE_UP = "the search for an order of the inputs was given up"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One move: the row it concerns, the index of the output it concerns, and the output that was due for the
+    row.
+    """
+
+    move: Move
+    row: Input | None = None
+    observed: int | None = None
+    expected: Values | None = None
+
+
+Script = tuple[Step, ...]
+Positions = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node(Generic[S]):
+    explained: int
+    positions: Positions
+    state: S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What binds a search from outside: rows that must or must not be applied, and the number of nodes it may
+    visit.
+    """
+
+    keep: frozenset[Place] = frozenset()
+    skip: frozenset[Place] = frozenset()
+    nodes_max: int = 100_000
+
+
+class Search(Generic[S]):
+    """The search over one key's run under one set of permitted moves."""
+
+    def __init__(self, run: KeyRun, model: Model[S], moves: frozenset[Move], limits: Limits) -> None:
+        self._run = run
+        self._model = model
+        self._moves = moves
+        self._limits = limits
+        self._outputs = len(run.contents)
+        self._ends = tuple(map(len, run.sources))
+        first: dict[Hashable, int] = {}
+        self._repeats = [first.setdefault(each, index) < index for index, each in enumerate(run.contents)]
+
+    def find(self) -> Script | Failure:
+        """Return the cheapest script, or why there is none."""
+        start = _Node(0, (0,) * len(self._ends), self._model.initial())
+        # Every path visits each row and each output at most once: long runs may visit more nodes in
+        # proportion.
+        visits_left = self._limits.nodes_max + 8 * (self._outputs + sum(self._ends))
+        tie = count()
+        bound = self._bound(start)
+        queue = [] if bound is None else [(bound, 0, next(tie), 0, start)]
+        best: dict[Hashable, int] = {self._identity(start): 0}
+        came: dict[Hashable, tuple[Hashable, Step]] = {}
+        closed: set[Hashable] = set()
+        while queue:
+            _, _, _, cost, node = heappop(queue)
+            here = self._identity(node)
+            if here in closed:
+                continue
+            if node.explained == self._outputs and node.positions == self._ends:
+                return _script(came, here)
+            closed.add(here)
+            visits_left -= 1
+            for extra, after, step in self._successors(node):
+                if step.move is Move.REAPPLY:
+                    visits_left -= 1
+                there = self._identity(after)
+                reached = cost + extra
+                if there in closed or best.get(there, reached + 1) <= reached:
+                    continue
+                bound = self._bound(after)
+                if bound is None:
+                    continue
+                best[there] = reached
+                came[there] = (here, step)
+                progress = after.explained + sum(after.positions)
+                heappush(queue, (reached + bound, -progress, next(tie), reached, after))
+            if visits_left < 0:
+                return Failure.GAVE_UP
+        return Failure.IMPOSSIBLE
+
+    def _identity(self, node: _Node[S]) -> Hashable:
+        return (node.explained, node.positions, content(node.state))
+
+    def _bound(self, node: _Node[S]) -> int | None:
+        """Return a lower bound of the cost still to come, or None if no script can pass here: each row has at
+        most one output.
+        """
+        outputs_left = self._outputs - node.explained
+        rows_left = sum(self._ends) - sum(node.positions)
+        if outputs_left > rows_left:
+            return outputs_left - rows_left if self._moves & _DISCARDS_OUTPUT else None
+        if rows_left > outputs_left and self._model.every_row_answers:
+            return rows_left - outputs_left if self._moves & _LEAVES_ROW else None
+        return 0
+
+    def _successors(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
+        """Yield (cost, node after, step) for every permitted move from `node`."""
+        steps = [
+            step
+            for source, position in enumerate(node.positions)
+            if position < self._ends[source]
+            for step in self._consume(node, source, self._run.sources[source][position])
+        ]
+        if Move.STRAY in self._moves and any(cost == 0 for cost, _, _ in steps):
+            # Where anything is permitted a script always exists, and to accept an output that fits is never
+            # the dearer choice for one source. So there is no need to keep every alternative of every good
+            # row in memory.
+            yield from (step for step in steps if step[0] == 0)
+            return
+        yield from steps
+        if node.explained == self._outputs:
+            return
+        beyond = _Node(node.explained + 1, node.positions, node.state)
+        if Move.REDELIVER in self._moves and self._repeats[node.explained]:
+            yield 1, beyond, Step(Move.REDELIVER, observed=node.explained)
+        elif Move.STRAY in self._moves:
+            yield 1, beyond, Step(Move.STRAY, observed=node.explained)
+        if Move.REAPPLY in self._moves:
+            yield from self._reapply(node)
+
+    def _consume(self, node: _Node[S], source: int, row: Input) -> Iterator[tuple[int, _Node[S], Step]]:
+        positions = (*node.positions[:source], node.positions[source] + 1, *node.positions[source + 1 :])
+        state, expected = self._model.step(node.state, row.row)
+        if row.place not in self._limits.skip:
+            if expected is None:
+                yield 0, _Node(node.explained, positions, state), Step(Move.SILENT, row)
+            elif node.explained < self._outputs and content(expected) == self._run.contents[node.explained]:
+                step = Step(Move.DELIVER, row, node.explained, expected)
+                yield 0, _Node(node.explained + 1, positions, state), step
+        if row.place in self._limits.keep:
+            return
+        if Move.SKIP in self._moves:
+            yield 1, _Node(node.explained, positions, node.state), Step(Move.SKIP, row, None, expected)
+        # Without a change of state a lost output and a skipped row are the same thing.
+        if Move.LOSE in self._moves and self._model.ordered and expected is not None:
+            yield 1, _Node(node.explained, positions, state), Step(Move.LOSE, row, None, expected)
+
+    def _reapply(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
+        for source, position in enumerate(node.positions):
+            for row in self._run.sources[source][:position]:
+                state, expected = self._model.step(node.state, row.row)
+                if expected is not None and content(expected) == self._run.contents[node.explained]:
+                    step = Step(Move.REAPPLY, row, node.explained, expected)
+                    yield 1, _Node(node.explained + 1, node.positions, state), step
+
+
+def _script(came: dict[Hashable, tuple[Hashable, Step]], end: Hashable) -> Script:
+    steps = []
+    while end in came:
+        end, step = came[end]
+        steps.append(step)
+    return tuple(reversed(steps))
+
+
+def follows_exactly(run: KeyRun, model: Model[S]) -> bool:
+    """Return whether a straight pass, always taking the first source whose next row fits, explains the
+    outputs exactly.
+
+    For one source partition this decides; for several, False only means that a search has to decide. Linear
+    time.
+    """
+    contents = run.contents
+    end = len(contents)
+    explained = 0
+    state = model.initial()
+    if len(run.sources) == 1:
+        for row in run.sources[0]:
+            state, expected = model.step(state, row.row)
+            if expected is not None:
+                if explained == end or content(expected) != contents[explained]:
+                    return False
+                explained += 1
+        return explained == end
+    waiting = [iter(source) for source in run.sources]
+    heads = [next(rows, None) for rows in waiting]
+    while any(heads):
+        for source, head in enumerate(heads):
+            if head is None:
+                continue
+            after, expected = model.step(state, head.row)
+            fits = expected is None or (explained < end and content(expected) == contents[explained])
+            if fits:
+                state = after
+                explained += expected is not None
+                heads[source] = next(waiting[source], None)
+                break
+        else:
+            return False
+    return explained == end

@@ -1,0 +1,200 @@
+"""Models: what a keyed step has to answer to each row, recomputed here in plain Python.
+
+A model is deliberately not the code that it judges. It sees one key's rows one by one and answers with at
+most one output row.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol, TypeVar
+
+from falkirk.check.content import content
+from falkirk.check.run import Values
+from falkirk.errors import DefinitionError
+
+S = TypeVar("S")
+
+
+class Model(Protocol[S]):
+    """The keyed step for one key, as a pure function of state and row. States are immutable, in values that
+    have a content.
+    """
+
+    @property
+    def every_row_answers(self) -> bool:
+        """True if each row has exactly one output; False if some have none."""
+
+    @property
+    def ordered(self) -> bool:
+        """True if an output's content depends on what came before, so that a gap among outputs is a broken
+        sequence.
+        """
+
+    def initial(self) -> S:
+        """Return the state before the first row."""
+
+    def step(self, state: S, row: Values) -> tuple[S, Values | None]:
+        """Return the state after `row` and the output that is due for it, or None if none is."""
+
+    def effect(self, row: Values) -> Hashable:
+        """Return what `row` does to state and output: rows of equal effect can stand for one another."""
+
+
+class Aggregate(Protocol):
+    """One aggregate function: `before` is its value so far, None at first."""
+
+    @property
+    def column(self) -> str | None:
+        """The column it reads; None if it reads none."""
+
+    def apply(self, before: Any, row: Values) -> Any:
+        """Return its value after `row`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """count(*) without a column, else the number of rows whose `column` is not null."""
+
+    column: str | None = None
+
+    def apply(self, before: int | None, row: Values) -> int:
+        return (before or 0) + (self.column is None or row.get(self.column) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """sum(column): exact for integers and decimals; for floats exact only where the order of the rows is
+    known.
+    """
+
+    column: str
+
+    def apply(self, before: Any, row: Values) -> Any:
+        value = row.get(self.column)
+        if value is None:
+            return before
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            raise DefinitionError(
+                "SUM_OF_NO_NUMBER",
+                f"sum({self.column}) met {value!r}, which is not a number",
+                hint="Only rows that reach the keyed step may be given to the checker.",
+                column=self.column,
+                value=value,
+            )
+        return value if before is None else before + value
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    """min(column): nulls are passed over."""
+
+    column: str
+
+    def apply(self, before: Any, row: Values) -> Any:
+        value = row.get(self.column)
+        return before if value is None or (before is not None and before <= value) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    """max(column): nulls are passed over."""
+
+    column: str
+
+    def apply(self, before: Any, row: Values) -> Any:
+        value = row.get(self.column)
+        return before if value is None or (before is not None and before >= value) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The value of `column` in the row just applied, null included."""
+
+    column: str
+
+    def apply(self, before: Any, row: Values) -> Any:
+        return row.get(self.column)
+
+
+class AggregateModel:
+    """groupBy(keys).agg(...) in update mode: one output for each row, with the aggregates as they stand after
+    it.
+
+    Args:
+        keys: grouping columns, which the output repeats.
+        aggregates: aggregate function by name of the output column.
+    """
+
+    every_row_answers = True
+    ordered = True
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+        self.keys = tuple(keys)
+        self.aggregates = dict(aggregates)
+        self._plan = tuple((name, function.apply) for name, function in self.aggregates.items())
+        self._kept = tuple(not isinstance(function, Latest) for function in self.aggregates.values())
+        columns = {function.column for function in self.aggregates.values()} - {None}
+        self._columns = tuple(sorted({*self.keys, *(c for c in columns if c is not None)}))
+
+    def initial(self) -> tuple[object, ...]:
+        return (None,) * len(self._plan)
+
+    def step(self, state: tuple[object, ...], row: Values) -> tuple[tuple[object, ...], Values | None]:
+        output: dict[str, object] = {name: row.get(name) for name in self.keys}
+        after: list[object] = []
+        for (name, apply), kept, before in zip(self._plan, self._kept, state, strict=True):
+            value = apply(before, row)
+            output[name] = value
+            # The latest value never matters to a later row: kept out of the state, it can't set equal states
+            # apart.
+            after.append(value if kept else None)
+        return tuple(after), output
+
+    def effect(self, row: Values) -> Hashable:
+        return tuple([content(row.get(column)) for column in self._columns])
+
+
+class StatelessModel:
+    """No state: each row has its one output row, whatever came before.
+
+    Args: output: the output row of a row; the row itself if not given.
+    """
+
+    every_row_answers = True
+    ordered = False
+
+    def __init__(self, output: Callable[[Values], Values] | None = None) -> None:
+        self._output = output
+
+    def initial(self) -> None:
+        return None
+
+    def step(self, state: None, row: Values) -> tuple[None, Values | None]:
+        return None, row if self._output is None else self._output(row)
+
+    def effect(self, row: Values) -> Hashable:
+        return content(self.step(None, row)[1])
+
+
+class DistinctModel:
+    """dropDuplicates: the first row of a key goes out, later ones have no output. The key is the distinct
+    columns' values.
+
+    Args: output: the output row of a row; the row itself if not given.
+    """
+
+    every_row_answers = False
+    ordered = False
+
+    def __init__(self, output: Callable[[Values], Values] | None = None) -> None:
+        self._stateless = StatelessModel(output)
+
+    def initial(self) -> bool:
+        return False
+
+    def step(self, state: bool, row: Values) -> tuple[bool, Values | None]:
+        return True, None if state else self._stateless.step(None, row)[1]
+
+    def effect(self, row: Values) -> Hashable:
+        return self._stateless.effect(row)

@@ -1,0 +1,126 @@
+"""A run as the checker sees it: rows that went in, each at its place, and rows that were observed, each at
+its place.
+
+Nothing here comes from the mechanism that is judged: no stamps, no headers, no checkpoints.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from falkirk.check.content import content
+from falkirk.errors import DefinitionError
+
+Values = Mapping[str, object]
+
+
+class Place(NamedTuple):
+    """Where a row stands in a log. Compared as a tuple.
+
+    `sub_index` numbers the rows that the declared stateless part made from one record, from 0.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    sub_index: int = 0
+
+    @property
+    def record(self) -> tuple[str, int, int]:
+        """The record that the row comes from, whatever its sub-index."""
+        return self[:3]
+
+    def __str__(self) -> str:
+        tail = f"#{self.sub_index}" if self.sub_index else ""
+        return f"{self.topic}/{self.partition}@{self.offset}{tail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A row that had to reach the keyed step: its key, the place of the record it comes from, its values."""
+
+    key: Hashable
+    place: Place
+    row: Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A row observed on the output topic: its key, its place there, its values."""
+
+    key: Hashable
+    place: Place
+    values: Values
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyRun:
+    """All that concerns one key: its inputs by source partition in order, its outputs in log order."""
+
+    key: Hashable
+    sources: list[list[Input]] = field(default_factory=list)
+    observed: list[Output] = field(default_factory=list)
+    contents: list[Hashable] = field(default_factory=list)
+
+    @property
+    def input_count(self) -> int:
+        return sum(map(len, self.sources))
+
+    @property
+    def scattered(self) -> bool:
+        """Whether the outputs, different ones, lie in several partitions, so that nothing orders them."""
+        if not self.observed or self.observed[0].place[:2] == self.observed[-1].place[:2]:
+            return False
+        return len(set(self.contents)) > 1
+
+
+def group_by_key(inputs: Iterable[Input], outputs: Iterable[Output]) -> list[KeyRun]:
+    """Return one `KeyRun` per key that occurs in `inputs` or `outputs`, in order of first appearance.
+
+    Both may come in any order: rows are put in order of their places.
+
+    Raises: DefinitionError: two inputs of one key claim the same place.
+    """
+    rows: dict[Hashable, list[Input]] = {}
+    for row in inputs:
+        rows.setdefault(row.key, []).append(row)
+    seen: dict[Hashable, list[Output]] = {}
+    for output in outputs:
+        seen.setdefault(output.key, []).append(output)
+    runs = []
+    for key in rows | seen:
+        observed = seen.get(key, [])
+        observed.sort(key=attrgetter("place"))
+        runs.append(
+            KeyRun(
+                key=key,
+                sources=_by_source(rows.get(key, [])),
+                observed=observed,
+                contents=[content(output.values) for output in observed],
+            )
+        )
+    return runs
+
+
+def _by_source(rows: list[Input]) -> list[list[Input]]:
+    """Split the rows of one key by source partition, each in order of offset and sub-index."""
+    rows.sort(key=attrgetter("place"))
+    sources: list[list[Input]] = []
+    previous: Place | None = None
+    for row in rows:
+        place = row.place
+        if previous is not None and place == previous:
+            raise DefinitionError(
+                "INPUT_PLACE_TWICE",
+                f"two inputs of key {row.key!r} claim the same place",
+                where=str(place),
+                hint="Give each row that comes from one record its own sub-index.",
+                key=row.key,
+                place=place,
+            )
+        if previous is None or place[:2] != previous[:2]:
+            sources.append([])
+        sources[-1].append(row)
+        previous = place
+    return sources

@@ -1,0 +1,113 @@
+"""The verdict: what guarantee a run reached, how many anomalies of each kind it shows, and the smallest
+explanation of each.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from falkirk.check.run import Place, Values
+
+
+class Guarantee(StrEnum):
+    """What outputs can be explained by; the first that holds is what a run reached. Source: THEORY.md §2,
+    definitions 6–8.
+    """
+
+    EXACTLY_ONCE = "exactly-once"
+    REPEATED_DELIVERY = "repeated delivery with exact state"
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    BROKEN = "broken"
+    UNDECIDED = "undecided"
+
+
+REACHABLE = (
+    Guarantee.EXACTLY_ONCE,
+    Guarantee.REPEATED_DELIVERY,
+    Guarantee.AT_MOST_ONCE,
+    Guarantee.AT_LEAST_ONCE,
+)
+
+
+class Kind(StrEnum):
+    """The kinds of anomaly."""
+
+    DUPLICATE = "duplicate"  # an output that had come before
+    REPEATED_INPUT = "repeated input"  # an output that a second application of an input explains
+    LOST = "lost"  # an input without its output
+    UNEXPLAINED = "unexplained"  # an output that no input explains
+    BROKEN_SEQUENCE = (
+        "broken sequence"  # outputs of a key with a gap, or in an order that no order of the inputs gives
+    )
+    PARTIAL = "partial"  # some derivatives of an input, but not all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    """One anomaly with its smallest explanation.
+
+    `inputs` and `outputs` are the places that prove it; `expected` and `found` the contents, where there is
+    one.
+    """
+
+    kind: Kind
+    key: Hashable
+    inputs: tuple[Place, ...] = ()
+    outputs: tuple[Place, ...] = ()
+    expected: Values | None = None
+    found: Values | None = None
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many of each. `broken_sequences` counts keys, `partial` source records, everything else rows."""
+
+    inputs: int
+    expected_outputs: int
+    observed_outputs: int
+    keys: int
+    duplicates: int
+    repeated_inputs: int
+    lost: int
+    unexplained: int
+    broken_sequences: int
+    partial: int
+
+    def as_dict(self) -> dict[str, int]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """A key for which the search for an explanation was given up, and what remained open."""
+
+    key: Hashable
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the checker found. `anomalies` are the first ones only; `counts` counts all.
+
+    `holds` says for each guarantee whether it holds (None: could not be decided).
+    """
+
+    guarantee: Guarantee
+    holds: Mapping[Guarantee, bool | None]
+    counts: Counts
+    anomalies: tuple[Anomaly, ...]
+    undecided: tuple[Undecided, ...]
+
+    def satisfies(self, asked: Guarantee) -> bool:
+        """Return whether the run kept the promise `asked`. What could not be decided was not kept."""
+        return self.holds.get(asked) is True
+
+
+def reached(holds: Mapping[Guarantee, bool | None]) -> Guarantee:
+    """Return the first guarantee that holds; undecided if none does but one might; else broken."""
+    for guarantee in REACHABLE:
+        if holds[guarantee]:
+            return guarantee
+    return Guarantee.UNDECIDED if None in holds.values() else Guarantee.BROKEN
