@@ -1,0 +1,243 @@
+"""A connection: how to reach the user's Kafka, checked when it is built, in the words of both clients.
+
+Spark's connector is the Java client, everything else here is librdkafka; they name the same things
+differently. Options of the user's own pass by an allow-list, since several would silently break the promise
+of exactly-once (a batch that expires, a producer that is not idempotent). Secrets are kept apart from
+everything that prints.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation, caller
+from falkirk.logs.options import ALLOWED, refuse
+from falkirk.logs.secret import Secret
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a Kafka cluster.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        username, password: for SASL. ``password="env:NAME"`` takes it from the environment when it is needed.
+        ca_location: PEM file of the authorities to trust; the system's own by default.
+        key_location: PEM file with the client's private key (PKCS#8) and certificate chain, for mutual TLS.
+        key_password: of an encrypted private key; ``"env:NAME"`` as above.
+        extra: further client options by the Java client's names, from an allow-list.
+
+    Raises: DefinitionError: `BOOTSTRAP_INVALID`, `SECURITY_PROTOCOL_UNKNOWN`, `SASL_MECHANISM_UNKNOWN`,
+        `SECURITY_OPTION_MISSING`, `SECURITY_OPTION_UNUSED`, `SECRET_MISSING`, `FILE_UNREADABLE`,
+        `KEY_FILE_UNSUITABLE`, `OPTION_IS_OURS`, `CLIENT_OPTION_REFUSED`, `CLIENT_OPTION_INVALID`.
+
+    Files must be at the same path on every machine that runs Spark tasks.
+    """
+
+    bootstrap: str
+    security_protocol: str = field(default="PLAINTEXT", kw_only=True)
+    sasl_mechanism: str | None = field(default=None, kw_only=True)
+    username: str | None = field(default=None, kw_only=True)
+    password: Secret | str | None = field(default=None, kw_only=True)
+    ca_location: str | None = field(default=None, kw_only=True)
+    key_location: str | None = field(default=None, kw_only=True)
+    key_password: Secret | str | None = field(default=None, kw_only=True)
+    extra: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    where: SourceLocation = field(default_factory=caller, kw_only=True, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # First of all, so that no later error can hold the plain text; the user's line may hold it too.
+        object.__setattr__(self, "where", replace(self.where, text=""))
+        for name in ("password", "key_password"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, Secret(value))
+        object.__setattr__(self, "extra", {name: str(value) for name, value in self.extra.items()})
+        self._check_bootstrap()
+        self._check_security()
+        self._check_files()
+        self._check_extra()
+
+    @classmethod
+    def of(cls, kafka: "str | Connection") -> "Connection":
+        """Return `kafka` itself if it is a connection already, otherwise a plain one to that address."""
+        return kafka if isinstance(kafka, Connection) else cls(kafka)
+
+    def spark_options(self) -> dict[str, str]:
+        """Return the options for Spark's Kafka source and sink. They hold secrets: for Spark alone."""
+        options = {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": self.security_protocol,
+            **self.extra,
+        }
+        if self.sasl_mechanism is not None:
+            options["sasl.mechanism"] = self.sasl_mechanism
+            module = _LOGIN_MODULES[self.sasl_mechanism]
+            login = f"username={_jaas(self.username or '')} password={_jaas(_reveal(self.password))}"
+            options["sasl.jaas.config"] = f"{module} required {login};"
+        if self.ca_location is not None:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_location}
+        if self.key_location is not None:
+            options |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.key_location}
+        if self.key_password is not None:
+            options["ssl.key.password"] = _reveal(self.key_password)
+        return {f"kafka.{name}": value for name, value in options.items()}
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the options for a confluent-kafka client. They hold secrets: for a client alone."""
+        options: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": self.security_protocol,
+        }
+        for name, value in self.extra.items():
+            own = ALLOWED[name]
+            if own is not None:
+                options[own] = value
+        if self.sasl_mechanism is not None:
+            options |= {
+                "sasl.mechanism": self.sasl_mechanism,
+                "sasl.username": self.username,
+                "sasl.password": _reveal(self.password),
+            }
+        if self.ca_location is not None:
+            options["ssl.ca.location"] = self.ca_location
+        if self.key_location is not None:
+            options |= {"ssl.key.location": self.key_location, "ssl.certificate.location": self.key_location}
+        if self.key_password is not None:
+            options["ssl.key.password"] = _reveal(self.key_password)
+        return options
+
+    def _check_bootstrap(self) -> None:
+        for address in self.bootstrap.split(","):
+            host, _, port = address.strip().rpartition(":")
+            if not host or not port.isascii() or not port.isdigit() or set("@/ ") & set(host):
+                # The text is not shown: an address such as user:password@host:9092 is a common slip.
+                raise self._error(
+                    "BOOTSTRAP_INVALID",
+                    "the address of Kafka is not a list of host:port.",
+                    'Write it as "broker-1:9092,broker-2:9092"; user and password have their own arguments.',
+                )
+
+    def _check_security(self) -> None:
+        if self.security_protocol not in _PROTOCOLS:
+            raise self._error(
+                "SECURITY_PROTOCOL_UNKNOWN",
+                "security_protocol is none that Kafka knows.",
+                f"Use one of {', '.join(_PROTOCOLS)}.",
+            )
+        sasl, tls = self.security_protocol.startswith("SASL_"), self.security_protocol.endswith("SSL")
+        if self.sasl_mechanism is not None and self.sasl_mechanism not in _LOGIN_MODULES:
+            raise self._error(
+                "SASL_MECHANISM_UNKNOWN",
+                "sasl_mechanism is none that Falkirk passes on.",
+                f"Use one of {', '.join(_LOGIN_MODULES)}.",
+            )
+        for name in ("sasl_mechanism", "username", "password"):
+            self._check_given(name, needed=sasl, allowed=sasl)
+        for name in ("ca_location", "key_location"):
+            self._check_given(name, needed=False, allowed=tls)
+        self._check_given("key_password", needed=False, allowed=self.key_location is not None)
+        for name in ("password", "key_password"):
+            secret = getattr(self, name)
+            if secret is not None and not secret.is_set:
+                raise self._error(
+                    "SECRET_MISSING",
+                    f"{name} is empty: {secret.origin} holds nothing.",
+                    "Set it before the start.",
+                    option=name,
+                )
+
+    def _check_given(self, name: str, *, needed: bool, allowed: bool) -> None:
+        given = getattr(self, name) is not None
+        if needed and not given:
+            raise self._error(
+                "SECURITY_OPTION_MISSING",
+                f"{self.security_protocol} needs {name}.",
+                f"Pass {name}=… to the connection.",
+                option=name,
+            )
+        if given and not allowed:
+            raise self._error(
+                "SECURITY_OPTION_UNUSED",
+                f"{name} has no effect with {self.security_protocol} and the other options given.",
+                "Leave it out, or choose the security_protocol (and key_location) that uses it.",
+                option=name,
+            )
+
+    def _check_files(self) -> None:
+        for name in ("ca_location", "key_location"):
+            location = getattr(self, name)
+            if location is None:
+                continue
+            try:
+                text = Path(location).read_text(encoding="utf-8", errors="replace")
+            except OSError as error:
+                raise self._error(
+                    "FILE_UNREADABLE",
+                    f"{name} {location!r} cannot be read: {error.strerror}.",
+                    "Check the path and its permissions.",
+                    option=name,
+                    path=location,
+                ) from error
+            if "-----BEGIN CERTIFICATE-----" not in text or (
+                name == "key_location" and not _has_pkcs8_key(text, encrypted=self.key_password is not None)
+            ):
+                raise self._unsuitable(name, location)
+
+    def _unsuitable(self, name: str, location: str) -> DefinitionError:
+        hint = "It has to hold PEM certificates."
+        if name == "key_location":
+            hint = (
+                "It has to hold the private key as PKCS#8 (BEGIN PRIVATE KEY, or BEGIN ENCRYPTED "
+                "PRIVATE KEY together with key_password) and its certificates: "
+                "openssl pkcs8 -topk8 -in key.pem > client.pem; "
+                "cat certificate.pem >> client.pem."
+            )
+        return self._error(
+            "KEY_FILE_UNSUITABLE",
+            f"{name} {location!r} does not hold what Kafka needs.",
+            hint,
+            option=name,
+            path=location,
+        )
+
+    def _check_extra(self) -> None:
+        for name, value in sorted(self.extra.items()):
+            refusal = refuse(name, value)
+            if refusal is not None:
+                condition, message, hint = refusal
+                raise self._error(condition, message, hint, option=name)
+
+    def _error(self, condition: str, message: str, hint: str, **parameters: object) -> DefinitionError:
+        return DefinitionError(condition, message, where=self.where, hint=hint, **parameters)
+
+
+def _reveal(secret: Secret | str | None) -> str:
+    assert isinstance(secret, Secret)
+    return secret.reveal()
+
+
+def _jaas(text: str) -> str:
+    """Return `text` quoted for a JAAS configuration, which Kafka reads with Java's StreamTokenizer.
+
+    That knows C's escapes: a quote or a backslash is escaped by a backslash, a control character (a line
+    break would end the string) by its octal code.
+    """
+    return (
+        '"' + "".join(f"\\{c}" if c in '"\\' else f"\\{ord(c):03o}" if ord(c) < 32 else c for c in text) + '"'
+    )
+
+
+def _has_pkcs8_key(pem: str, *, encrypted: bool) -> bool:
+    return f"-----BEGIN {'ENCRYPTED ' if encrypted else ''}PRIVATE KEY-----" in pem

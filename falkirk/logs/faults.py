@@ -1,0 +1,136 @@
+"""Faults: what librdkafka reports, as errors of ours that say whether waiting can help."""
+
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from falkirk.errors import LogError
+from falkirk.logs.connection import Connection
+
+#: The broker did not answer, or not yet: waiting may help, and what was asked may have been done.
+_AWAY = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_CACHE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+_REFUSED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+_MISSING = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+
+
+class ClientErrors:
+    """Remembers the client's last own error: a request that timed out does not tell of a wrong password."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() in _REFUSED or self.last is None or self.last.code() not in _REFUSED:
+            self.last = error
+
+
+def quiet_options(connection: Connection, errors: ClientErrors) -> dict[str, Any]:
+    """Return the options of a client that reports to `errors`, not the terminal, and reconnects quickly."""
+    return {
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1_000,
+        **connection.client_options(),
+        "client.id": "falkirk",
+        "allow.auto.create.topics": False,
+        "log_level": 0,
+        "error_cb": errors,
+    }
+
+
+def is_away(error: KafkaError) -> bool:
+    """Whether `error` means that the broker has not answered, or not yet."""
+    return error.code() in _AWAY
+
+
+def is_missing(error: KafkaError) -> bool:
+    """Whether `error` means that there is no such topic or partition."""
+    return error.code() in _MISSING
+
+
+def fault(
+    error: KafkaError, doing: str, connection: Connection, errors: ClientErrors, topic: str = ""
+) -> LogError:
+    """Return the error to raise for `error`, met while `doing`.
+
+    Conditions: `ACCESS_REFUSED`, `BROKER_AWAY` (maybe), `TOPIC_MISSING`, `KAFKA_REFUSED` for all else.
+    """
+    where = f"topic {topic} at {connection.bootstrap}" if topic else connection.bootstrap
+    refusal = errors.last if errors.last is not None and errors.last.code() in _REFUSED else None
+    if error.code() in _REFUSED or (is_away(error) and refusal is not None):
+        reason = error if error.code() in _REFUSED else refusal
+        assert reason is not None
+        return LogError(
+            "ACCESS_REFUSED",
+            f"Kafka let us not in while {doing}: {reason.str()}.",
+            where=where,
+            hint="Check the security options of the connection and the rights of its user.",
+            topic=topic,
+            code=reason.name(),
+        )
+    if is_away(error):
+        return away(doing, connection, topic, str(error.name()))
+    if is_missing(error):
+        return missing(connection, topic)
+    return LogError(
+        "KAFKA_REFUSED",
+        f"Kafka refused while {doing}: {error.str()}.",
+        where=where,
+        topic=topic,
+        code=error.name(),
+    )
+
+
+def away(doing: str, connection: Connection, topic: str, code: str) -> LogError:
+    """Return the error for a broker that does not answer."""
+    return LogError(
+        "BROKER_AWAY",
+        f"Kafka did not answer while {doing}.",
+        certainty="maybe",
+        where=f"topic {topic} at {connection.bootstrap}" if topic else connection.bootstrap,
+        hint="Is it running, and can this machine reach it?",
+        topic=topic,
+        code=code,
+    )
+
+
+def missing(connection: Connection, topic: str, similar: tuple[str, ...] = ()) -> LogError:
+    """Return the error for a topic that does not exist."""
+    hint = f"Did you mean {' or '.join(similar)}?" if similar else "Create it, or check its name."
+    return LogError(
+        "TOPIC_MISSING",
+        f"there is no topic {topic}.",
+        where=connection.bootstrap,
+        hint=hint,
+        topic=topic,
+        similar=similar,
+    )

@@ -1,0 +1,97 @@
+"""The header: who released a record and for what input, carried by every record that Falkirk writes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from falkirk.errors import LogError
+from falkirk.theory.channel import Channel
+from falkirk.theory.stamp import Stamp
+
+#: The key of our header among a record's headers.
+HEADER_KEY = "falkirk"
+#: Hexadecimal digits of an application's id.
+APPLICATION_DIGITS = 8
+_HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The text ``application/incarnation/stamp/state_partition``.
+
+    Args:
+        application: id of the application, 8 hexadecimal digits.
+        incarnation: of the region that wrote the record, from 0.
+        stamp: of the record.
+        state_partition: that computed it, from 0.
+    """
+
+    application: str
+    incarnation: int
+    stamp: Stamp
+    state_partition: int
+
+    def encode(self) -> bytes:
+        """Return the header's value."""
+        return f"{self.application}/{self.incarnation}/{self.stamp.encode()}/{self.state_partition}".encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> "Header":
+        """Return the header of that value.
+
+        Raises: LogError: `HEADER_MALFORMED`.
+        """
+        try:
+            application, incarnation, numbers, state = split_header(value)
+        except ValueError as error:
+            raise LogError(
+                "HEADER_MALFORMED",
+                f"{value[:100]!r} is not a header of Falkirk.",
+                hint="Something else writes headers of that name.",
+                value=value,
+            ) from error
+        return cls(
+            application=application,
+            incarnation=int(incarnation),
+            stamp=stamp_of(numbers),
+            state_partition=int(state),
+        )
+
+    def channel(self, output_partition: int) -> Channel:
+        """Return the channel by which a record with this header came to `output_partition`."""
+        return Channel(
+            source=self.stamp.source,
+            source_partition=self.stamp.partition,
+            state_partition=self.state_partition,
+            output_partition=output_partition,
+        )
+
+
+def header_value(headers: Sequence[tuple[str, bytes | None]] | None) -> bytes | None:
+    """Return the value of our header among a record's `headers`, None when it has none."""
+    for key, value in headers or ():
+        if key == HEADER_KEY:
+            return value
+    return None
+
+
+def split_header(value: bytes) -> tuple[str, str, tuple[int, ...], str]:
+    """Return application, incarnation, the stamp's numbers and state partition of a value.
+
+    A tail may hold millions of headers: this builds no objects, and leaves the two numbers that repeat from
+    record to record as text.
+
+    Raises: ValueError: it is malformed.
+    """
+    application, incarnation, stamp, state = value.decode("ascii").split("/")
+    digits = stamp.split(".")
+    if len(digits) < 3 or not (all(map(str.isdigit, digits)) and incarnation.isdigit() and state.isdigit()):
+        raise ValueError(value)
+    if len(application) != APPLICATION_DIGITS or not _HEXADECIMAL.issuperset(application):
+        raise ValueError(value)
+    return application, incarnation, tuple(map(int, digits)), state
+
+
+def stamp_of(numbers: tuple[int, ...]) -> Stamp:
+    """Return the stamp of the numbers in its text: source, partition, offset and the sub-indexes."""
+    source, partition, offset, *sub = numbers
+    return Stamp(source=source, partition=partition, offset=offset, sub=tuple(sub))

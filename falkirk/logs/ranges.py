@@ -1,0 +1,218 @@
+"""Ranges: reads exactly the records [first, last) of each partition of a topic, or says why it can't.
+
+Nothing is ever cut short in silence: a range that is no longer, or not yet, in the topic and a broker that
+stops answering are errors. Offsets may have gaps (compaction, markers of transactions), so a partition is
+finished when a record at or behind `last` is seen, or when Kafka says that its end has been reached there.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from falkirk.errors import InternalError, LogError
+from falkirk.logs.connection import Connection
+from falkirk.logs.faults import ClientErrors, away, fault, is_away, quiet_options
+from falkirk.logs.header import Header, header_value
+
+#: Messages taken at once; larger batches were measured slower, since Python and librdkafka then take turns.
+_BATCH = 2_000
+#: The longest that a batch waits to fill.
+_BATCH_WAIT_S = 0.02
+_FETCH_BYTES = 64 << 20
+_TUNING = {
+    "queued.min.messages": 1_000_000,
+    "queued.max.messages.kbytes": 128 << 10,
+    "fetch.message.max.bytes": 8 << 20,
+    "fetch.max.bytes": _FETCH_BYTES,
+    "receive.message.max.bytes": _FETCH_BYTES + 1024,
+    "fetch.wait.max.ms": 10,
+    # The default waits a second before it fetches on after a full queue.
+    "fetch.queue.backoff.ms": 5,
+}
+
+
+class Message(Protocol):
+    """What a message of librdkafka's is; the client's own types allow None for what a record always has."""
+
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
+    def error(self) -> KafkaError | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRecord:
+    """A record of a topic. `header` is None if it has none of Falkirk's; `timestamp_ms` counts from 1970."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    header: Header | None
+
+
+def read_range(
+    connection: Connection | str,
+    topic: str,
+    first: Mapping[int, int],
+    last: Mapping[int, int],
+    *,
+    stall_s: float = 30.0,
+) -> Iterator[LogRecord]:
+    """Yield the records [first, last) of each partition, each partition in its order.
+
+    Raises:
+        LogError: `BROKER_AWAY` (maybe) after `stall_s` without progress, `TOPIC_MISSING`, `ACCESS_REFUSED`,
+            `RANGE_EXPIRED` when records of the range have been deleted, `RANGE_NOT_THERE` when the topic ends
+            before `last`.
+        InternalError: `RANGE_MISMATCH`: `first` and `last` name different partitions; one that either leaves
+        out
+            would be skipped in silence.
+    """
+    for message in read_messages(connection, topic, first, last, stall_s=stall_s):
+        value = header_value(message.headers())
+        yield LogRecord(
+            partition=message.partition(),
+            offset=message.offset(),
+            timestamp_ms=message.timestamp()[1],
+            key=message.key(),
+            value=message.value(),
+            header=None if value is None else _readable(value),
+        )
+
+
+def read_messages(
+    connection: Connection | str,
+    topic: str,
+    first: Mapping[int, int],
+    last: Mapping[int, int],
+    *,
+    stall_s: float = 30.0,
+) -> Iterator[Message]:
+    """Yield the same records as `read_range` as librdkafka's messages, undecoded. Raises the same."""
+    reading = _Reading(Connection.of(connection), topic, first, last, stall_s)
+    try:
+        while reading.open:
+            yield from reading.next_batch()
+    finally:
+        reading.close()
+
+
+class _Reading:
+    """A consumer over the part of a range that is still to be read."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        first: Mapping[int, int],
+        last: Mapping[int, int],
+        stall_s: float,
+    ) -> None:
+        self._connection, self._topic, self._stall_s = connection, topic, stall_s
+        self._last = last
+        if first.keys() != last.keys():
+            raise InternalError(
+                "RANGE_MISMATCH",
+                f"the range to read begins in the partitions {sorted(first)} and ends in {sorted(last)}.",
+                where=topic,
+            )
+        self.open = {p for p in first if first[p] < last[p]}
+        self._ended: dict[int, int] = {}
+        self._errors = ClientErrors()
+        self._moved_at = time.monotonic()
+        self._consumer = Consumer(
+            {
+                **quiet_options(connection, self._errors),
+                **_TUNING,
+                # Required by the client; nobody joins a group, nothing is committed.
+                "group.id": f"falkirk-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "isolation.level": "read_uncommitted",
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, p, first[p]) for p in sorted(self.open)])
+
+    def next_batch(self) -> list[Message]:
+        """Return the next records of the range, none when nothing has come for a moment."""
+        taken = []
+        batch = cast("list[Message]", self._consumer.consume(_BATCH, _BATCH_WAIT_S))
+        for message in batch:
+            error = message.error()
+            partition = message.partition()
+            if error is not None:
+                self._note(error, partition, message.offset())
+            elif partition in self.open:
+                self._moved_at = time.monotonic()
+                if message.offset() < self._last[partition]:
+                    taken.append(message)
+                if message.offset() >= self._last[partition] - 1:
+                    self._finish(partition)
+        if not taken and self.open and time.monotonic() - self._moved_at > self._stall_s:
+            raise self._stalled()
+        return taken
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _finish(self, partition: int) -> None:
+        self.open.discard(partition)
+        self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+
+    def _note(self, error: KafkaError, partition: int, offset: int) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ended[partition] = offset
+            if partition in self.open and offset >= self._last[partition]:
+                self._finish(partition)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise LogError(
+                "RANGE_EXPIRED",
+                f"records that are needed have been deleted from partition {partition}.",
+                where=f"topic {self._topic} at {self._connection.bootstrap}",
+                hint="The topic's retention is shorter than the time to read it again.",
+                topic=self._topic,
+                partition=partition,
+            )
+        elif not is_away(error):
+            raise fault(error, "reading a topic", self._connection, self._errors, self._topic)
+
+    def _stalled(self) -> LogError:
+        doing = "reading a topic"
+        for partition in sorted(self.open & self._ended.keys()):
+            place = TopicPartition(self._topic, partition)
+            try:
+                _, end = self._consumer.get_watermark_offsets(place, timeout=min(5.0, self._stall_s))
+            except KafkaException:
+                continue
+            if end < self._last[partition]:
+                return LogError(
+                    "RANGE_NOT_THERE",
+                    f"partition {partition} ends at {end}, before position {self._last[partition]}.",
+                    where=f"topic {self._topic} at {self._connection.bootstrap}",
+                    hint="Was the topic deleted and made again?",
+                    topic=self._topic,
+                    partition=partition,
+                    end=end,
+                )
+        last = self._errors.last
+        if last is not None:
+            return fault(last, doing, self._connection, self._errors, self._topic)
+        return away(doing, self._connection, self._topic, "STALLED")
+
+
+def _readable(value: bytes) -> Header | None:
+    try:
+        return Header.decode(value)
+    except LogError:
+        return None

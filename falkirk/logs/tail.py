@@ -1,0 +1,177 @@
+"""The tail: what is released already in an output topic, read once at the start of an incarnation.
+
+The barrier is made of it. Void records (see `void_records`) count for nothing, since every reader of ours
+skips them.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from falkirk.logs.connection import Connection
+from falkirk.logs.header import header_value, split_header, stamp_of
+from falkirk.logs.ranges import read_messages, read_range
+from falkirk.theory.channel import Channel, ReleasedTail
+from falkirk.theory.stamp import Stamp
+
+_EXAMPLES = 5
+#: A channel: source, source partition, state partition as text, output partition.
+_Route = tuple[int, int, str, int]
+#: A stamp: source, partition, offset, sub-indexes.
+_Numbers = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """What a range of an output topic holds. Examples are the (partition, offset) of the first few.
+
+    Args:
+        released: the greatest released stamp of each channel.
+        released_set: every released stamp with its channel; None unless asked for.
+        records: how many records the range has, of whatever kind.
+        incarnations: how many records each incarnation released.
+        void_count: how many records were left out as void.
+        foreign_count, foreign: records without our header or of another application, and examples.
+        regression_count, regressions: records not above an earlier one of their channel, and examples.
+    """
+
+    released: ReleasedTail
+    released_set: frozenset[tuple[Channel, Stamp]] | None
+    records: int
+    incarnations: Mapping[int, int]
+    void_count: int
+    foreign_count: int
+    foreign: tuple[tuple[int, int], ...]
+    regression_count: int
+    regressions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidRecord:
+    """A record that readers must skip: where it is and which incarnation wrote it."""
+
+    partition: int
+    offset: int
+    incarnation: int
+
+
+def read_tail(
+    connection: Connection | str,
+    topic: str,
+    first: Mapping[int, int],
+    last: Mapping[int, int],
+    application: str,
+    *,
+    keep_set: bool = False,
+    void: Collection[tuple[int, int]] = (),
+    stall_s: float = 30.0,
+) -> Tail:
+    """Return what `application` has released in the records [first, last) of `topic`.
+
+    Args:
+        keep_set: keep every stamp, not only the greatest of each channel; costs memory in proportion to the
+        records.
+        void: (partition, offset) of the records to leave out.
+
+    Raises: LogError: as `read_range`.
+    """
+    fold = _Fold(application, frozenset(void), keep_set=keep_set)
+    for message in read_messages(connection, topic, first, last, stall_s=stall_s):
+        fold.add(message.partition(), message.offset(), header_value(message.headers()))
+    return fold.tail()
+
+
+def void_records(
+    connection: Connection | str,
+    topic: str,
+    fence: Mapping[int, int],
+    until: Mapping[int, int],
+    application: str,
+    incarnation: int,
+    *,
+    stall_s: float = 30.0,
+) -> tuple[VoidRecord, ...]:
+    """Return what incarnations of `application` before `incarnation` appended in [fence, until), in order.
+
+    Such a record was in flight when its writer's successor read the tail, so the successor releases it again.
+
+    Raises: LogError: as `read_range`.
+    """
+    found = [
+        VoidRecord(partition=record.partition, offset=record.offset, incarnation=header.incarnation)
+        for record in read_range(connection, topic, fence, until, stall_s=stall_s)
+        if (header := record.header) is not None
+        and header.application == application
+        and header.incarnation < incarnation
+    ]
+    return tuple(sorted(found, key=lambda v: (v.partition, v.offset)))
+
+
+class _Fold:
+    """Collects a tail record by record, as plain numbers: it may see millions."""
+
+    def __init__(self, application: str, void: frozenset[tuple[int, int]], *, keep_set: bool) -> None:
+        self._application, self._void, self._keep_set = application, void, keep_set
+        self._greatest: dict[_Route, _Numbers] = {}
+        self._all: list[tuple[_Route, _Numbers]] = []
+        self._incarnations: Counter[str] = Counter()
+        self._records = self._void_count = self._foreign_count = self._regression_count = 0
+        self._foreign: list[tuple[int, int]] = []
+        self._regressions: list[tuple[int, int]] = []
+
+    def add(self, partition: int, offset: int, value: bytes | None) -> None:
+        """Take in the record at `offset` with that header."""
+        self._records += 1
+        if (partition, offset) in self._void:
+            self._void_count += 1
+            return
+        try:
+            application, incarnation, numbers, state = split_header(value or b"")
+        except ValueError:
+            application = ""
+        if application != self._application:
+            self._foreign_count += 1
+            _keep(self._foreign, partition, offset)
+            return
+        self._incarnations[incarnation] += 1
+        route = (numbers[0], numbers[1], state, partition)
+        if self._keep_set:
+            self._all.append((route, numbers))
+        before = self._greatest.get(route)
+        if before is None or before < numbers:
+            self._greatest[route] = numbers
+        else:
+            self._regression_count += 1
+            _keep(self._regressions, partition, offset)
+
+    def tail(self) -> Tail:
+        """Return what has been collected."""
+        channels = {route: _channel(route) for route in self._greatest}
+        return Tail(
+            released=ReleasedTail(greatest={channels[r]: stamp_of(n) for r, n in self._greatest.items()}),
+            released_set=frozenset((channels[r], stamp_of(n)) for r, n in self._all)
+            if self._keep_set
+            else None,
+            records=self._records,
+            incarnations={int(name): count for name, count in self._incarnations.items()},
+            void_count=self._void_count,
+            foreign_count=self._foreign_count,
+            foreign=tuple(self._foreign),
+            regression_count=self._regression_count,
+            regressions=tuple(self._regressions),
+        )
+
+
+def _channel(route: _Route) -> Channel:
+    source, source_partition, state, output_partition = route
+    return Channel(
+        source=source,
+        source_partition=source_partition,
+        state_partition=int(state),
+        output_partition=output_partition,
+    )
+
+
+def _keep(examples: list[tuple[int, int]], partition: int, offset: int) -> None:
+    if len(examples) < _EXAMPLES:
+        examples.append((partition, offset))

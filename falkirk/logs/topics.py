@@ -1,0 +1,200 @@
+"""Topics: what Kafka says of them (settings, first and last positions), and making and removing them.
+
+A position is the offset of the next record, so a partition's records are [first, end). End positions are high
+watermarks, whatever isolation a reader asks for: the fence counts everything that was appended.
+"""
+
+import difflib
+import math
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from falkirk.errors import LogError
+from falkirk.logs.connection import Connection
+from falkirk.logs.faults import ClientErrors, away, fault, missing, quiet_options
+
+_T = TypeVar("_T")
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """What a topic is: partitions, cleanup policy (``delete``, ``compact``, or both with a comma), limits.
+
+    `max_message_bytes` bounds a record batch after compression; `retention_ms` is -1 for ever;
+    `message_timestamp_type` is ``CreateTime`` or ``LogAppendTime``.
+    """
+
+    topic: str
+    partitions: int
+    cleanup_policy: str
+    max_message_bytes: int
+    retention_ms: int
+    message_timestamp_type: str
+
+
+class Topics:
+    """The topics of one cluster. Every call waits at most `timeout_s` for the broker.
+
+    All raise LogError: `BROKER_AWAY` (maybe) when it does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`.
+    """
+
+    def __init__(self, connection: Connection | str, *, timeout_s: float = 10.0) -> None:
+        self._connection = Connection.of(connection)
+        self._timeout_s = timeout_s
+        self._errors = ClientErrors()
+        self._admin = AdminClient(quiet_options(self._connection, self._errors))
+
+    def facts(self, topic: str) -> TopicFacts:
+        """Return the facts of `topic`.
+
+        Raises: LogError: `TOPIC_MISSING`, with the names of similar topics.
+        """
+        partitions = self._partitions(topic)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
+        config = self._result(futures[resource], "reading a topic's settings", topic)
+        return TopicFacts(
+            topic=topic,
+            partitions=partitions,
+            cleanup_policy=str(config["cleanup.policy"].value),
+            max_message_bytes=int(config["max.message.bytes"].value),
+            retention_ms=int(config["retention.ms"].value),
+            message_timestamp_type=str(config["message.timestamp.type"].value),
+        )
+
+    def exists(self, topic: str) -> bool:
+        """Return whether `topic` exists."""
+        return self._described(topic) is not None
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create `topic` and wait until it can be written; one that exists already is left as it is.
+
+        Raises: LogError: `PARTITION_COUNT_DIFFERS` when it exists with another number of partitions.
+        """
+        new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}))
+        future = self._admin.create_topics([new], request_timeout=self._timeout_s)[topic]
+        self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, future, "creating a topic", topic)
+        self._await(lambda: self._ready(topic), "creating a topic", topic)
+        found = self._partitions(topic)
+        if found != partitions:
+            raise LogError(
+                "PARTITION_COUNT_DIFFERS",
+                f"the topic {topic} has {found} partitions, not {partitions}.",
+                where=self._connection.bootstrap,
+                hint="Records of a key would move to another partition: use another topic, or remove it.",
+                topic=topic,
+                found=found,
+                wanted=partitions,
+            )
+
+    def delete(self, topic: str) -> None:
+        """Delete `topic` with all its records and wait until it is gone; one that does not exist is fine."""
+        future = self._admin.delete_topics([topic], request_timeout=self._timeout_s)[topic]
+        self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, "deleting a topic", topic)
+        self._await(lambda: not self.exists(topic), "deleting a topic", topic)
+
+    def first_positions(self, topic: str) -> dict[int, int]:
+        """Return the position of the oldest record that is still there, per partition.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        return self._positions(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def end_positions(self, topic: str) -> dict[int, int]:
+        """Return the position after the last appended record, per partition.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        return self._positions(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def await_broker(
+        self, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None
+    ) -> None:
+        """Wait until the broker answers, calling `on_wait` with the seconds waited after each failed try.
+
+        Raises: LogError: `BROKER_AWAY` after `timeout_s`; `ACCESS_REFUSED` at once.
+        """
+        start = time.monotonic()
+        while True:
+            left_s = start + timeout_s - time.monotonic()
+            try:
+                self._admin.list_topics(timeout=max(0.1, min(1.0, left_s)))
+                return
+            except KafkaException as error:
+                self._admin.poll(0)
+                met = fault(error.args[0], "waiting for it", self._connection, self._errors)
+                waited_s = time.monotonic() - start
+                if met.condition != "BROKER_AWAY" or waited_s >= timeout_s:
+                    raise met from error
+            if on_wait is not None:
+                on_wait(waited_s)
+            time.sleep(_POLL_S)
+
+    def _positions(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+        wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
+        futures = self._admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
+        )
+        doing = "reading a topic's positions"
+        return {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
+
+    def _partitions(self, topic: str) -> int:
+        found = self._described(topic)
+        if found is None:
+            raise missing(self._connection, topic, self._similar(topic))
+        return len(found.partitions)
+
+    def _described(self, topic: str) -> Any:
+        # Describing, unlike asking for metadata, never creates a topic.
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+        return self._result_unless(
+            KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic
+        )
+
+    def _ready(self, topic: str) -> bool:
+        found = self._described(topic)
+        return found is not None and all(p.leader is not None and p.leader.id >= 0 for p in found.partitions)
+
+    def _similar(self, topic: str) -> tuple[str, ...]:
+        try:
+            names = sorted(self._admin.list_topics(timeout=self._timeout_s).topics)
+        except KafkaException:
+            return ()
+        return tuple(difflib.get_close_matches(topic, names, n=3))
+
+    def _await(self, done: Callable[[], bool], doing: str, topic: str) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        while not done():
+            if time.monotonic() > deadline:
+                raise away(doing, self._connection, topic, "NOT_READY")
+            time.sleep(_POLL_S)
+
+    def _result(self, future: "Future[_T]", doing: str, topic: str) -> _T:
+        try:
+            result = future.result()
+        except KafkaException as error:
+            # The client's own errors (a refused password) wait until they are polled for.
+            self._admin.poll(0)
+            raise fault(error.args[0], doing, self._connection, self._errors, topic) from error
+        self._errors.last = None
+        return result
+
+    def _result_unless(self, code: int, future: "Future[_T]", doing: str, topic: str) -> _T | None:
+        """Return the result, None when it failed with that code."""
+        error = future.exception()
+        if isinstance(error, KafkaException) and error.args[0].code() == code:
+            return None
+        return self._result(future, doing, topic)
