@@ -17,7 +17,9 @@ from falkirk.check.model import (
     StatelessModel,
     Sum,
 )
+from falkirk.check.render import render, to_json
 from falkirk.check.run import Input, Output, Place
+from falkirk.check.topics import Record, decode_json, decode_key, outputs_of, read_topic
 from falkirk.check.verdict import Anomaly, Counts, Guarantee, Kind, Undecided, Verdict
 
 __all__ = [
@@ -36,10 +38,17 @@ __all__ = [
     "Model",
     "Output",
     "Place",
+    "Record",
     "StatelessModel",
     "Sum",
     "Undecided",
     "Verdict",
     "check_keyed",
     "check_stateless",
+    "decode_json",
+    "decode_key",
+    "outputs_of",
+    "read_topic",
+    "render",
+    "to_json",
 ]

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from falkirk.check.diagnose import Diagnosis
-from falkirk.check.explain import PERMITTED, Failure, Limits, Move, Script, Search
+from falkirk.check.diagnose import Diagnosis, places_without_output
+from falkirk.check.explain import PERMITTED, Failure, Limits, Script, Search
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun, Place
 from falkirk.check.verdict import Anomaly, Guarantee, Kind
@@ -40,20 +40,16 @@ def check_atomicity(
     Args: runs: all keys. diagnoses: by key, those that are not exact; their scripts may be replaced by
         equally good ones.
     """
-    lost = {key: _lost_places(each.script) for key, each in diagnoses.items() if each.script is not None}
+    lost = {
+        key: places_without_output(each.run, each.script)
+        for key, each in diagnoses.items()
+        if each.script is not None
+    }
     if not any(lost.values()):
         return Atomicity()
     return _Resolver(
         runs=list(runs), diagnoses=diagnoses, model=model, nodes_max=nodes_max, lost=lost
     ).resolve()
-
-
-def _lost_places(script: Script) -> frozenset[Place]:
-    return frozenset(
-        step.row.place
-        for step in script
-        if step.row is not None and step.move in (Move.SKIP, Move.LOSE) and step.expected is not None
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +131,7 @@ class _Resolver(Generic[S]):
         return gone, there
 
     def _settle(self, record: Record, rows: Mapping[Hashable, list[Place]], *, drop: bool) -> bool:
-        """Replace the scripts of the keys of `rows`, if possible, so that these rows are all lost or all kept."""
+        """Replace the scripts of the keys of `rows`, if possible, so that these rows are lost or kept."""
         replacements: dict[Hashable, Script] = {}
         for key in rows:
             found = self._search(key, record, self.choices, drop=drop)
@@ -143,7 +139,7 @@ class _Resolver(Generic[S]):
                 return False
             replacements[key] = found
         for key, script in replacements.items():
-            self.lost[key] = _lost_places(script)
+            self.lost[key] = places_without_output(self.by_key[key], script)
             if key in self.diagnoses:
                 self.diagnoses[key].script = script
         (self.choices.dropped if drop else self.choices.kept).add(record)

@@ -105,11 +105,8 @@ def _expected_outputs(run: KeyRun, model: Model[S]) -> int:
     return outputs
 
 
-def anomalies_of(diagnosis: Diagnosis, ordered: bool) -> list[Anomaly]:
-    """Return the anomalies that the script of `diagnosis` tells of, in its order.
-
-    Args: ordered: whether a gap among the outputs is a broken sequence.
-    """
+def anomalies_of(diagnosis: Diagnosis, model: Model[S]) -> list[Anomaly]:
+    """Return the anomalies that the script of `diagnosis` tells of, in its order."""
     run, script = diagnosis.run, diagnosis.script
     found: list[Anomaly] = []
     if run.scattered:
@@ -117,12 +114,13 @@ def anomalies_of(diagnosis: Diagnosis, ordered: bool) -> list[Anomaly]:
     if script is None:
         return found if found or diagnosis.fits[Guarantee.EXACTLY_ONCE] is None else [_unnamed(run)]
     displaced = _displaced(run, script)
+    due = _answering(script, model)
     delivered = {
         run.contents[step.observed]
         for step in script
         if step.move is Move.DELIVER and step.observed is not None
     }
-    sequence = _first_break(run, script, displaced, delivered, ordered)
+    sequence = _first_break(run, script, displaced, delivered, model.ordered)
     if sequence is not None and not found:
         found.append(sequence)
     first = {each: index for index, each in reversed(list(enumerate(run.contents)))}
@@ -130,7 +128,7 @@ def anomalies_of(diagnosis: Diagnosis, ordered: bool) -> list[Anomaly]:
         if index in displaced:
             continue
         if step.move in (Move.SKIP, Move.LOSE) and step.row is not None:
-            if step.expected is not None:
+            if index in due:
                 found.append(_lost(run, step, step.row))
         elif step.observed is not None and step.move is not Move.DELIVER:
             output = run.observed[step.observed]
@@ -143,6 +141,35 @@ def anomalies_of(diagnosis: Diagnosis, ordered: bool) -> list[Anomaly]:
                 other = earlier if earlier != step.observed else _next_same(run, step.observed)
                 found.append(_duplicate(run, output, run.observed[other]))
     return found
+
+
+def _answering(script: Script, model: Model[S]) -> set[int]:
+    """Return the script indices of the rows that have an output if every row is applied once.
+
+    A row that was skipped may have had an output due only because others were skipped before it.
+    """
+    state, answering = model.initial(), set()
+    for index, step in enumerate(script):
+        if step.row is not None and step.move is not Move.REAPPLY:
+            state, expected = model.step(state, step.row.row)
+            if expected is not None:
+                answering.add(index)
+    return answering
+
+
+def places_without_output(run: KeyRun, script: Script) -> frozenset[Place]:
+    """Return the places of the rows whose output, by `script`, did not come out at all, not even out of its
+    place.
+    """
+    displaced = _displaced(run, script)
+    return frozenset(
+        step.row.place
+        for index, step in enumerate(script)
+        if step.row is not None
+        and step.move in (Move.SKIP, Move.LOSE)
+        and step.expected is not None
+        and index not in displaced
+    )
 
 
 def _displaced(run: KeyRun, script: Script) -> Mapping[int, int]:

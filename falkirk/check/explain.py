@@ -199,7 +199,7 @@ class Search(Generic[S]):
         if Move.SKIP in self._moves:
             yield 1, _Node(node.explained, positions, node.state), Step(Move.SKIP, row, None, expected)
         # Without a change of state a lost output and a skipped row are the same thing.
-        if Move.LOSE in self._moves and self._model.ordered and expected is not None:
+        if Move.LOSE in self._moves and expected is not None and state != node.state:
             yield 1, _Node(node.explained, positions, state), Step(Move.LOSE, row, None, expected)
 
     def _reapply(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:

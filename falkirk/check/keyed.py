@@ -40,7 +40,7 @@ def check_keyed(
         if diagnosis is not None:
             diagnoses[run.key] = diagnosis
     atomicity = check_atomicity(runs, diagnoses, model, nodes_max)
-    anomalies = [each for diagnosis in diagnoses.values() for each in anomalies_of(diagnosis, model.ordered)]
+    anomalies = [each for diagnosis in diagnoses.values() for each in anomalies_of(diagnosis, model)]
     anomalies.extend(atomicity.partial)
     holds = _holds(diagnoses, atomicity)
     return Verdict(

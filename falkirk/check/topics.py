@@ -1,0 +1,178 @@
+"""Read whole topics, from the beginning to their present end, as an ordinary consumer would see them.
+
+Headers are not read at all. The end of a partition is where Kafka says that it is: records are never counted,
+since transaction markers and compaction leave holes in the offsets.
+"""
+
+import json
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from falkirk.check.run import Output, Place, Values
+from falkirk.errors import LogError
+
+METADATA_TIMEOUT_S = 10.0
+POLL_S = 0.1
+BATCH_RECORDS = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record of a topic. `timestamp_ms` is None where the broker keeps none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def place(self) -> Place:
+        return Place(self.topic, self.partition, self.offset)
+
+
+def read_topic(config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0) -> Iterator[Record]:
+    """Yield every record of `topic` up to the end that its partitions have now, in order within each
+    partition.
+
+    Args:
+        config: confluent_kafka's settings, at least ``bootstrap.servers``. Its ``isolation.level`` decides
+            whether records of open and
+            aborted transactions are seen; by default they are not.
+        silence_s: how long the broker may deliver nothing before reading is given up.
+    Raises: LogError: the topic does not exist (``TOPIC_MISSING``), or the broker can't be reached or fell
+        silent
+        (``TOPIC_UNREADABLE``).
+    """
+    consumer = Consumer(
+        {
+            "group.id": f"falkirk-check-{uuid4()}",
+            **config,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        yield from _read(consumer, topic, silence_s)
+    except KafkaException as cause:
+        raise LogError(
+            "TOPIC_UNREADABLE",
+            f"topic {topic} could not be read: {cause}",
+            where=topic,
+            hint="Is the broker running, and are its address and credentials right?",
+            topic=topic,
+        ) from cause
+    finally:
+        consumer.close()
+
+
+def _read(consumer: Consumer, topic: str, silence_s: float) -> Iterator[Record]:
+    ends = _ends(consumer, topic)
+    unread = {partition for partition, (start, end) in ends.items() if start < end}
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unread)])
+    deadline = time.monotonic() + silence_s
+    while unread:
+        messages: list[Any] = consumer.consume(BATCH_RECORDS, timeout=POLL_S)
+        if messages:
+            deadline = time.monotonic() + silence_s
+        elif time.monotonic() > deadline:
+            raise LogError(
+                "TOPIC_UNREADABLE",
+                f"nothing came from {topic} for {silence_s:g} s, and partitions {sorted(unread)} have more",
+                where=topic,
+                hint="Is the broker running?",
+                topic=topic,
+                unread=sorted(unread),
+            )
+        for message in messages:
+            partition: int = message.partition()
+            offset: int = message.offset()
+            error = message.error()
+            if error is not None:
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                # Behind the last record there may be markers, or records that a reader of committed data does
+                # not see yet.
+                unread.discard(partition)
+                continue
+            end = ends[partition][1]
+            if offset < end:
+                yield _record(message)
+            if offset >= end - 1:
+                unread.discard(partition)
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    """Return first offset and end offset by partition."""
+    found = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
+    if found is None or found.error is not None or not found.partitions:
+        raise LogError(
+            "TOPIC_MISSING",
+            f"topic {topic} does not exist",
+            where=topic,
+            hint="Check its name and the broker's address.",
+            topic=topic,
+        )
+    return {
+        partition: consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=METADATA_TIMEOUT_S
+        )
+        for partition in sorted(found.partitions)
+    }
+
+
+def _record(message: Any) -> Record:
+    kind, timestamp_ms = message.timestamp()
+    return Record(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp_ms=timestamp_ms if kind else None,
+        key=message.key(),
+        value=message.value(),
+    )
+
+
+def decode_json(value: bytes | None) -> Values:
+    """Return the fields of a JSON object. What is none comes back under a name that no column has, so nothing
+    can explain it.
+    """
+    try:
+        fields = json.loads(value or b"")
+    except ValueError:
+        fields = None
+    if isinstance(fields, dict):
+        return fields
+    return {
+        "(not a JSON object)": None
+        if value is None
+        else value.decode("utf-8", "backslashreplace") or "(empty)"
+    }
+
+
+def decode_key(record: Record, values: Values) -> Hashable:
+    """Return the record's key as text, or None."""
+    return None if record.key is None else record.key.decode("utf-8", "backslashreplace")
+
+
+def outputs_of(
+    records: Iterable[Record],
+    *,
+    decode: Callable[[bytes | None], Values] = decode_json,
+    key: Callable[[Record, Values], Hashable] = decode_key,
+) -> Iterator[Output]:
+    """Yield what was observed, for `check_keyed` and `check_stateless`.
+
+    Args:
+        decode: from a record's value to the fields that it holds.
+        key: from a record and its fields to its output key, such as the value of the grouping column.
+    """
+    for record in records:
+        values = decode(record.value)
+        yield Output(key=key(record, values), place=record.place, values=values)
