@@ -1,0 +1,202 @@
+"""App: one application of sources, processors and sinks, declared without Spark.
+
+A processor is a function whose parameters name what it reads. Its body runs when the application is planned.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from falkirk.endpoints import Kafka
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation, caller
+from falkirk.logs.connection import Connection
+from falkirk.policy import Delivery, Ephemeral, Lazy, Policy
+from falkirk.stream import Body, SourceNode, Stream, source_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processor:
+    """A declared processor: its body, what it reads by name, its policy and where it was declared."""
+
+    name: str
+    body: Body
+    reads: tuple[str, ...]
+    policy: Policy
+    where: SourceLocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """A declared output: the processor whose records it takes, the topic, and what its readers are promised."""
+
+    name: str
+    reads: str
+    topic: Kafka
+    delivery: Delivery
+    where: SourceLocation
+
+
+class App:
+    """An application: declare sources, processors and sinks, then `run` it.
+
+    Args:
+        name: of the application: letters, digits, ``-`` and ``_``. It is part of the names of its internal topics.
+        kafka: the broker, ``"host:port"`` or a `Connection` with SASL and TLS options. Left out, one is named on the
+            command line (``--kafka``, or ``--local`` to try things out).
+        home: folder for checkpoints and decisions; ``./.falkirk/<name>`` by default.
+        buffer_timeout: how long a record may wait for company between two steps of a live region; longer gives more
+            throughput, shorter less latency.
+        state_partitions: of each keyed step, and partitions of the hops that feed them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kafka: "str | Connection | None" = None,
+        home: str | Path | None = None,
+        buffer_timeout: str | float = "1 ms",
+        state_partitions: int = 2,
+    ) -> None:
+        where = caller()
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+            raise DefinitionError(
+                "NAME_INVALID",
+                f"{name!r} can't be an application's name.",
+                where=where,
+                hint="Use letters, digits, '-' and '_', at most 64.",
+                name=name,
+            )
+        if state_partitions < 1:
+            raise DefinitionError(
+                "OPTION_UNKNOWN", f"state_partitions={state_partitions} is not positive.", where=where, hint=""
+            )
+        self.name = name
+        self.kafka = Connection.of(kafka) if kafka is not None else None
+        self.home = Path(home) if home is not None else Path(".falkirk") / name
+        self.buffer_timeout = buffer_timeout
+        self.state_partitions = state_partitions
+        self.sources: dict[str, SourceNode] = {}
+        self.processors: dict[str, Processor] = {}
+        self.sinks: dict[str, Sink] = {}
+
+    def _claim(self, name: str, where: SourceLocation) -> None:
+        for kind, taken in (("source", self.sources), ("processor", self.processors)):
+            if name in taken:
+                raise DefinitionError(
+                    "NAME_TAKEN",
+                    f"there is already a {kind} named {name!r}.",
+                    where=where,
+                    hint="Give each source and processor a name of its own.",
+                    name=name,
+                )
+
+    def source(self, name: str, topic: Kafka) -> Stream:
+        """Declare a topic that processors read under `name`."""
+        self._claim(name, caller())
+        self.sources[name] = source_node(name, topic)
+        return Stream(self.sources[name])
+
+    def stream(self, policy: Policy | None = None) -> Callable[[Body], Body]:
+        """Declare the decorated function as a live processor; its parameters name what it reads.
+
+        Args: policy: how it survives failure: `Lazy` (default) or `Ephemeral`.
+        """
+        if policy is not None and not isinstance(policy, Policy):
+            raise DefinitionError(
+                "POLICY_UNKNOWN",
+                f"{policy!r} is not a policy.",
+                where=caller(),
+                hint='Write @app.stream(fk.Lazy("10 seconds")) or @app.stream(fk.Ephemeral()).',
+            )
+
+        def declare(body: Body) -> Body:
+            code = body.__code__
+            where = SourceLocation(
+                file=code.co_filename,
+                line=code.co_firstlineno,
+                text=f"def {body.__name__}{inspect.signature(body)}",
+            )
+            reads = tuple(inspect.signature(body).parameters)
+            self.add_processor(body.__name__, body, reads=reads, policy=policy or Lazy(), where=where)
+            return body
+
+        return declare
+
+    def add_processor(
+        self, name: str, body: Body, *, reads: tuple[str, ...], policy: Policy, where: SourceLocation | None = None
+    ) -> None:
+        """Declare a processor without the decorator: `body` gets one stream per name in `reads`."""
+        where = where or caller()
+        self._claim(name, where)
+        if not reads:
+            raise DefinitionError(
+                "UPSTREAM_MISSING",
+                f"processor {name!r} reads nothing.",
+                where=where,
+                hint="Name a source or a processor as its parameter.",
+                processor=name,
+            )
+        self.processors[name] = Processor(name=name, body=body, reads=reads, policy=policy, where=where)
+
+    def sink(
+        self,
+        name: str,
+        reads: "Body | Stream | str",
+        topic: Kafka,
+        *,
+        delivery: Delivery | str = Delivery.EXACTLY_ONCE,
+    ) -> None:
+        """Declare that the records of a processor are written to a topic.
+
+        Args: reads: the processor (its function or its name). delivery: what readers are promised, see `Delivery`.
+        """
+        where = caller()
+        if name in self.sinks:
+            raise DefinitionError(
+                "NAME_TAKEN",
+                f"there is already a sink named {name!r}.",
+                where=where,
+                hint="Give each sink a name of its own.",
+                name=name,
+            )
+        if isinstance(reads, Stream):
+            upstream = reads.node.name if isinstance(reads.node, SourceNode) else ""
+        else:
+            upstream = reads if isinstance(reads, str) else reads.__name__
+        self.sinks[name] = Sink(
+            name=name, reads=upstream, topic=topic, delivery=as_delivery(delivery, where), where=where
+        )
+
+    def run(self, **options: Any) -> None:
+        """Run the application until it is stopped (Ctrl-C): the coordinator here, Spark in a process of its own.
+
+        Args: options: as those of ``falkirk run``: ``kafka``, ``home``, ``local``, ``master``.
+        """
+        from falkirk.coordinator.supervise import run_application
+
+        run_application(self, **options)
+
+
+def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
+    """Return the delivery of that name.
+
+    Raises: DefinitionError: `DELIVERY_UNKNOWN`.
+    """
+    try:
+        return Delivery(value)
+    except ValueError:
+        raise DefinitionError(
+            "DELIVERY_UNKNOWN",
+            f"delivery={value!r} is not known.",
+            where=where,
+            hint=f"Use one of {', '.join(d.value for d in Delivery)}.",
+            delivery=str(value),
+        ) from None
+
+
+__all__ = ["App", "Ephemeral", "Processor", "Sink", "as_delivery"]

@@ -1,0 +1,97 @@
+"""The command `falkirk`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from falkirk.app import App
+from falkirk.coordinator.load import load_application
+from falkirk.coordinator.supervise import Coordinator, RunSettings, stop_on_signals
+from falkirk.errors import FalkirkError
+from falkirk.local.commands import doctor, kafka
+
+_console = Console(stderr=True, highlight=False)
+
+
+class _Group(click.Group):
+    """Prints our own errors as one clear line, with exit code 1, instead of a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FalkirkError as error:
+            _console.print(f"[red]{error.condition}[/red] {error}", soft_wrap=True)
+            ctx.exit(1)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="falkirk")
+def main() -> None:
+    """Spark pipelines that survive any failure and release every result exactly once, in milliseconds."""
+
+
+main.add_command(kafka)
+main.add_command(doctor)
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options by which an application finds its broker, home and Spark."""
+    for option in (
+        click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the file's."),
+        click.option("--local", is_flag=True, help="Start a broker on this machine, and topics, to try things out."),
+        click.option("--home", type=click.Path(path_type=Path), help="Folder for checkpoints and decisions."),
+        click.option("--master", help="Spark master; by default local, with as many slots as the plan needs."),
+        click.option("--create-topics", is_flag=True, help="Create sources and sinks that are missing."),
+    ):
+        command = option(command)
+    return command
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@run_options
+def run(
+    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool
+) -> None:
+    """Run the application that FILE declares, until Ctrl-C."""
+    app = load_application(file)
+    if local:
+        broker, create_topics = _local_broker(), True
+    run_in_terminal(
+        app, RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics)
+    )
+
+
+def _local_broker() -> str:
+    from falkirk.local.broker import start
+
+    return start().bootstrap
+
+
+def run_in_terminal(app: App, settings: RunSettings) -> None:
+    """Run an application with a status line on the terminal."""
+    with _console.status(f"{app.name}: starting Spark") as line:
+        coordinator = Coordinator(
+            app, settings, say=lambda text: _console.print(text), on_status=lambda s: line.update(_line(app, s))
+        )
+        stop_on_signals(coordinator.stop)
+        coordinator.run()
+    _console.print(f"{app.name}: stopped; the next start goes on from here")
+
+
+def _line(app: App, status: dict[str, Any]) -> str:
+    parts = []
+    for region in status["regions"]:
+        age = region["checkpoint_age_s"]
+        aged = f", checkpoint {age:.0f} s ago" if age is not None else ""
+        detail = f" ({region['detail']})" if region["detail"] else ""
+        parts.append(f"{region['name']} {region['state']}{aged}{detail}")
+    return f"{app.name}: " + " · ".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The coordinator: the home, the decisions, and the processes that run an application."""

@@ -1,0 +1,220 @@
+"""Home: the folder of one application, with a lock, its identity and the processes that may write for it.
+
+A second copy is refused by the lock. Processes that outlived a former run (a JVM whose Python was killed, executors) still
+hold producers, so the next run kills them by recorded identity before it reads any output: the first wall of the fence.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from falkirk.coordinator.store import Store
+from falkirk.errors import HomeError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """A process by identity: a pid alone may have been given to another since."""
+
+    pid: int
+    created_at_s: float
+    role: str
+
+    @classmethod
+    def of(cls, pid: int, role: str) -> "ProcessRecord":
+        """Return the record of a running process."""
+        return cls(pid=pid, created_at_s=psutil.Process(pid).create_time(), role=role)
+
+    def find(self) -> psutil.Process | None:
+        """Return the process while it is alive and still the recorded one."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.created_at_s) < 1.0
+            if same and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+
+class Home:
+    """The folder of one application. Use `open_home`; it is a context manager that releases the lock.
+
+    Attributes: path. application: its name. identity: 8 hexadecimal digits, in the header of every record it releases.
+    """
+
+    def __init__(self, path: Path, application: str, identity: str, lock: int) -> None:
+        self.path, self.application, self.identity = path, application, identity
+        self._lock = lock
+        self.store = Store(path / "decisions.db")
+
+    def checkpoint(self, region: str) -> Path:
+        """Return the folder of a region's Spark checkpoint."""
+        return self.path / "regions" / region
+
+    def record_processes(self, records: "tuple[ProcessRecord, ...]", spark_applications: "tuple[str, ...]") -> None:
+        """Record, durably, the processes that may write for this home and the Spark applications that they belong to."""
+        content = {"processes": [asdict(r) for r in records], "spark_applications": list(spark_applications)}
+        write_atomically(self.path / "processes.json", json.dumps(content, indent=1))
+
+    def kill_leftovers(self, *, timeout_s: float = 20.0) -> tuple[ProcessRecord, ...]:
+        """Kill every process that a former run left behind, stopped ones too; return those that were found.
+
+        Raises: HomeError: `LEFTOVER_ALIVE` when one survives, for instance in another user's name.
+        """
+        file = self.path / "processes.json"
+        if not file.exists():
+            return ()
+        content = json.loads(file.read_text())
+        records = [ProcessRecord(**entry) for entry in content["processes"]]
+        found = [(r, p) for r in records if (p := r.find()) is not None and p.pid != os.getpid()]
+        known = {p.pid for _, p in found}
+        for process in _executors(content["spark_applications"]):
+            if process.pid not in known:
+                found.append((ProcessRecord.of(process.pid, "executor"), process))
+        for _, process in found:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                process.kill()
+        _, alive = psutil.wait_procs([p for _, p in found], timeout=timeout_s)
+        alive = [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        if alive:
+            raise HomeError(
+                "LEFTOVER_ALIVE",
+                f"process {alive[0].pid} of a former run can't be killed.",
+                where=self.path,
+                hint="Kill it, then start again: it may still write.",
+                pids=[p.pid for p in alive],
+            )
+        file.unlink()
+        return tuple(r for r, _ in found)
+
+    def close(self) -> None:
+        """Release the lock and the store."""
+        self.store.close()
+        os.close(self._lock)
+
+    def __enter__(self) -> "Home":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _executors(spark_applications: list[str]) -> list[psutil.Process]:
+    """Return the executor JVMs on this machine that belong to these Spark applications."""
+    if not spark_applications:
+        return []
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            line = process.cmdline()
+            if "--app-id" in line and line[line.index("--app-id") + 1] in spark_applications:
+                found.append(process)
+    return found
+
+
+def open_home(path: Path, application: str) -> Home:
+    """Open or create the home of an application, holding its lock.
+
+    Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+        os.close(lock)
+        raise HomeError(
+            "HOME_IN_USE",
+            f"another process runs this application{f' (pid {holder})' if holder else ''}.",
+            where=path,
+            hint="Stop it first, or give this one a home of its own.",
+            pid=holder,
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    try:
+        identity = _identify(path, application)
+        return Home(path, application, identity, lock)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def attach_home(path: Path, application: str) -> Home:
+    """Open a home whose lock the coordinator, this process's parent, holds.
+
+    Raises: HomeError: as `open_home`, but for the lock.
+    """
+    return Home(path, application, _identify(path, application), os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _identify(path: Path, application: str) -> str:
+    file = path / "falkirk.json"
+    if not file.exists():
+        if (path / "decisions.db").exists():
+            raise HomeError(
+                "HOME_DAMAGED",
+                "decisions.db is there but falkirk.json is gone.",
+                where=path,
+                hint="Restore it from a backup, or use a new home.",
+            )
+        content = {"format": FORMAT, "application": application, "identity": secrets.token_hex(4), "id": str(uuid.uuid4())}
+        write_atomically(file, json.dumps(content, indent=1))
+    try:
+        content = json.loads(file.read_text())
+        found, identity, version = content["application"], str(content["identity"]), content["format"]
+        if not re.fullmatch("[0-9a-f]{8}", identity):
+            raise ValueError("identity")
+    except (ValueError, KeyError, TypeError) as error:
+        raise HomeError(
+            "HOME_DAMAGED",
+            "falkirk.json can't be read.",
+            where=file,
+            hint="Restore it from a backup, or use a new home.",
+        ) from error
+    if version != FORMAT:
+        raise HomeError(
+            "HOME_VERSION",
+            f"the home has format {version}, this Falkirk knows {FORMAT}.",
+            where=path,
+            hint="Use the Falkirk that made it, or a new home.",
+            found=version,
+        )
+    if found != application:
+        raise HomeError(
+            "HOME_OF_ANOTHER",
+            f"this is the home of application {found!r}, not of {application!r}.",
+            where=path,
+            hint="Give each application a home of its own.",
+            found=found,
+            expected=application,
+        )
+    return identity
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Write a file so that after any crash it is there whole or as it was."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(temporary, file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

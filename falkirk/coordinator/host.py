@@ -1,0 +1,128 @@
+"""Host: the Spark application that runs the live regions, a child of the coordinator.
+
+It reads the application's file, plans it, runs its regions, writes its status each second, and dies with its parent: a
+host that nobody watches would be a writer that nobody fences.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from falkirk.coordinator.home import Home, ProcessRecord, attach_home, write_atomically
+from falkirk.coordinator.live_host import LiveHost, RegionStatus
+from falkirk.coordinator.load import load_application
+from falkirk.errors import FalkirkError
+from falkirk.local.spark import session as spark_session
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.plan.planner import plan_application
+from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
+from falkirk.plan.topics import prepare_topics
+from falkirk.query import record_processes
+from falkirk.regions.live import Context
+
+POLL_S = 0.5
+#: The host ended for a reason that a new one can't mend; the reason is in its status file.
+EXIT_FATAL = 3
+#: The host ended because its Spark application has to be a new one.
+EXIT_RESTART = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """What the coordinator tells its host, as JSON on standard input's first line."""
+
+    file: str
+    home: str
+    kafka: str | None
+    master: str | None
+    create_topics: bool
+
+    def to_json(self) -> str:
+        """Return the settings as one line."""
+        return json.dumps(asdict(self))
+
+
+def write_status(home: Path, regions: tuple[RegionStatus, ...], *, error: FalkirkError | None = None) -> None:
+    """Publish what the regions do, for the coordinator and `falkirk status`."""
+    content = {
+        "at_s": time.time(),
+        "pid": os.getpid(),
+        "regions": [asdict(r) for r in regions],
+        "error": None if error is None else {"condition": error.condition, "text": str(error)},
+    }
+    write_atomically(home / "status.json", json.dumps(content))
+
+
+def main() -> int:
+    """Run the host until its parent closes its standard input or asks it to stop."""
+    settings = HostSettings(**json.loads(sys.stdin.readline()))
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator decides
+    home_path = Path(settings.home)
+    try:
+        return _run(settings, home_path, stopping)
+    except FalkirkError as error:
+        write_status(home_path, (), error=error)
+        return EXIT_RESTART if error.condition == "SESSION_LOST" else EXIT_FATAL
+
+
+def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:
+    app = load_application(Path(settings.file))
+    connection = Connection.of(settings.kafka) if settings.kafka else app.kafka
+    assert connection is not None, "the coordinator has checked it"
+    home = attach_home(home_path, app.name)
+    _die_with_parent(home, stopping)
+    topics = Topics(connection)
+    partitions = sum(
+        topics.facts(s.topic.topic).partitions if topics.exists(s.topic.topic) else 2 for s in app.sources.values()
+    )
+    guess = (partitions + 4 * app.state_partitions * max(1, len(app.processors))) + SPARE_SLOTS
+    session = spark_session(
+        app.name,
+        master=settings.master or f"local[{guess}]",
+        buffer_timeout=app.buffer_timeout,
+        state_partitions=app.state_partitions,
+    )
+    record_processes(home, session)
+    plan = plan_application(app, session, home.identity)
+    context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
+    prepare_topics(plan, topics, create_missing=settings.create_topics)
+    check_slots(slots_needed(plan, topics), session)
+    host = LiveHost(plan, context, say=lambda text: print(text, flush=True))
+    write_status(home_path, host.status())
+    host.start()
+    try:
+        while not stopping.wait(POLL_S):
+            write_status(home_path, host.poll())
+    finally:
+        host.stop()
+        write_status(home_path, host.status())
+    session.stop()
+    return 0
+
+
+def _die_with_parent(home: Home, stopping: threading.Event) -> None:
+    parent = os.getppid()
+
+    def watch() -> None:
+        sys.stdin.read()  # returns when the coordinator closes the pipe, by intent or by dying
+        if os.getppid() == parent:
+            stopping.set()
+            return
+        home.kill_leftovers()  # our own JVM, while this process is spared
+        os._exit(1)
+
+    threading.Thread(target=watch, name="falkirk-parent", daemon=True).start()
+
+
+__all__ = ["EXIT_FATAL", "EXIT_RESTART", "HostSettings", "ProcessRecord", "main", "write_status"]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Live host: starts the live regions of an application in one Spark session, watches them, and restarts the ones that fail.
+
+Slow, hung and dead are told apart. Dead: the query ended with an error. Hung: its batch is overdue by far although the broker
+answers. Slow is anything else and is left alone; so is a region that waits for a broker that is away.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+from falkirk.errors import DefinitionError, FalkirkError, HomeError, LogError, SparkError
+from falkirk.plan.region import Plan
+from falkirk.regions.live import Context, LiveRegion
+from falkirk.regions.rows import CO_PARTITIONING
+
+log = logging.getLogger("falkirk")
+
+#: A region is hung when its commit is overdue by this much and the broker answers.
+OVERDUE_S = 30.0
+#: A region that fails this often in a row without a commit in between will not get better by itself.
+FAILURES_MAX = 5
+BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(kw_only=True)
+class RegionStatus:
+    """What a user sees of a region. Times in seconds."""
+
+    name: str
+    state: str = "starting"
+    incarnation: int = 0
+    restarts: int = 0
+    suppressed: int = 0
+    last_commit: int = -1
+    checkpoint_age_s: float | None = None
+    input_rows_per_s: float = 0.0
+    detail: str = ""
+
+
+@dataclass(kw_only=True)
+class _Watched:
+    live: LiveRegion
+    status: RegionStatus
+    failures: int = 0
+    retry_at_s: float = 0.0
+    progressed_at_s: float = field(default_factory=time.monotonic)
+
+
+class LiveHost:
+    """The live regions of one plan in one session."""
+
+    def __init__(self, plan: Plan, context: Context, *, say: Callable[[str], None] = log.info) -> None:
+        self._context, self._say = context, say
+        self._watched = [
+            _Watched(live=LiveRegion(region, context), status=RegionStatus(name=region.name)) for region in plan.regions
+        ]
+
+    def start(self) -> None:
+        """Start every region, readers first, so that a hop's reader is warm when its first record comes.
+
+        Raises: FalkirkError: a region can't start; those started before are stopped.
+        """
+        try:
+            for watched in reversed(self._watched):
+                self._open(watched)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _open(self, watched: _Watched) -> None:
+        opening = watched.live.start()
+        status = watched.status
+        status.state, status.detail = "running", ""
+        status.incarnation = opening.incarnation
+        status.suppressed += opening.suppressed
+        watched.progressed_at_s = time.monotonic()
+        if opening.incarnation > 1:
+            self._say(
+                f"{status.name}: incarnation {opening.incarnation} goes on after batch {opening.restored_batch}; "
+                f"{opening.suppressed} results are out already and will be suppressed"
+            )
+
+    def poll(self) -> tuple[RegionStatus, ...]:
+        """Look at every region once: observe, and restart what failed or hangs. Call it about once a second.
+
+        Raises: FalkirkError: a region can't be brought back; what to do is in the error.
+        """
+        for watched in self._watched:
+            if watched.live.query is None:
+                self._retry(watched)
+            elif (error := watched.live.failure()) is not None:
+                self._fail(watched, error)
+            else:
+                self._observe(watched)
+        return self.status()
+
+    def _observe(self, watched: _Watched) -> None:
+        status, region = watched.status, watched.live.region
+        try:
+            last = watched.live.observe()
+        except LogError as error:
+            status.detail = f"waiting for the broker: {error.message}"
+            watched.progressed_at_s = time.monotonic()
+            return
+        if last > status.last_commit:
+            watched.progressed_at_s, watched.failures = time.monotonic(), 0
+        status.last_commit, status.checkpoint_age_s, status.detail = last, watched.live.checkpoint_age_s(), ""
+        progress = watched.live.query.lastProgress if watched.live.query else None
+        if progress:
+            status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
+        overdue = time.monotonic() - watched.progressed_at_s - region.interval_s
+        if overdue > OVERDUE_S:
+            self._fail(watched, SparkError("REGION_HUNG", f"no checkpoint for {overdue + region.interval_s:.0f} s"))
+
+    def _fail(self, watched: _Watched, error: Exception) -> None:
+        status = watched.status
+        fatal = _fatal(error, watched.live)
+        reason = str(error).split("\n")[0][:300]
+        watched.live.end(reason)
+        if fatal is not None:
+            status.state, status.detail = "failed", str(fatal)
+            raise fatal from error
+        watched.failures += 1
+        if watched.failures > FAILURES_MAX:
+            status.state, status.detail = "failed", reason
+            raise SparkError(
+                "REGION_KEEPS_FAILING",
+                f"region {status.name!r} failed {watched.failures} times without a checkpoint in between: {reason}",
+                where=watched.live.region.where,
+                hint="The cause is in the error above and in the host's log; the home is intact, run again once it is mended.",
+                region=status.name,
+            ) from error
+        if self._needs_new_session():
+            raise SparkError(
+                "SESSION_LOST",
+                f"region {status.name!r} failed on a cluster: {reason}",
+                certainty="maybe",
+                hint="The Spark application is restarted, so that no executor of it still writes.",
+                region=status.name,
+            ) from error
+        status.restarts += 1
+        status.state, status.detail = "restarting", reason
+        watched.retry_at_s = time.monotonic() + BACKOFF_S[min(watched.failures, len(BACKOFF_S)) - 1]
+        self._say(f"{status.name}: failed ({reason}); restarting")
+
+    def _needs_new_session(self) -> bool:
+        """Tell whether producers may linger in other JVMs, where they can't be flushed from here."""
+        return not self._context.session.sparkContext.master.startswith("local[")
+
+    def _retry(self, watched: _Watched) -> None:
+        if time.monotonic() < watched.retry_at_s:
+            return
+        try:
+            self._open(watched)
+        except LogError as error:
+            if error.condition != "BROKER_AWAY":
+                raise
+            watched.status.state, watched.status.detail = "waiting", f"waiting for the broker: {error.message}"
+            watched.retry_at_s = time.monotonic() + 1.0
+
+    def status(self) -> tuple[RegionStatus, ...]:
+        """Return what is known of each region, upstream first."""
+        return tuple(RegionStatus(**asdict(w.status)) for w in self._watched)
+
+    def stop(self) -> None:
+        """Stop all regions, writers first, and flush what their producers still hold."""
+        for watched in self._watched:
+            watched.live.end("stopped")
+            watched.status.state = "stopped"
+
+
+def _fatal(error: Exception, live: LiveRegion) -> FalkirkError | None:
+    """Return the error to give up with when a restart can't help."""
+    text, region = str(error), live.region
+    source = region.source.topic.topic
+    if CO_PARTITIONING in text:
+        fields = text.split(CO_PARTITIONING, 1)[1].split("|")
+        return DefinitionError(
+            "NOT_CO_PARTITIONED",
+            f"topic {source!r} is declared to be partitioned by {', '.join(region.source.topic.keys)}, but one key came "
+            f"from partitions {fields[1]} and {fields[2]}: {fields[3].splitlines()[0][:200]}",
+            where=region.source.topic.where,
+            hint="Leave out key=, and a sequencer hop orders the records; nothing wrong was released. Use a new home.",
+            topic=source,
+        )
+    if "OffsetOutOfRange" in text or "KAFKA_DATA_LOSS" in text or "data loss" in text.lower():
+        return LogError(
+            "INPUT_EXPIRED",
+            f"records of {source!r} that are still needed have been deleted.",
+            where=region.source.topic.where,
+            hint="Its retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
+            topic=source,
+        )
+    if "UnknownTopicOrPartition" in text:
+        return LogError("TOPIC_MISSING", f"a topic of region {region.name!r} is gone.", where=region.where, hint="")
+    return None
+
+
+__all__ = ["HomeError", "LiveHost", "RegionStatus"]

@@ -1,0 +1,38 @@
+"""Loading: finds the application that a user's file declares, without running it."""
+
+import runpy
+import sys
+from pathlib import Path
+
+from falkirk.app import App
+from falkirk.errors import DefinitionError
+
+#: The name under which a user's file is run when only its declarations are wanted; `App.run` does nothing then.
+LOADING = "__falkirk__"
+
+
+def load_application(file: Path) -> App:
+    """Return the one `App` that a file declares at its top level.
+
+    Raises: DefinitionError: `FILE_MISSING`, `APPLICATION_MISSING`, `APPLICATIONS_SEVERAL`; what the file raises itself.
+    """
+    if not file.is_file():
+        raise DefinitionError("FILE_MISSING", f"there is no file {file}.", hint="Name the file that declares the App.")
+    sys.path.insert(0, str(file.resolve().parent))
+    found = [v for v in runpy.run_path(str(file), run_name=LOADING).values() if isinstance(v, App)]
+    apps = list({id(app): app for app in found}.values())
+    if not apps:
+        raise DefinitionError(
+            "APPLICATION_MISSING",
+            "the file declares no application.",
+            where=file.name,
+            hint='Declare one at top level: app = fk.App("name").',
+        )
+    if len(apps) > 1:
+        raise DefinitionError(
+            "APPLICATIONS_SEVERAL",
+            f"the file declares {len(apps)} applications: {', '.join(app.name for app in apps)}.",
+            where=file.name,
+            hint="Declare one App per file.",
+        )
+    return apps[0]

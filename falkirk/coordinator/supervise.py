@@ -1,0 +1,193 @@
+"""Coordinator: a small process without Spark that starts the host of the live regions, watches it, and replaces it.
+
+Dead is a host whose process ended; hung is one that has not written its status for long. Either way everything that it left
+behind is killed before the next one starts.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from falkirk.app import App
+from falkirk.coordinator.home import Home, open_home
+from falkirk.coordinator.host import EXIT_FATAL, HostSettings
+from falkirk.coordinator.load import LOADING
+from falkirk.errors import DefinitionError, InternalError, SparkError
+
+#: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
+SILENT_S = 40.0
+SILENT_AT_START_S = 180.0
+#: A host that fails this often in a row, each time before a minute has passed, will not get better by itself.
+QUICK_FAILURES_MAX = 5
+QUICK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """How an application is run: its file, broker, home and Spark master; None means as the file declares."""
+
+    file: Path
+    kafka: str | None = None
+    home: Path | None = None
+    master: str | None = None
+    create_topics: bool = False
+
+
+class Coordinator:
+    """Runs one application until it is stopped.
+
+    Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status: takes
+        the host's status, a dictionary as written by `falkirk.coordinator.host.write_status`.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        settings: RunSettings,
+        *,
+        say: Callable[[str], None] = print,
+        on_status: Callable[[dict[str, Any]], None] = lambda status: None,
+    ) -> None:
+        if settings.kafka is None and app.kafka is None:
+            raise DefinitionError(
+                "BROKER_MISSING",
+                f"application {app.name!r} names no broker.",
+                hint='Pass fk.App(…, kafka="host:port"), or --kafka host:port, or --local to try things out.',
+            )
+        self._app, self._settings, self._say, self._on_status = app, settings, say, on_status
+        self._stopping = threading.Event()
+        self._path = settings.home or app.home
+        self.restarts = 0
+
+    def stop(self) -> None:
+        """Ask `run` to stop everything and return."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
+        with open_home(self._path, self._app.name) as home:
+            quick = 0
+            while not self._stopping.is_set():
+                for record in home.kill_leftovers():
+                    self._say(f"killed {record.role} {record.pid}, left behind by a former run")
+                began = time.monotonic()
+                self._run_host(home)
+                if self._stopping.is_set():
+                    break
+                quick = quick + 1 if time.monotonic() - began < QUICK_S else 0
+                if quick >= QUICK_FAILURES_MAX:
+                    raise SparkError(
+                        "HOST_KEEPS_FAILING",
+                        f"the Spark application failed {quick} times in a row.",
+                        where=self._path / "host.log",
+                        hint="The log says why; the home is intact, run again once it is mended.",
+                    )
+                self.restarts += 1
+                self._say("the Spark application is gone; starting it again")
+            home.kill_leftovers()
+
+    def _run_host(self, home: Home) -> None:
+        status_file = self._path / "status.json"
+        status_file.unlink(missing_ok=True)
+        with open(self._path / "host.log", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "falkirk.coordinator.host"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            self._watch(process, status_file)
+        finally:
+            _end(process)
+        self._raise_fatal(process, status_file)
+
+    def _watch(self, process: "subprocess.Popen[str]", status_file: Path) -> None:
+        assert process.stdin is not None
+        settings = HostSettings(
+            file=str(self._settings.file.resolve()),
+            home=str(self._path.resolve()),
+            kafka=self._settings.kafka,
+            master=self._settings.master,
+            create_topics=self._settings.create_topics,
+        )
+        process.stdin.write(settings.to_json() + "\n")
+        process.stdin.flush()
+        seen_at_s, last, limit_s = time.monotonic(), 0.0, SILENT_AT_START_S
+        while process.poll() is None and not self._stopping.wait(0.2):
+            status = read_status(status_file)
+            if status is not None and status["at_s"] != last:
+                last, seen_at_s = status["at_s"], time.monotonic()
+                if any(r["state"] == "running" for r in status["regions"]):
+                    limit_s = SILENT_S
+                self._on_status(status)
+            if time.monotonic() - seen_at_s > limit_s:
+                self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
+                process.kill()
+                return
+
+    def _raise_fatal(self, process: "subprocess.Popen[str]", status_file: Path) -> None:
+        if process.returncode != EXIT_FATAL:
+            return
+        status = read_status(status_file)
+        error = (status or {}).get("error")
+        if error is None:
+            raise InternalError("HOST_SILENT", "the host gave up without saying why.", where=self._path / "host.log")
+        raise SparkError(str(error["condition"]), str(error["text"]), where=None)
+
+
+def read_status(file: Path) -> dict[str, Any] | None:
+    """Return what the host last published, or None when it has published nothing yet."""
+    try:
+        content: dict[str, Any] = json.loads(file.read_text())
+        return content
+    except FileNotFoundError:
+        return None
+
+
+def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:
+    """End the host: ask by closing its input, then kill."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def run_application(app: App, **options: Any) -> None:
+    """Run an application from its own file: `python app.py` or `spark-submit app.py`. See `App.run`."""
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__name__") == LOADING:
+        return  # the file is only being read for its declarations
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from falkirk.query import run_here  # under spark-submit the session, and so the host, is this process
+
+        connection = options.get("kafka") or app.kafka
+        run_here(app, connection).awaitTermination()
+        return
+    from falkirk.cli import run_in_terminal
+
+    run_in_terminal(app, RunSettings(file=Path(frame.f_globals["__file__"]), **options))
+
+
+def stop_on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` at Ctrl-C and SIGTERM; a second Ctrl-C gives up waiting."""
+
+    def handle(_signum: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)

@@ -1,0 +1,30 @@
+"""Source locations: where in the user's files a thing was declared, so that an error can name the line."""
+
+import linecache
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLocation:
+    """A line of the user's code: file, line number (from 1) and its text."""
+
+    file: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        quoted = f": {self.text}" if self.text else ""
+        return f"{Path(self.file).name}:{self.line}{quoted}"
+
+
+def caller() -> SourceLocation:
+    """Return the innermost line on the stack that is not Falkirk's own."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and Path(frame.f_code.co_filename).resolve().is_relative_to(_PACKAGE):
+        frame = frame.f_back
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return SourceLocation(file=file, line=line, text=linecache.getline(file, line).strip())

@@ -1,0 +1,329 @@
+"""Planner: cuts a declared graph into regions, checks every step against Spark, and says why each hop is there.
+
+It walks the recorded steps of each sink from the source on, on empty DataFrames: nothing is read. A region ends
+  * before a keyed step whose records of one key may come from several partitions: the order in which they meet is
+    non-deterministic, so a sequencer hop records it;
+  * before a second keyed step, since a Real-time Mode query has one;
+  * behind a processor that is not ephemeral and is read by others: its output is a log.
+Everything else is fused.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from falkirk.app import App, Processor, Sink
+from falkirk.endpoints import Kafka
+from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.location import SourceLocation
+from falkirk.plan import determinism, frames
+from falkirk.plan.frames import Frame
+from falkirk.plan.region import Hop, Plan, Region, root_of, steps_of
+from falkirk.policy import Delivery, Ephemeral, Lazy
+from falkirk.stream import Node, ProcessorNode, SourceNode, Step, Stream
+
+
+def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
+    """Return the regions of a declared application.
+
+    Args: identity: of the home; part of the names of internal topics, so that two homes never share one.
+    Raises: DefinitionError, GuaranteeError: with the user's line.
+    """
+    if not app.sinks:
+        raise DefinitionError(
+            "SINK_MISSING",
+            f"application {app.name!r} has no sink.",
+            hint='Declare one: app.sink("name", processor, fk.Kafka("topic")).',
+        )
+    _check_topics(app)
+    planner = _Planner(app=app, session=session, identity=identity)
+    for sink in app.sinks.values():
+        planner.add_sink(sink)
+    return Plan(
+        application=app.name, regions=tuple(planner.regions), state_partitions=app.state_partitions
+    )
+
+
+def _check_topics(app: App) -> None:
+    written: dict[str, Sink] = {}
+    for sink in app.sinks.values():
+        if sink.topic.topic in written:
+            raise DefinitionError(
+                "TOPIC_SHARED",
+                f"sinks {written[sink.topic.topic].name!r} and {sink.name!r} write the same topic.",
+                where=sink.where,
+                hint="A topic has one writer: its tail is what recovery reads.",
+                topic=sink.topic.topic,
+            )
+        written[sink.topic.topic] = sink
+    for source in app.sources.values():
+        if source.topic.topic in written:
+            raise DefinitionError(
+                "TOPIC_SHARED",
+                f"source {source.name!r} reads a topic that sink {written[source.topic.topic].name!r} writes.",
+                where=source.topic.where,
+                hint="Let processors read each other by name instead.",
+                topic=source.topic.topic,
+            )
+
+
+@dataclass(kw_only=True)
+class _Draft:
+    """A region while it is being cut: where it begins, its steps so far, and the frame they lead to."""
+
+    source: SourceNode
+    reads_hop: bool
+    node: Node
+    frame: Frame
+    keys: dict[str, int]
+    processors: list[str] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class _Planner:
+    app: App
+    session: SparkSession
+    identity: str
+    regions: list[Region] = field(default_factory=list)
+    logs: dict[str, SourceNode] = field(default_factory=dict)
+    visiting: list[str] = field(default_factory=list)
+    dead_letter_topics: set[str] = field(default_factory=set)
+
+    def add_sink(self, sink: Sink) -> None:
+        draft = self._read(sink.reads, sink.where, delivery=sink.delivery, direct=True)
+        missing = [key for key in sink.topic.keys if key not in draft.frame.columns]
+        if missing:
+            raise DefinitionError(
+                "COLUMN_MISSING",
+                f"sink {sink.name!r} has key {missing[0]!r}, which {sink.reads!r} has no column for.",
+                where=sink.where,
+                hint=f"Columns here: {', '.join(draft.frame.columns)}.",
+                column=missing[0],
+                columns=tuple(draft.frame.columns),
+            )
+        self._close(draft, name=sink.name, output=sink.topic, hop=None, delivery=sink.delivery, where=sink.where)
+
+    def _read(self, name: str, where: SourceLocation, *, delivery: Delivery, direct: bool) -> _Draft:
+        """Return a draft whose frame is the output of the named source or processor."""
+        if name in self.app.sources:
+            return self._begin(self.app.sources[name], reads_hop=False)
+        processor = self.app.processors.get(name)
+        if processor is None:
+            raise DefinitionError(
+                "UNKNOWN_UPSTREAM",
+                f"there is no source or processor named {name!r}.",
+                where=where,
+                hint=f"There are: {', '.join([*self.app.sources, *self.app.processors])}.",
+                upstream=name,
+            )
+        shared = not isinstance(processor.policy, Ephemeral) and self._readers(name) > 1
+        if name in self.logs:
+            return self._begin(self.logs[name], reads_hop=True)
+        if name in self.visiting:
+            raise DefinitionError(
+                "CYCLE", f"processor {name!r} reads its own output.", where=processor.where, hint="", processor=name
+            )
+        self.visiting.append(name)
+        draft = self._process(processor, delivery)
+        self.visiting.pop()
+        if not shared and (direct or isinstance(processor.policy, Ephemeral)):
+            return draft
+        reason = f"{name} is not ephemeral and is read by others: its output is a log"
+        self.logs[name] = self._hop(draft, name, (), reason, processor.where)
+        return self._begin(self.logs[name], reads_hop=True)
+
+    def _readers(self, name: str) -> int:
+        return sum(name in p.reads for p in self.app.processors.values()) + sum(
+            s.reads == name for s in self.app.sinks.values()
+        )
+
+    def _begin(self, source: SourceNode, *, reads_hop: bool) -> _Draft:
+        empty = self.session.createDataFrame([], frames.KAFKA_DDL)
+        frame = frames.parse(empty, source.topic)
+        missing = [key for key in source.topic.keys if key not in frame.columns]
+        if missing:
+            raise DefinitionError(
+                "COLUMN_MISSING",
+                f"source {source.name!r} is keyed by {missing[0]!r}, which its schema lacks.",
+                where=source.topic.where,
+                hint=f"Columns here: {', '.join(frame.columns)}.",
+                column=missing[0],
+                columns=tuple(frame.columns),
+            )
+        ids = _expression_ids(frame)
+        keys = {key: ids[key] for key in source.topic.keys}
+        return _Draft(source=source, reads_hop=reads_hop, node=source, frame=frame, keys=keys)
+
+    def _process(self, processor: Processor, delivery: Delivery) -> _Draft:
+        if len(processor.reads) > 1:
+            raise DefinitionError(
+                "UNSUPPORTED_METHOD",
+                f"live processor {processor.name!r} reads {len(processor.reads)} streams.",
+                where=processor.where,
+                hint="A live processor reads one stream for now.",
+                processor=processor.name,
+            )
+        upstream = processor.reads[0]
+        draft = self._read(upstream, processor.where, delivery=delivery, direct=False)
+        result = processor.body(Stream(ProcessorNode(name=upstream)))
+        if not isinstance(result, Stream) or root_of(result.node) != ProcessorNode(name=upstream):
+            raise DefinitionError(
+                "NOT_A_STREAM",
+                f"processor {processor.name!r} returned {type(result).__name__}, not a stream made from what it reads.",
+                where=processor.where,
+                hint="Return the transformed stream.",
+                processor=processor.name,
+            )
+        for number, step in enumerate(steps_of(result.node)):
+            draft = self._step(draft, step, processor, number, delivery)
+        draft.processors.append(processor.name)
+        return draft
+
+    def _step(self, draft: _Draft, step: Step, processor: Processor, number: int, delivery: Delivery) -> _Draft:
+        if step.operation in ("agg", "count"):
+            keys = step.arguments[0]
+            reason = self._needs_sequencer(draft, keys)
+            if reason is not None:
+                frames.apply(draft.frame, step)  # the user's mistakes are told before ours is made
+                name = f"{processor.name}-by-{_key_label(keys, number)}"
+                hop = self._hop(draft, name, keys, reason, step.where)
+                draft = self._begin(hop, reads_hop=True)
+        before = draft.frame
+        draft.frame = frames.apply(before, step)
+        draft.node = replace(step, parent=draft.node)
+        added = determinism.operations(draft.frame.data) - determinism.operations(before.data)
+        if "Generate" in added and step.operation != "explode":
+            raise DefinitionError(
+                "GENERATOR_IN_SELECT",
+                f"{step.operation}() makes several records of one, which need sub-indexes.",
+                where=step.where,
+                hint="Use stream.explode(column, name).",
+                operation=step.operation,
+            )
+        unknown = sorted(added - determinism.DETERMINISTIC)
+        if unknown and delivery is not Delivery.REPEATED:
+            raise GuaranteeError(
+                "UNDETERMINED_OPERATION",
+                f"{', '.join(unknown)} in {processor.name!r} is not known to give the same result on a replay, "
+                f"so {delivery} can't be promised.",
+                where=step.where,
+                hint='Compute it upstream and send it as data, or ask for delivery="repeated".',
+                operations=tuple(unknown),
+                processor=processor.name,
+            )
+        return draft
+
+    def _needs_sequencer(self, draft: _Draft, keys: tuple[Any, ...]) -> str | None:
+        if draft.frame.keyed:
+            return "a live query has one keyed step"
+        label = _key_label(keys, 0)
+        if not draft.keys:
+            return f"no key is declared for {draft.source.topic.topic}, so records of one {label} may come from several partitions"
+        ids = _expression_ids(draft.frame)
+        grouped = {ids.get(key) for key in keys if isinstance(key, str)}
+        if set(draft.keys.values()) <= grouped:
+            return None
+        return f"{draft.source.topic.topic} is partitioned by {', '.join(draft.keys)}, not by {label}"
+
+    def _hop(
+        self, draft: _Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation
+    ) -> SourceNode:
+        topic = f"falkirk.{self.app.name}.{self.identity}.{name}"
+        columns = draft.frame.data.select(*[f"`{c}`" for c in draft.frame.columns])
+        names = tuple(key for key in keys if isinstance(key, str)) if all(isinstance(k, str) for k in keys) else ()
+        self._close(
+            draft,
+            name=name,
+            output=Kafka(topic, where=where),
+            hop=Hop(topic=topic, keys=keys, reason=reason),
+            delivery=Delivery.EXACTLY_ONCE,
+            where=where,
+        )
+        ddl = columns._jdf.schema().toDDL().replace(" NOT NULL", "")
+        return SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where))
+
+    def _close(
+        self,
+        draft: _Draft,
+        *,
+        name: str,
+        output: Kafka,
+        hop: Hop | None,
+        delivery: Delivery,
+        where: SourceLocation,
+    ) -> None:
+        lazy = [
+            self.app.processors[p].policy for p in draft.processors
+            if isinstance(self.app.processors[p].policy, Lazy)
+        ]  # fmt: skip
+        interval_s = min((p.interval_s for p in lazy if isinstance(p, Lazy)), default=Lazy().interval_s)
+        self.regions.append(
+            Region(
+                name=name,
+                processors=tuple(draft.processors),
+                source=draft.source,
+                reads_hop=draft.reads_hop,
+                node=draft.node,
+                output=output,
+                hop=hop,
+                delivery=delivery,
+                interval_s=interval_s,
+                stateful=draft.frame.keyed,
+                where=where,
+                dead_letter_topic=self._dead_letter_topic(draft, output, hop),
+                fingerprint=_fingerprint(draft, output),
+            )
+        )
+
+    def _dead_letter_topic(self, draft: _Draft, output: Kafka, hop: Hop | None) -> str:
+        """Return a topic of the region's own, since its tail is read on recovery; named by what its users know."""
+        source = draft.source.topic
+        named = output.dead_letters or (None if draft.reads_hop else source.dead_letters)
+        familiar = source.topic if hop is not None and not draft.reads_hop else output.topic
+        for topic in (named, f"{familiar}.dead-letters", f"{output.topic}.dead-letters"):
+            if topic is not None and topic not in self.dead_letter_topics:
+                self.dead_letter_topics.add(topic)
+                return topic
+        raise DefinitionError(
+            "TOPIC_SHARED",
+            f"dead-letter topic {named!r} is named twice.",
+            where=output.where,
+            hint="Give each sink a dead-letter topic of its own.",
+            topic=named,
+        )
+
+
+def _key_label(keys: tuple[Any, ...], number: int) -> str:
+    named = [key for key in keys if isinstance(key, str)]
+    return "-".join(named) if len(named) == len(keys) else f"key{number or ''}"
+
+
+def _expression_ids(frame: Frame) -> dict[str, int]:
+    """Return Catalyst's identity of each column: it survives steps that pass a column through, and only those."""
+    output = frame.data._jdf.queryExecution().analyzed().output()
+    attributes = [output.apply(i) for i in range(output.size())]
+    return {a.name(): a.exprId().id() for a in attributes}
+
+
+def _fingerprint(draft: _Draft, output: Kafka) -> dict[str, str]:
+    """Return what a checkpoint of the region rests on; the values are compared as text when the home is opened again."""
+    keyed = [step for step in steps_of(draft.node) if step.operation in ("agg", "count")]
+    shape = ", ".join(f.simpleString() for f in draft.frame.data.schema.fields if f.name == frames.STAMP)
+    return {
+        "reads": draft.source.topic.topic,
+        "writes": output.topic,
+        "stamp": shape,
+        "keyed step": "; ".join(_text(step) for step in keyed) or "none",
+    }
+
+
+def _text(step: Step) -> str:
+    def render(value: Any) -> str:
+        if isinstance(value, tuple | list):
+            return "(" + ", ".join(map(render, value)) + ")"
+        if hasattr(value, "_jc"):
+            return str(value._jc.toString())
+        return str(value)
+
+    return step.operation + render(step.arguments)

@@ -1,0 +1,84 @@
+"""Regions: the parts of an application that each run as one Spark query, from one log to one log."""
+
+from dataclasses import dataclass
+
+from falkirk.endpoints import Kafka
+from falkirk.location import SourceLocation
+from falkirk.policy import Delivery
+from falkirk.stream import Node, SourceNode, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A log between two regions, partitioned by key: its order is the recorded decision (strong productions on one edge).
+
+    Args:
+        topic: the internal topic.
+        keys: the grouping expressions of the reader, as the user wrote them (column names or Columns); empty: the
+            source partition is kept.
+        reason: why the planner put it there, in one sentence.
+    """
+
+    topic: str
+    keys: tuple[object, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """One or more fused processors that run as one Real-time Mode query.
+
+    Args:
+        name: unique in the application; part of its folder, client ids and internal topics.
+        source: the log it reads. `reads_hop`: that log is internal, so its records are well-formed.
+        node: the recorded steps from `source` on.
+        output: the topic it writes. `hop` is set when that topic is internal.
+        delivery: what it promises; a hop is always exactly-once.
+        interval_s: between checkpoints.
+        stateful: it has a keyed step, hence a shuffle.
+        dead_letter_topic: where records that do not fit go; written by this region alone.
+        fingerprint: what must stay the same for the checkpoint to stay meaningful, by name.
+    """
+
+    name: str
+    processors: tuple[str, ...]
+    source: SourceNode
+    reads_hop: bool
+    node: Node
+    output: Kafka
+    hop: Hop | None
+    delivery: Delivery
+    interval_s: float
+    stateful: bool
+    where: SourceLocation
+    dead_letter_topic: str
+    fingerprint: dict[str, str]
+
+    def steps(self) -> tuple[Step, ...]:
+        """The recorded steps, oldest first."""
+        return steps_of(self.node)
+
+
+def steps_of(node: Node) -> tuple[Step, ...]:
+    """Return the recorded steps that lead to `node`, oldest first."""
+    found: list[Step] = []
+    while isinstance(node, Step):
+        found.append(node)
+        node = node.parent
+    return tuple(reversed(found))
+
+
+def root_of(node: Node) -> Node:
+    """Return where the steps that lead to `node` begin."""
+    while isinstance(node, Step):
+        node = node.parent
+    return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The regions of an application, upstream first, and where its name, home and broker come from."""
+
+    application: str
+    regions: tuple[Region, ...]
+    state_partitions: int

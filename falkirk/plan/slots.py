@@ -1,0 +1,64 @@
+"""Slots: how many tasks the live regions of a plan need to run at once.
+
+Real-time Mode takes a core slot for every source and shuffle task when a batch starts, and fails when they are not free.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from falkirk.errors import SparkError
+from falkirk.logs.topics import Topics
+from falkirk.plan.region import Plan, Region
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Left free for jobs of our own, such as reading a long tail.
+SPARE_SLOTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionSlots:
+    """Slots that one region takes: a task per source partition and, if it is keyed, one per state partition."""
+
+    region: str
+    source: int
+    state: int
+
+    @property
+    def total(self) -> int:
+        """All slots of the region."""
+        return self.source + self.state
+
+
+def region_slots(region: Region, source_partitions: int, state_partitions: int) -> RegionSlots:
+    """Return the slots of one region."""
+    return RegionSlots(
+        region=region.name, source=source_partitions, state=state_partitions if region.stateful else 0
+    )
+
+
+def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:
+    """Return the slots of each region, asking the broker for the partitions of what it reads."""
+    return tuple(
+        region_slots(region, topics.facts(region.source.topic.topic).partitions, plan.state_partitions)
+        for region in plan.regions
+    )
+
+
+def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int:
+    """Return the slots that the session has.
+
+    Raises: SparkError: `SLOTS_MISSING` when the plan needs more.
+    """
+    total, available = sum(n.total for n in needed), session.sparkContext.defaultParallelism
+    if total > available:
+        raise SparkError(
+            "SLOTS_MISSING",
+            f"the live regions need {total} core slots at once, the Spark application has {available}.",
+            hint=f"Give it at least {total + SPARE_SLOTS}: more cores, or local[{total + SPARE_SLOTS}] on one machine "
+            "(slots may outnumber the processors).",
+            needed=total,
+            available=available,
+        )
+    return available

@@ -1,0 +1,86 @@
+"""Policies: how a processor survives failure, and what a sink promises about delivery.
+
+Source: Falkirk Wheel, Figure 1 (regimes); Delivery-consistency-determinism, Definitions 6 to 8 (delivery).
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from falkirk.errors import DefinitionError
+from falkirk.location import caller
+
+_UNITS_S = {"ms": 0.001, "millisecond": 0.001, "s": 1, "second": 1, "m": 60, "minute": 60, "h": 3600, "hour": 3600}
+
+
+def duration_s(text: str | float) -> float:
+    """Return a duration in seconds from text such as ``"30 seconds"``, ``"500 ms"``, or from a number of seconds.
+
+    Raises: DefinitionError: `DURATION_MALFORMED`.
+    """
+    if isinstance(text, int | float):
+        value = float(text)
+    else:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", text.lower())
+        unit = match and _UNITS_S.get(match[2] or "s")
+        if text.strip().lower().endswith("ms") and match:
+            unit = _UNITS_S["ms"]
+        value = float(match[1]) * unit if match and unit else -1.0
+    if value <= 0:
+        raise DefinitionError(
+            "DURATION_MALFORMED",
+            f"{text!r} is not a duration.",
+            where=caller(),
+            hint='Write a positive number and a unit, such as "30 seconds".',
+            text=text,
+        )
+    return value
+
+
+class Delivery(StrEnum):
+    """What a sink promises its readers.
+
+    EXACTLY_ONCE: what is observed could be observed in a run without failures (Definition 6).
+    REPEATED: the state is exact, but results released since the last checkpoint are released again after a failure.
+    AT_MOST_ONCE: each input takes effect with all of its derivatives, or not at all; after a failure the inputs
+        that waited are skipped rather than worked off (Definition 7).
+    """
+
+    EXACTLY_ONCE = "exactly-once"
+    REPEATED = "repeated"
+    AT_MOST_ONCE = "at-most-once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a processor survives failure. Use one of its kinds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ephemeral(Policy):
+    """Nothing of the processor is saved; it is fused into the regions that read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy(Policy):
+    """A checkpoint every `interval`; results leave on arrival, without waiting for it.
+
+    Args: interval: a duration such as ``"30 seconds"``; longer ones replay more after a failure.
+    """
+
+    interval: str | float = "10 seconds"
+
+    def __post_init__(self) -> None:
+        if self.interval_s < 1:
+            raise DefinitionError(
+                "INTERVAL_TOO_SHORT",
+                f"a checkpoint every {self.interval} would leave no time for work between checkpoints.",
+                where=caller(),
+                hint="Use at least 1 second; 5 seconds or more is usual.",
+                interval=self.interval,
+            )
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between checkpoints."""
+        return duration_s(self.interval)

@@ -1,0 +1,1 @@
+"""Regions: how each kind of region runs on Spark."""

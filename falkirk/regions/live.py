@@ -1,0 +1,370 @@
+"""Live regions: one Real-time Mode query each, from a Kafka log to a Kafka log, exactly once.
+
+The life of an incarnation, in this order and no other:
+  1. open: record its number;
+  2. fence: see falkirk/regions/fence.py; then record where each output partition ends;
+  3. barrier: read the outputs from a position observed no later than the start of the batch after the restored checkpoint up
+     to the fence, and keep the greatest released stamp per channel;
+  4. run: start the query with that as a constant filter;
+  5. watch: observe output positions and commits, so that step 3 stays short next time.
+A crash between any two of them leaves the records of the steps before, and the next incarnation begins at 1.
+"""
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from falkirk.coordinator.home import Home
+from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
+from falkirk.errors import FalkirkError, HomeError, LogError
+from falkirk.logs.connection import Connection
+from falkirk.logs.tail import Tail, read_tail
+from falkirk.logs.topics import Topics
+from falkirk.plan import frames
+from falkirk.plan.region import Region
+from falkirk.policy import Delivery
+from falkirk.regions import checkpoint, fence, rows
+from falkirk.regions.rows import Barrier, OutputTopic, Release
+from falkirk.theory.delivery import skip_ranges, touched
+from falkirk.theory.positions import TailPosition, choose
+
+log = logging.getLogger("falkirk")
+
+#: The guarantee rests on these: a batch that expired would leave a hole below a released stamp.
+PRODUCER_OPTIONS = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.delivery.timeout.ms": "2147483647",
+    "kafka.max.block.ms": "9223372036854775807",
+    "kafka.linger.ms": "0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What all regions of a host share."""
+
+    session: SparkSession
+    connection: Connection
+    home: Home
+    state_partitions: int
+    topics: Topics = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topics", Topics(self.connection))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What is known once the fence stands and the tail is read: where the incarnation begins and what it suppresses."""
+
+    incarnation: int
+    restored_batch: int
+    release: Release
+    suppressed: int
+    skips: tuple[tuple[int, int, int], ...]
+
+
+class LiveRegion:
+    """One region of an application, with at most one running query."""
+
+    def __init__(self, region: Region, context: Context) -> None:
+        self.region, self._context = region, context
+        self._store = context.home.store
+        self._checkpoint = context.home.checkpoint(region.name)
+        self.query: StreamingQuery | None = None
+        self.opening: Opening | None = None
+
+    # -- 1 to 4: starting ---------------------------------------------------------------------------------------------
+
+    def start(self) -> Opening:
+        """Run steps 1 to 4 and return what was found. The region must not be running.
+
+        Raises: HomeError, LogError, SparkError: nothing was started.
+        """
+        region, context = self.region, self._context
+        output = {t.name: t for t in self._outputs()}
+        record = self._record(output)
+        restored = checkpoint.last_committed_batch(self._checkpoint)
+        incarnation = self._store.open_incarnation(region.name, restored)
+        fence.flush_lingering(context.session, self._is_mine)
+        ends: Positions = {name: context.topics.end_positions(name) for name in output}
+        tails = {name: self._tail(name, ends, restored) for name in output}
+        main, dead = tails[region.output.topic], tails[region.dead_letter_topic]
+        start = self._restored_offsets(record, restored)
+        suppressed = sum(
+            stamp.offset >= start.get(stamp.partition, 0)
+            for tail in (main, dead) for _, stamp in tail.released_set or ()
+        )  # fmt: skip
+        self._store.record_fence(
+            region.name, incarnation, fence=ends, replayed_from=self._position(restored).positions,
+            suppressible=suppressed,
+        )  # fmt: skip
+        skips = self._skip(main, dead, start)
+        release = Release(
+            application=context.home.identity,
+            incarnation=incarnation,
+            source_partitions=record.partitions[region.source.topic.topic],
+            state_partitions=context.state_partitions if region.stateful else 1,
+            main=output[region.output.topic],
+            dead=output[region.dead_letter_topic],
+            barrier=None if region.delivery is Delivery.REPEATED else self._barrier(main, dead, restored),
+        )
+        self.opening = Opening(
+            incarnation=incarnation, restored_batch=restored, release=release, suppressed=suppressed, skips=skips
+        )
+        self.query = self._run(self.opening, record)
+        return self.opening
+
+    def _outputs(self) -> tuple[OutputTopic, OutputTopic]:
+        found = []
+        for name in (self.region.output.topic, self.region.dead_letter_topic):
+            facts = self._context.topics.facts(name)
+            if "compact" in facts.cleanup_policy:
+                raise LogError(
+                    "OUTPUT_COMPACTED",
+                    f"output topic {name!r} is compacted, so released stamps would vanish from it.",
+                    where=self.region.where,
+                    hint="Set its cleanup.policy to delete, or write to another topic and compact that.",
+                    topic=name,
+                )
+            found.append(
+                OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes)
+            )
+        return found[0], found[1]
+
+    def _record(self, output: dict[str, OutputTopic]) -> RegionRecord:
+        """Return what the checkpoint rests on, created before the first start and compared at each later one."""
+        region, topics = self.region, self._context.topics
+        source = region.source.topic
+        partitions = {name: topic.partitions for name, topic in output.items()}
+        partitions[source.topic] = topics.facts(source.topic).partitions
+        record = self._store.region(region.name)
+        if record is None:
+            if (self._checkpoint / "metadata").exists():
+                raise HomeError(
+                    "HOME_DAMAGED",
+                    f"region {region.name!r} has a checkpoint but no record of decisions.",
+                    where=self._checkpoint,
+                    hint="Restore decisions.db from a backup, or use a new home.",
+                )
+            first = topics.first_positions if source.starting == "earliest" else topics.end_positions
+            record = RegionRecord(
+                fingerprint=region.fingerprint,
+                start_offsets={source.topic: first(source.topic)},
+                partitions=partitions,
+            )
+            self._store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
+            return record
+        _compare(region, record, partitions)
+        return record
+
+    def _position(self, restored: int) -> TailRecord:
+        tails = {t.valid_from_commit: t for t in self._store.tails(self.region.name)}
+        chosen = choose([TailPosition(valid_from_commit=v) for v in tails], restored)
+        return tails[chosen.valid_from_commit]
+
+    def _tail(self, topic: str, ends: Positions, restored: int) -> Tail:
+        first = self._position(restored).positions.get(topic, {})
+        earliest = self._context.topics.first_positions(topic)
+        expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
+        if expired and self.region.delivery is not Delivery.REPEATED:
+            raise LogError(
+                "OUTPUT_EXPIRED",
+                f"records of {topic!r} released since the checkpoint have expired, so what is out can't be known.",
+                where=self.region.where,
+                hint="Retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
+                topic=topic,
+                expired=expired,
+            )
+        void = set(self._store.voided(topic))
+        tail = read_tail(
+            self._context.connection, topic, first, ends[topic], self._context.home.identity,
+            keep_set=True, void=void,
+        )  # fmt: skip
+        if tail.foreign and self.region.delivery is not Delivery.REPEATED:
+            raise LogError(
+                "FOREIGN_WRITER",
+                f"{tail.foreign_count} records of {topic!r} were not written by this home.",
+                where=self.region.where,
+                hint="An output topic has one writer. Give the sink a topic of its own, or use the home that wrote this one.",
+                topic=topic,
+                positions=tail.foreign,
+            )
+        return tail
+
+    def _restored_offsets(self, record: RegionRecord, restored: int) -> dict[int, int]:
+        topic = self.region.source.topic.topic
+        if restored < 0:
+            return record.start_offsets[topic]
+        return checkpoint.end_offsets(self._checkpoint, restored, topic)
+
+    def _barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
+        unsafe = self._store.is_unsafe_since(self.region.name, restored)
+        for tail in (main, dead):
+            if tail.regressions and not unsafe:
+                log.warning("%s: the output holds a repeated stamp: %s", self.region.name, tail.regressions[0])
+        return Barrier(
+            main=main.released,
+            dead=dead.released,
+            unsafe_main=_texts(main) if unsafe else None,
+            unsafe_dead=_texts(dead) if unsafe else None,
+        )
+
+    def _skip(self, main: Tail, dead: Tail, start: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
+        """Return the input that is never processed; on at-most-once, add what waited while the region was down."""
+        name = self.region.name
+        if self.region.delivery is Delivery.AT_MOST_ONCE and len(self._store.incarnations(name)) > 1:
+            ends = {(0, p): o for p, o in self._context.topics.end_positions(self.region.source.topic.topic).items()}
+            reached = touched(main.released.merge(dead.released))
+            ranges = skip_ranges(reached, {(0, p): o for p, o in start.items()}, ends)
+            self._store.skip_input(name, tuple((r.partition, r.first, r.last_exclusive) for r in ranges))
+        return self._store.skipped_input(name)
+
+    def _is_mine(self, client: str) -> bool:
+        prefix = fence.client_id(self._context.home.identity, self.region.name, 0).removesuffix("0")
+        return client.startswith(prefix) and client.removeprefix(prefix).isdigit()
+
+    def _run(self, opening: Opening, record: RegionRecord) -> StreamingQuery:
+        region, context = self.region, self._context
+        source = region.source.topic.topic
+        start = {source: {str(p): o for p, o in record.start_offsets[source].items()}}
+        reader = (
+            context.session.readStream.format("kafka")
+            .options(**context.connection.spark_options())
+            .option("subscribe", source)
+            .option("startingOffsets", _json(start))
+            .option("failOnDataLoss", "true")
+        )
+        raw = reader.load()
+        voided = context.home.store.voided(source) if region.reads_hop else ()
+        ranges = (*opening.skips, *[(p, o, o + 1) for p, o in voided])
+        for partition, first, last in ranges:
+            raw = raw.where(
+                ~((F.col("partition") == partition) & (F.col("offset") >= first) & (F.col("offset") < last))
+            )
+        frame = frames.parse(raw, region.source.topic)
+        for step in region.steps():
+            frame = frames.apply(frame, step)
+        data = rows.rows(frame, region, opening.release)
+        return (
+            data.writeStream.format("kafka")
+            .options(**context.connection.spark_options())
+            .options(**PRODUCER_OPTIONS)
+            .option("kafka.client.id", fence.client_id(context.home.identity, region.name, opening.incarnation))
+            .option("kafka.max.request.size", str(opening.release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2))
+            .option("includeHeaders", "true")
+            .option("checkpointLocation", str(self._checkpoint))
+            .queryName(region.name)
+            .outputMode("update")
+            .trigger(realTime=f"{round(region.interval_s * 1000)} milliseconds")
+            .start()
+        )
+
+    # -- 5: watching --------------------------------------------------------------------------------------------------
+
+    def observe(self) -> int:
+        """Record the outputs' present ends for a later barrier; return the last committed batch.
+
+        The commits are looked at after the ends were read: only so is the position no later than the next batch's start.
+        """
+        region = self.region
+        ends = {
+            name: self._context.topics.end_positions(name) for name in (region.output.topic, region.dead_letter_topic)
+        }
+        last = checkpoint.last_committed_batch(self._checkpoint)
+        self._store.observe_tail(region.name, TailRecord(valid_from_commit=last + 1, positions=ends))
+        return last
+
+    def checkpoint_age_s(self) -> float | None:
+        """Return the seconds since the last commit, or None before the first."""
+        last = checkpoint.last_committed_batch(self._checkpoint)
+        return None if last < 0 else time.time() - checkpoint.committed_at_s(self._checkpoint, last)
+
+    def failure(self) -> Exception | None:
+        """Return what ended the query, or None while it runs or when it was stopped."""
+        if self.query is None or self.query.isActive:
+            return None
+        return self.query.exception() or LogError("QUERY_ENDED", f"the query of {self.region.name!r} ended.")
+
+    def end(self, reason: str) -> None:
+        """Stop the query if it runs, and record why this incarnation ended."""
+        if self.query is None or self.opening is None:
+            return
+        unsafe = False
+        try:
+            error = self.query.exception()
+            unsafe = error is not None and _is_producer_error(str(error))
+            self.query.stop()
+        except PySparkException as error:
+            log.warning("%s: stopping said: %s", self.region.name, frames.first_line(error))
+        self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
+        self.query = None
+
+
+#: Errors of Kafka's producer after which what was accepted need not be a prefix of what was sent.
+_PRODUCER_ERRORS = (
+    "OutOfOrderSequence",
+    "InvalidProducerEpoch",
+    "UnknownProducerId",
+    "RecordTooLarge",
+    "ProducerFenced",
+    "InvalidPidMapping",
+    "CorruptRecord",
+    "kafka.common.errors.TimeoutException",
+    "NotEnoughReplicasAfterAppend",
+    "InvalidTimestamp",
+    "PolicyViolation",
+)
+
+
+def _is_producer_error(text: str) -> bool:
+    return any(name in text for name in _PRODUCER_ERRORS)
+
+
+def _texts(tail: Tail) -> frozenset[str]:
+    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())
+
+
+def _json(value: object) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def _compare(region: Region, record: RegionRecord, partitions: dict[str, int]) -> None:
+    for topic, count in partitions.items():
+        before = record.partitions.get(topic)
+        if before is not None and before != count:
+            raise LogError(
+                "PARTITIONS_CHANGED",
+                f"topic {topic!r} has {count} partitions and had {before} when this home was made: records of a key "
+                "would move to another channel.",
+                where=region.where,
+                hint="Begin with a new home and a new output topic.",
+                topic=topic,
+                before=before,
+                now=count,
+            )
+    changed = {
+        name: (record.fingerprint.get(name), value)
+        for name, value in region.fingerprint.items()
+        if record.fingerprint.get(name) != value
+    }
+    if changed:
+        what = "; ".join(f"{name}: was {old}, is {new}" for name, (old, new) in changed.items())
+        raise HomeError(
+            "APPLICATION_CHANGED",
+            f"region {region.name!r} no longer fits its checkpoint: {what}.",
+            where=region.where,
+            hint="Undo the change, or begin with a new home (it reads its input from the start).",
+            changed=changed,
+        )
+
+
+__all__ = ["Context", "FalkirkError", "LiveRegion", "Opening"]

@@ -1,0 +1,219 @@
+"""Stream: a thin face on a DataFrame that records what is to be done, so that Spark is needed only to run it.
+
+Methods bear PySpark's own names. Each call returns a new `Stream` with one more `Step`, which knows the user's line; the
+planner replays the steps on a real DataFrame that carries stamps (falkirk/plan/frames.py). A recorded stream can be cut into
+regions, which a DataFrame could not.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from falkirk.endpoints import Kafka
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation, caller
+from falkirk.policy import Delivery
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from falkirk.query import Query
+
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The value that the newest record of the group has for a column. Made by `latest`."""
+
+    column: Any
+    name: str
+
+    def alias(self, name: str) -> "Latest":
+        """Return the same value under another column name."""
+        return Latest(column=self.column, name=name)
+
+
+def latest(column: "Column | str") -> Latest:
+    """Return the value of `column` in the record that caused an update: the one with the greatest stamp of its key."""
+    return Latest(column=column, name=column if isinstance(column, str) else "latest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """Where a stream begins: a topic under the name by which processors read it."""
+
+    name: str
+    topic: Kafka
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorNode:
+    """Where a stream begins: the output of another processor, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One recorded method call: `operation` with its arguments, at the user's line."""
+
+    parent: "Node"
+    operation: str
+    arguments: tuple[Any, ...]
+    where: SourceLocation
+
+
+Node = SourceNode | ProcessorNode | Step
+
+
+class Stream:
+    """A stream of records with stamps, on which PySpark-named transformations are recorded.
+
+    Streams are immutable: every method returns a new one. Nothing runs until the stream is written.
+    """
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def node(self) -> Node:
+        """The recorded steps, newest first."""
+        return self._node
+
+    def _then(self, operation: str, *arguments: Any) -> "Stream":
+        return Stream(Step(parent=self._node, operation=operation, arguments=arguments, where=caller()))
+
+    def select(self, *columns: "Column | str") -> "Stream":
+        """Keep these columns or expressions, as ``DataFrame.select``."""
+        return self._then("select", *columns)
+
+    def selectExpr(self, *expressions: str) -> "Stream":
+        """Keep these SQL expressions, as ``DataFrame.selectExpr``."""
+        return self._then("selectExpr", *expressions)
+
+    def where(self, condition: "Column | str") -> "Stream":
+        """Keep the records for which `condition` holds, as ``DataFrame.where``."""
+        return self._then("where", condition)
+
+    filter = where
+
+    def withColumn(self, name: str, column: "Column") -> "Stream":
+        """Add or replace a column, as ``DataFrame.withColumn``."""
+        return self._then("withColumns", {name: column})
+
+    def withColumns(self, columns: "Mapping[str, Column]") -> "Stream":
+        """Add or replace columns, as ``DataFrame.withColumns``."""
+        return self._then("withColumns", dict(columns))
+
+    def withColumnRenamed(self, existing: str, new: str) -> "Stream":
+        """Rename a column, as ``DataFrame.withColumnRenamed``; here the column must exist."""
+        return self._then("withColumnRenamed", existing, new)
+
+    def drop(self, *names: str) -> "Stream":
+        """Drop columns by name, as ``DataFrame.drop``; here they must exist."""
+        return self._then("drop", *names)
+
+    def explode(self, column: "Column | str", name: str) -> "Stream":
+        """Make one record per element of an array column, in a new column `name`; other columns stay.
+
+        The element's place in the array becomes the record's sub-index, which is why this is a method rather than the
+        expression ``F.explode``. An empty or null array gives no record.
+        """
+        return self._then("explode", column, name)
+
+    def groupBy(self, *keys: "Column | str") -> "GroupedStream":
+        """Group by key, as ``DataFrame.groupBy``; follow it with `GroupedStream.agg`."""
+        return GroupedStream(self._node, keys, caller())
+
+    def write(
+        self,
+        sink: Kafka,
+        *,
+        kafka: Any = None,
+        home: str | None = None,
+        delivery: Delivery | str = Delivery.EXACTLY_ONCE,
+        interval: str | float = "10 seconds",
+    ) -> "Query":
+        """Start writing the stream to a topic in this process and return the running query.
+
+        Args:
+            sink: the topic to write.
+            kafka: the broker, ``"host:port"`` or a `Connection`.
+            home: folder for checkpoints and decisions; ``./.falkirk/<topic>`` by default.
+            delivery: what readers are promised, see `Delivery`.
+            interval: time between checkpoints.
+        Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
+        """
+        from falkirk.query import start  # needs Spark, which declaring does not
+
+        return start(self, sink, kafka=kafka, home=home, delivery=delivery, interval=interval)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        known = sorted(m for m in vars(Stream) if not m.startswith("_") and m not in ("node",))
+        raise DefinitionError(
+            "UNSUPPORTED_METHOD",
+            f"a stream has no {name}().",
+            where=caller(),
+            hint=f"It has {', '.join(known)}.",
+            method=name,
+        )
+
+
+class GroupedStream:
+    """A stream grouped by key, waiting for its aggregates."""
+
+    __slots__ = ("_keys", "_node", "_where")
+
+    def __init__(self, node: Node, keys: tuple[Any, ...], where: SourceLocation) -> None:
+        if not keys:
+            raise DefinitionError(
+                "KEY_MISSING", "groupBy() needs a key.", where=where, hint="Name the column(s) to group by."
+            )
+        self._node, self._keys, self._where = node, keys, where
+
+    def agg(self, *aggregates: "Column | Latest") -> Stream:
+        """Aggregate each group; every input record yields one updated row of its group.
+
+        Args: aggregates: PySpark aggregates such as ``F.count("*").alias("n")``, and `latest`.
+        """
+        where = caller()
+        if not aggregates:
+            raise DefinitionError(
+                "AGGREGATE_MISSING", "agg() needs an aggregate.", where=where, hint='Such as F.count("*").'
+            )
+        return Stream(Step(parent=self._node, operation="agg", arguments=(self._keys, aggregates), where=where))
+
+    def count(self) -> Stream:
+        """Count the records of each group in a column ``count``, as ``GroupedData.count``."""
+        return Stream(Step(parent=self._node, operation="count", arguments=(self._keys,), where=caller()))
+
+
+def stream(topic: Kafka, name: str | None = None) -> Stream:
+    """Return the stream of a topic's records: the smallest use, without an `App`.
+
+    Args: topic: what to read; it needs a schema. name: how messages call it, the topic's name by default.
+    """
+    return Stream(source_node(name or topic.topic, topic))
+
+
+def source_node(name: str, topic: Kafka) -> SourceNode:
+    """Return the start of a stream, having checked that the topic can be read.
+
+    Raises: DefinitionError: `SCHEMA_MISSING`.
+    """
+    if topic.format == "json" and not topic.schema:
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"source {name!r} reads JSON but has no schema.",
+            where=topic.where,
+            hint='Give its columns: fk.Kafka("…", schema="id STRING, n INT").',
+            source=name,
+        )
+    return SourceNode(name=name, topic=topic)
+
+
+Body = Callable[..., Stream]
