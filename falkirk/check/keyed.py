@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from falkirk.check.atomic import Atomicity, check_atomicity
@@ -61,23 +62,32 @@ def check_stateless(
     Rows with a key must come out in the order of each source partition; rows whose key is None in any order,
     since a log keeps no order among its partitions. Arguments and errors as in `check_keyed`.
     """
-    return check_keyed(
+    verdict = check_keyed(
         (_keyed_by_content(row) for row in inputs),
         (_observed_by_content(output) for output in outputs),
         StatelessModel(),
         anomalies_shown=anomalies_shown,
         nodes_max=nodes_max,
     )
+    anomalies = tuple(
+        replace(each, key=None) if isinstance(each.key, _ByContent) else each for each in verdict.anomalies
+    )
+    return replace(verdict, anomalies=anomalies)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByContent:
+    """The group of all rows without a key that have one content: within it every order is the same."""
+
+    content: Hashable
 
 
 def _keyed_by_content(row: Input) -> Input:
-    return row if row.key is not None else Input(key=content(row.row), place=row.place, row=row.row)
+    return row if row.key is not None else replace(row, key=_ByContent(content(row.row)))
 
 
 def _observed_by_content(output: Output) -> Output:
-    if output.key is not None:
-        return output
-    return Output(key=content(output.values), place=output.place, values=output.values)
+    return output if output.key is not None else replace(output, key=_ByContent(content(output.values)))
 
 
 def _holds(diagnoses: Mapping[Hashable, Diagnosis], atomicity: Atomicity) -> dict[Guarantee, bool | None]:

@@ -43,7 +43,7 @@ MODELS: dict[str, Model[Any]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run as generated: records of several partitions, applied in `order`, with the outputs of that order."""
+    """A run as generated: rows of several partitions, applied in `order`, with the outputs of that order."""
 
     inputs: list[Input]
     order: list[Input]

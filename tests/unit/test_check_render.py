@@ -1,0 +1,79 @@
+"""A verdict is shown in plain words, and as JSON with stable names."""
+
+import json
+from decimal import Decimal
+
+from rich.console import Console
+
+from falkirk.check import (
+    AggregateModel,
+    Count,
+    Input,
+    Output,
+    Place,
+    Sum,
+    Verdict,
+    check_keyed,
+    check_stateless,
+    render,
+    to_json,
+)
+
+COUNTS = AggregateModel(["k"], {"n": Count(), "total": Sum("x")})
+
+
+def judged(*found: tuple[int, str]) -> Verdict:
+    """The verdict on two rows of 1.5, of which these (count, total) came out."""
+    inputs = [
+        Input(key="[red]", place=Place("in", 0, n), row={"k": "[red]", "x": Decimal("1.5")}) for n in range(2)
+    ]
+    outputs = [
+        Output(
+            key="[red]", place=Place("out", 0, n), values={"k": "[red]", "n": count, "total": Decimal(total)}
+        )
+        for n, (count, total) in enumerate(found)
+    ]
+    return check_keyed(inputs, outputs, COUNTS)
+
+
+def shown(verdict: Verdict, **limits: int) -> str:
+    console = Console(width=160, no_color=True)
+    with console.capture() as capture:
+        console.print(render(verdict, **limits))
+    return capture.get()
+
+
+def test_a_good_verdict_is_short() -> None:
+    text = shown(judged((1, "1.5"), (2, "3.0")))
+    assert text.startswith("exactly-once")
+    assert "explanation" not in text
+
+
+def test_an_anomaly_shows_its_key_as_it_is_and_its_places() -> None:
+    text = shown(judged((1, "1.5"), (2, "3.0"), (2, "3.0")))
+    assert text.startswith("repeated delivery with exact state")
+    assert "[red]" in text
+    assert "out/0@1 came again at out/0@2" in text
+
+
+def test_what_is_not_shown_is_counted() -> None:
+    text = shown(judged(), anomalies_shown=1)
+    assert "and 1 more" in text
+
+
+def test_json_has_plain_values_only() -> None:
+    verdict = judged((1, "1.5"))
+    decoded = json.loads(json.dumps(to_json(verdict)))
+    assert decoded["guarantee"] == "at-most-once"
+    assert decoded["holds"]["exactly-once"] is False
+    assert decoded["counts"]["lost"] == 1
+    [anomaly] = decoded["anomalies"]
+    assert anomaly["inputs"] == [{"topic": "in", "partition": 0, "offset": 1, "sub_index": 0}]
+    assert anomaly["expected"] == {"k": "[red]", "n": 2, "total": 3.0}
+
+
+def test_an_output_without_a_key_is_shown_by_its_content() -> None:
+    verdict = check_stateless([], [Output(key=None, place=Place("out", 0, 0), values={"text": "hello"})])
+    assert verdict.anomalies[0].key is None
+    assert "text=hello" in shown(verdict)
+    json.dumps(to_json(verdict))
