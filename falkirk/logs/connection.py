@@ -6,6 +6,8 @@ of exactly-once (a batch that expires, a producer that is not idempotent). Secre
 everything that prints.
 """
 
+import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +18,8 @@ from falkirk.location import SourceLocation, caller
 from falkirk.logs.options import ALLOWED, refuse
 from falkirk.logs.secret import Secret
 
+#: The DER form of PBES2's object identifier, 1.2.840.113549.1.5.13.
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -190,19 +194,19 @@ class Connection:
                     option=name,
                     path=location,
                 ) from error
-            if "-----BEGIN CERTIFICATE-----" not in text or (
-                name == "key_location" and not _has_pkcs8_key(text, encrypted=self.key_password is not None)
-            ):
+            fits = "-----BEGIN CERTIFICATE-----" in text
+            if name == "key_location":
+                fits = fits and _has_key(text, encrypted=self.key_password is not None)
+            if not fits:
                 raise self._unsuitable(name, location)
 
     def _unsuitable(self, name: str, location: str) -> DefinitionError:
         hint = "It has to hold PEM certificates."
         if name == "key_location":
+            how = "-nocrypt" if self.key_password is None else "-v1 PBE-SHA1-3DES"
             hint = (
-                "It has to hold the private key as PKCS#8 (BEGIN PRIVATE KEY, or BEGIN ENCRYPTED "
-                "PRIVATE KEY together with key_password) and its certificates: "
-                "openssl pkcs8 -topk8 -in key.pem > client.pem; "
-                "cat certificate.pem >> client.pem."
+                "It has to hold the private key as PKCS#8 and then its certificates: "
+                f"openssl pkcs8 -topk8 {how} -in key.pem > client.pem; cat certificate.pem >> client.pem."
             )
         return self._error(
             "KEY_FILE_UNSUITABLE",
@@ -239,5 +243,17 @@ def _jaas(text: str) -> str:
     )
 
 
-def _has_pkcs8_key(pem: str, *, encrypted: bool) -> bool:
-    return f"-----BEGIN {'ENCRYPTED ' if encrypted else ''}PRIVATE KEY-----" in pem
+def _has_key(pem: str, *, encrypted: bool) -> bool:
+    """Tell whether a PEM text has a private key that both clients read: PKCS#8, and if encrypted, no PBES2.
+
+    Kafka's Java client asks the JVM for an algorithm named PBES2, which JVMs don't have under that name.
+    """
+    kind = "ENCRYPTED PRIVATE KEY" if encrypted else "PRIVATE KEY"
+    found = re.search(f"-----BEGIN {kind}-----(.*?)-----END {kind}-----", pem, re.DOTALL)
+    if found is None:
+        return False
+    try:
+        der = base64.b64decode("".join(found[1].split()), validate=True)
+    except ValueError:
+        return False
+    return _PBES2 not in der[:64]

@@ -98,7 +98,7 @@ def fault(
             code=reason.name(),
         )
     if is_away(error):
-        return away(doing, connection, topic, str(error.name()))
+        return away(doing, connection, topic, str(error.name()), errors)
     if is_missing(error):
         return missing(connection, topic)
     return LogError(
@@ -110,11 +110,12 @@ def fault(
     )
 
 
-def away(doing: str, connection: Connection, topic: str, code: str) -> LogError:
-    """Return the error for a broker that does not answer."""
+def away(doing: str, connection: Connection, topic: str, code: str, errors: ClientErrors) -> LogError:
+    """Return the error for a broker that does not answer, with what the client last said of it."""
+    said = f" ({errors.last.str()})" if errors.last is not None else ""
     return LogError(
         "BROKER_AWAY",
-        f"Kafka did not answer while {doing}.",
+        f"Kafka did not answer while {doing}{said}.",
         certainty="maybe",
         where=f"topic {topic} at {connection.bootstrap}" if topic else connection.bootstrap,
         hint="Is it running, and can this machine reach it?",

@@ -208,7 +208,7 @@ class _Reading:
         last = self._errors.last
         if last is not None:
             return fault(last, doing, self._connection, self._errors, self._topic)
-        return away(doing, self._connection, self._topic, "STALLED")
+        return away(doing, self._connection, self._topic, "STALLED", self._errors)
 
 
 def _readable(value: bytes) -> Header | None:

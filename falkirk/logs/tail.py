@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from falkirk.logs.connection import Connection
 from falkirk.logs.header import header_value, split_header, stamp_of
 from falkirk.logs.ranges import read_messages, read_range
-from falkirk.theory.channel import Channel, ReleasedTail
+from falkirk.theory.channel import Channel, Regression, ReleasedTail
 from falkirk.theory.stamp import Stamp
 
 _EXAMPLES = 5
@@ -23,27 +23,28 @@ _Numbers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """What a range of an output topic holds. Examples are the (partition, offset) of the first few.
+    """What a range of an output topic holds.
 
     Args:
         released: the greatest released stamp of each channel.
-        released_set: every released stamp with its channel; None unless asked for.
+        released_set: every released stamp with its channel, each once; None unless asked for.
         records: how many records the range has, of whatever kind.
         incarnations: how many records each incarnation released.
         void_count: how many records were left out as void.
-        foreign_count, foreign: records without our header or of another application, and examples.
-        regression_count, regressions: records not above an earlier one of their channel, and examples.
+        foreign_count, foreign: records without our header or of another application, and the places
+            (partition, offset) of the first few.
+        regression_count, regressions: stamps not above an earlier one of their channel, and the first few.
     """
 
     released: ReleasedTail
-    released_set: frozenset[tuple[Channel, Stamp]] | None
+    released_set: tuple[tuple[Channel, Stamp], ...] | None
     records: int
     incarnations: Mapping[int, int]
     void_count: int
     foreign_count: int
     foreign: tuple[tuple[int, int], ...]
     regression_count: int
-    regressions: tuple[tuple[int, int], ...]
+    regressions: tuple[Regression, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,16 +109,16 @@ def void_records(
 
 
 class _Fold:
-    """Collects a tail record by record, as plain numbers: it may see millions."""
+    """Collects a tail record by record: theory's `fold_tail` in plain numbers, since it may see millions."""
 
     def __init__(self, application: str, void: frozenset[tuple[int, int]], *, keep_set: bool) -> None:
         self._application, self._void, self._keep_set = application, void, keep_set
         self._greatest: dict[_Route, _Numbers] = {}
-        self._all: list[tuple[_Route, _Numbers]] = []
+        self._all: dict[tuple[_Route, _Numbers], None] = {}
         self._incarnations: Counter[str] = Counter()
         self._records = self._void_count = self._foreign_count = self._regression_count = 0
         self._foreign: list[tuple[int, int]] = []
-        self._regressions: list[tuple[int, int]] = []
+        self._regressions: list[tuple[_Route, _Numbers, _Numbers]] = []
 
     def add(self, partition: int, offset: int, value: bytes | None) -> None:
         """Take in the record at `offset` with that header."""
@@ -131,34 +132,37 @@ class _Fold:
             application = ""
         if application != self._application:
             self._foreign_count += 1
-            _keep(self._foreign, partition, offset)
+            if len(self._foreign) < _EXAMPLES:
+                self._foreign.append((partition, offset))
             return
         self._incarnations[incarnation] += 1
         route = (numbers[0], numbers[1], state, partition)
         if self._keep_set:
-            self._all.append((route, numbers))
+            self._all[route, numbers] = None
         before = self._greatest.get(route)
         if before is None or before < numbers:
             self._greatest[route] = numbers
         else:
             self._regression_count += 1
-            _keep(self._regressions, partition, offset)
+            if len(self._regressions) < _EXAMPLES:
+                self._regressions.append((route, before, numbers))
 
     def tail(self) -> Tail:
         """Return what has been collected."""
         channels = {route: _channel(route) for route in self._greatest}
         return Tail(
             released=ReleasedTail(greatest={channels[r]: stamp_of(n) for r, n in self._greatest.items()}),
-            released_set=frozenset((channels[r], stamp_of(n)) for r, n in self._all)
-            if self._keep_set
-            else None,
+            released_set=tuple((channels[r], stamp_of(n)) for r, n in self._all) if self._keep_set else None,
             records=self._records,
             incarnations={int(name): count for name, count in self._incarnations.items()},
             void_count=self._void_count,
             foreign_count=self._foreign_count,
             foreign=tuple(self._foreign),
             regression_count=self._regression_count,
-            regressions=tuple(self._regressions),
+            regressions=tuple(
+                Regression(channel=channels[route], earlier=stamp_of(earlier), later=stamp_of(later))
+                for route, earlier, later in self._regressions
+            ),
         )
 
 
@@ -170,8 +174,3 @@ def _channel(route: _Route) -> Channel:
         state_partition=int(state),
         output_partition=output_partition,
     )
-
-
-def _keep(examples: list[tuple[int, int]], partition: int, offset: int) -> None:
-    if len(examples) < _EXAMPLES:
-        examples.append((partition, offset))

@@ -179,7 +179,7 @@ class Topics:
         deadline = time.monotonic() + self._timeout_s
         while not done():
             if time.monotonic() > deadline:
-                raise away(doing, self._connection, topic, "NOT_READY")
+                raise away(doing, self._connection, topic, "NOT_READY", self._errors)
             time.sleep(_POLL_S)
 
     def _result(self, future: "Future[_T]", doing: str, topic: str) -> _T:
