@@ -1,0 +1,37 @@
+# Two commands do everything a newcomer needs: `make demo` and `make test`. Both set up what is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: setup demo test check bench clean
+
+setup: $(STAMP)
+
+# Java first: without it nothing works, so say so before anything is downloaded.
+$(STAMP): pyproject.toml falkirk/local/ivy.xml tools/check-machine
+	@PYTHON="$(PYTHON)" tools/check-machine
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -c 'from falkirk.local.jars import resolved; resolved()'
+	@touch $(STAMP)
+
+demo: setup
+	@$(BIN)/falkirk demo
+
+test: setup
+	@$(BIN)/python -m pytest tests/theory tests/unit -q
+	@$(BIN)/python -m pytest tests/integration tests/chaos -q
+
+check: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/unit/test_tidy.py -q
+
+bench: setup
+	@$(BIN)/falkirk bench latency
+
+clean:
+	rm -rf $(VENV) .falkirk build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,55 @@
+"""Commands about this machine: `falkirk kafka` and `falkirk doctor`."""
+
+import sys
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from falkirk.local import broker as local_broker
+from falkirk.local.doctor import diagnose
+
+_console = Console(highlight=False)
+
+
+@click.group()
+def kafka() -> None:
+    """A broker on this machine, to try things out (not for earnest use)."""
+
+
+@kafka.command()
+def start() -> None:
+    """Start it, or say where it runs already."""
+    running = local_broker.start()
+    _console.print(f"broker at {running.bootstrap} (pid {running.pid}, data in {running.folder})", soft_wrap=True)
+
+
+@kafka.command()
+def stop() -> None:
+    """Stop it; its data stays."""
+    _console.print("stopped" if local_broker.stop() else "it was not running")
+
+
+@kafka.command()
+def status() -> None:
+    """Say whether it runs and answers. Exit code 1 when not."""
+    running = local_broker.status()
+    if running is None:
+        _console.print("not running")
+        sys.exit(1)
+    answers = running.answers()
+    _console.print(f"{running.bootstrap} (pid {running.pid}) {'answers' if answers else 'does not answer'}")
+    sys.exit(0 if answers else 1)
+
+
+@click.command()
+@click.option("--kafka", metavar="HOST:PORT", help="Also try to reach this broker.")
+def doctor(kafka: str | None) -> None:
+    """Look at what a run needs on this machine. Exit code 1 when something is missing."""
+    findings = diagnose(kafka)
+    for finding in findings:
+        sign = "[green]ok  [/green]" if finding.ok else "[red]fix [/red]"
+        _console.print(f"{sign}{finding.name}: {escape(finding.detail)}", soft_wrap=True)
+        if not finding.ok and finding.fix:
+            _console.print(f"    {escape(finding.fix)}", soft_wrap=True)
+    sys.exit(0 if all(f.ok for f in findings) else 1)

@@ -1,0 +1,90 @@
+"""The doctor: what of this machine a run would stumble over, found before the run."""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from falkirk.errors import FalkirkError
+from falkirk.local import broker, jars
+from falkirk.local.java import find_java
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+
+_DISK_MIN_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at: whether it is well, what was found, and what to do when it is not."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
+    """Look at everything that a run needs; nothing is downloaded or started. `kafka`: a broker to try to reach."""
+    found = [
+        Finding(name="Python", ok=sys.version_info >= (3, 11), detail=sys.version.split()[0], fix="Use 3.11 or newer."),
+        _java(),
+        Finding(
+            name="PySpark",
+            ok=version("pyspark").startswith("4.3."),
+            detail=version("pyspark"),
+            fix="Install pyspark 4.3: Real-time Mode differs between versions.",
+        ),
+        _dependencies(),
+        _local_broker(),
+        Finding(name="processors", ok=True, detail=f"{os.cpu_count()}"),
+        _disk(),
+    ]
+    if kafka is not None:
+        found.append(_broker(kafka))
+    return tuple(found)
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except FalkirkError as error:
+        return Finding(name="Java", ok=False, detail=error.message, fix=error.hint)
+    return Finding(name="Java", ok=True, detail=f"{java.version} ({java.command})")
+
+
+def _dependencies() -> Finding:
+    place = jars.entry()
+    detail = f"in {place}" if place.is_dir() else "not fetched yet; the first run does it"
+    return Finding(name="JVM dependencies", ok=True, detail=detail)
+
+
+def _local_broker() -> Finding:
+    running = broker.status()
+    if running is None:
+        return Finding(name="local broker", ok=True, detail="not running (`falkirk kafka start` or --local starts it)")
+    return Finding(
+        name="local broker",
+        ok=running.answers(),
+        detail=f"{running.bootstrap}, pid {running.pid}",
+        fix="It does not answer: `falkirk kafka stop`, then start it again.",
+    )
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(os.getcwd()).free
+    return Finding(
+        name="disk",
+        ok=free > _DISK_MIN_BYTES,
+        detail=f"{free / (1 << 30):.0f} GiB free here",
+        fix="Checkpoints need room: free some, or put the home elsewhere.",
+    )
+
+
+def _broker(kafka: str) -> Finding:
+    try:
+        Topics(Connection.of(kafka)).await_broker(5.0)
+    except FalkirkError as error:
+        return Finding(name="broker", ok=False, detail=error.message, fix=error.hint)
+    return Finding(name="broker", ok=True, detail=f"{kafka} answers")

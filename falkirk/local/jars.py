@@ -1,0 +1,117 @@
+"""JVM dependencies: the Kafka connector that Spark lacks, and a broker to try things out, in a cache shared by all projects.
+
+Resolved once by the Ivy that ships inside pyspark. The cache entry is complete or absent: it is filled beside its place and
+renamed; a lock lets one process resolve while others wait.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyspark
+
+from falkirk.errors import MachineError
+from falkirk.local.java import find_java
+
+_HERE = Path(__file__).parent
+_KINDS = ("spark", "broker")
+Resolver = Callable[[Path], None]
+"""Fills a folder with `spark/*.jar` and `broker/*.jar`."""
+
+
+def cache_home() -> Path:
+    """Return Falkirk's cache: FALKIRK_CACHE, else `falkirk` in the user's cache folder."""
+    own = os.environ.get("FALKIRK_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "falkirk"
+
+
+def spark_jars() -> tuple[Path, ...]:
+    """Return what goes on the class path of Spark, resolving it if it is not there yet."""
+    return tuple(sorted((resolved() / "spark").glob("*.jar")))
+
+
+def broker_jars() -> tuple[Path, ...]:
+    """Return the class path of the embedded broker, resolving it if it is not there yet."""
+    return tuple(sorted((resolved() / "broker").glob("*.jar")))
+
+
+def entry() -> Path:
+    """Return where the jars of this version of Falkirk and pyspark are or will be."""
+    text = (_HERE / "ivy.xml").read_text() + pyspark.__version__
+    return cache_home() / "jars" / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def resolved(resolve: Resolver | None = None) -> Path:
+    """Return the complete cache entry, filling it first if it is absent.
+
+    Raises: MachineError: `DEPENDENCIES_UNRESOLVED`; the cache is as it was.
+    """
+    place = entry()
+    if place.is_dir():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(place.parent / ".lock"):
+        if place.is_dir():
+            return place
+        for left_over in place.parent.glob(".resolving-*"):  # we hold the lock: nobody is filling it
+            shutil.rmtree(left_over, ignore_errors=True)
+        building = Path(tempfile.mkdtemp(prefix=".resolving-", dir=place.parent))
+        try:
+            (resolve or resolve_with_ivy)(building)
+            empty = [kind for kind in _KINDS if not any((building / kind).glob("*.jar"))]
+            if empty:
+                raise MachineError("DEPENDENCIES_UNRESOLVED", f"no jars were found for {', '.join(empty)}.")
+            shutil.rmtree(building / "ivy", ignore_errors=True)
+            building.rename(place)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    return place
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with open(file, "w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another process is fetching the JVM dependencies; waiting for it.", file=sys.stderr)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def resolve_with_ivy(folder: Path) -> None:
+    """Fetch the jars of ivy.xml into `folder` with pyspark's own Ivy.
+
+    FALKIRK_IVY_SETTINGS names other Ivy settings, for instance of a mirror.
+    Raises: MachineError: `DEPENDENCIES_UNRESOLVED`, with the lines of Ivy that say why.
+    """
+    java = find_java()
+    print("Fetching the JVM dependencies (53 MB, once per machine) …", file=sys.stderr, flush=True)
+    jars = Path(pyspark.__file__).parent / "jars"
+    command = [
+        java.command, "-cp", str(jars / "*"), "org.apache.ivy.Main",
+        "-cache", str(folder / "ivy"),
+        "-settings", os.environ.get("FALKIRK_IVY_SETTINGS", str(_HERE / "ivysettings.xml")),
+        "-ivy", str(_HERE / "ivy.xml"),
+        "-confs", *_KINDS,
+        "-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"),
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        lines = [x.strip() for x in (result.stdout + result.stderr).splitlines()]
+        telling = [x for x in lines if any(w in x for w in ("not found", "FAILED", "ERROR", "Exception", "refused"))]
+        raise MachineError(
+            "DEPENDENCIES_UNRESOLVED",
+            f"the JVM dependencies could not be fetched: {'; '.join(telling[:4]) or 'Ivy gave no reason'}.",
+            hint="Is the network up? FALKIRK_IVY_SETTINGS can name an Ivy settings file of your mirror.",
+            lines=telling,
+        )

@@ -1,0 +1,54 @@
+"""Java: found and checked before anything is downloaded or started."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from falkirk.errors import MachineError
+
+#: The oldest Java on which Spark 4 runs.
+VERSION_MIN = 17
+_FIX = f"Install Java {VERSION_MIN} or newer (on Debian: apt install openjdk-{VERSION_MIN}-jre-headless), or set JAVA_HOME."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java runtime: the path of its command and its major version."""
+
+    command: str
+    version: int
+
+
+def find_java() -> Java:
+    """Return the Java that Spark will use: that of JAVA_HOME, else the one on the PATH.
+
+    Raises: MachineError: `JAVA_MISSING`, `JAVA_TOO_OLD`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None or not Path(command).exists():
+        where = f"JAVA_HOME={home}" if home else None
+        raise MachineError("JAVA_MISSING", "There is no Java on this machine.", where=where, hint=_FIX)
+    output = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
+    version = major_version(output)
+    if version is None or version < VERSION_MIN:
+        raise MachineError(
+            "JAVA_TOO_OLD",
+            f"Java {version or '?'} is too old, Spark needs {VERSION_MIN} or newer.",
+            where=command,
+            hint=_FIX,
+            version=version,
+        )
+    return Java(command=command, version=version)
+
+
+def major_version(output: str) -> int | None:
+    """Return the major version in the output of ``java -version``; 8 for what calls itself 1.8."""
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', output)
+    if match is None:
+        return None
+    first = int(match[1])
+    return int(match[2]) if first == 1 and match[2] else first

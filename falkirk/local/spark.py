@@ -1,0 +1,149 @@
+"""The Spark session: built with what Real-time Mode and our checkpoints need, or the user's own, whose lacks are named."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from falkirk.errors import SparkError
+from falkirk.local.jars import spark_jars
+from falkirk.local.java import find_java
+from falkirk.policy import duration_s
+
+_STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+_CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+#: Without these an active session can't run a live region; each with why.
+ESSENTIAL = {
+    "spark.sql.streaming.stateStore.providerClass": (_STATE, "Real-time Mode keeps state in RocksDB"),
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": ("2", "a checkpoint must be restorable exactly"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingSetting:
+    """A setting that a session lacks: its name, the value that is needed, what was found, and why it is needed."""
+
+    name: str
+    wanted: str
+    found: str | None
+    reason: str
+
+
+def session(
+    application: str,
+    *,
+    master: str = "local[8]",
+    buffer_timeout: str | float = "1 ms",
+    state_partitions: int = 2,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return the active session, or a new one that can run live regions.
+
+    Args:
+        master: for a new session; `spark-submit` has named one already, and then that one is used.
+        buffer_timeout: how long a record may wait for company in a shuffle; becomes whole milliseconds, at least 1.
+        state_partitions: of each keyed step.
+        settings: further Spark settings of a new session.
+    Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list. MachineError: no Java, or no dependencies.
+    """
+    active = SparkSession.getActiveSession()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if active is None and not submitted:
+        find_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = session_settings(buffer_timeout=buffer_timeout, state_partitions=state_partitions)
+    if active is None:
+        builder = SparkSession.builder.appName(application)
+        if not submitted:
+            builder = builder.master(master)
+            for name, value in {**_launch_settings(master), **(settings or {})}.items():
+                builder = builder.config(name, value)
+        for name, value in wanted.items():
+            builder = builder.config(name, value)
+        active = builder.getOrCreate()
+    else:
+        active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
+    missing = missing_settings(active)
+    if missing:
+        raise SparkError(
+            "SESSION_SETTINGS_MISSING",
+            "the active Spark session can't run live regions: "
+            + "; ".join(f"{m.name} must be {m.wanted} ({m.reason}), it is {m.found}" for m in missing)
+            + ".",
+            hint="Build it with falkirk.local.spark.session(), or set these when you build it.",
+            missing=missing,
+        )
+    return active
+
+
+def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> dict[str, str]:
+    """Return the SQL settings of a session for live regions, which can also be given to spark-submit."""
+    wait_ms = max(1, round(duration_s(buffer_timeout) * 1000))
+    return {
+        **{name: value for name, (value, _) in ESSENTIAL.items()},
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": str(wait_ms),
+        "spark.sql.shuffle.partitions": str(state_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.minBatchesToRetain": "100",
+        "spark.sql.adaptive.enabled": "false",
+    }
+
+
+def _launch_settings(master: str) -> dict[str, str]:
+    """Return what must be known before the JVM starts."""
+    jars = [str(path) for path in spark_jars()]
+    files = str(Path(__file__).with_name("log4j2.properties"))
+    settings = {
+        "spark.jars": ",".join(jars),
+        "spark.driver.extraClassPath": os.pathsep.join(j for j in jars if "hadoop-bare" in j),
+        "spark.executor.extraClassPath": os.pathsep.join(j for j in jars if "hadoop-bare" in j),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files} -Dlog4j.configurationFile=file:{files}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
+        "spark.executor.heartbeatInterval": "2s",
+        "spark.network.timeout": "20s",
+    }
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Hadoop's local file system forks chmod for every file it commits, which is most of the pause at a checkpoint.
+        settings |= {
+            "spark.hadoop.fs.file.impl": _LOCAL_FILES,
+            "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        }
+    return settings
+
+
+def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
+    """Return what a session lacks to run live regions."""
+    missing = []
+    for name, (wanted, reason) in ESSENTIAL.items():
+        found = active.conf.get(name, None)
+        if found != wanted:
+            missing.append(MissingSetting(name=name, wanted=wanted, found=found, reason=reason))
+    if not _has_connector(active):
+        jars = ",".join(str(path) for path in spark_jars())
+        missing.append(
+            MissingSetting(name="spark.jars", wanted=jars, found=None, reason="Spark's Kafka connector must be on it")
+        )
+    return tuple(missing)
+
+
+def _has_connector(active: SparkSession) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    jvm = active._jvm
+    assert jvm is not None
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(_CONNECTOR, False, False)
+    except Py4JJavaError:
+        return False
+    return True
