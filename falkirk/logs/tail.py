@@ -76,7 +76,7 @@ def read_tail(
 
     Raises: LogError: as `read_range`.
     """
-    fold = _Fold(application, frozenset(void), keep_set=keep_set)
+    fold = TailFold(application, frozenset(void), keep_set=keep_set)
     for message in read_messages(connection, topic, first, last, stall_s=stall_s):
         fold.add(message.partition(), message.offset(), header_value(message.headers()))
     return fold.tail()
@@ -108,7 +108,7 @@ def void_records(
     return tuple(sorted(found, key=lambda v: (v.partition, v.offset)))
 
 
-class _Fold:
+class TailFold:
     """Collects a tail record by record: theory's `fold_tail` in plain numbers, since it may see millions."""
 
     def __init__(self, application: str, void: frozenset[tuple[int, int]], *, keep_set: bool) -> None:

@@ -1,0 +1,129 @@
+"""The header's text form, and the fold of a tail against theory's plain one."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falkirk.errors import LogError
+from falkirk.logs.header import Header, header_value, split_header, stamp_of
+from falkirk.logs.tail import TailFold
+from falkirk.theory.channel import fold_tail
+from falkirk.theory.stamp import Stamp
+
+numbers = st.integers(0, 3)
+stamps = st.builds(
+    Stamp,
+    source=numbers,
+    partition=numbers,
+    offset=st.integers(0, 2**63 - 1),
+    sub=st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple),
+)
+headers = st.builds(
+    Header,
+    application=st.text("0123456789abcdef", min_size=8, max_size=8),
+    incarnation=st.integers(0, 10_000),
+    stamp=stamps,
+    state_partition=st.integers(0, 1_000),
+)
+
+
+def test_the_text_is_application_incarnation_stamp_and_state_partition() -> None:
+    header = Header(
+        application="deadbeef",
+        incarnation=3,
+        stamp=Stamp(source=0, partition=2, offset=17, sub=(4, 0)),
+        state_partition=5,
+    )
+    assert header.encode() == b"deadbeef/3/0.2.17.4.0/5"
+    assert header.channel(9).output_partition == 9
+
+
+@given(headers)
+def test_a_header_comes_back_from_its_text(header: Header) -> None:
+    assert Header.decode(header.encode()) == header
+
+
+@given(stamps)
+def test_the_quick_decoding_of_stamps_agrees_with_theirs(stamp: Stamp) -> None:
+    split = split_header(f"deadbeef/0/{stamp.encode()}/0".encode())
+    assert stamp_of(split[2]) == Stamp.decode(stamp.encode()) == stamp
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"deadbeef",
+        b"deadbeef/1/0.0.1/0/0",
+        b"deadbee/1/0.0.1/0",
+        b"DEADBEEF/1/0.0.1/0",
+        b"deadbeef//0.0.1/0",
+        b"deadbeef/-1/0.0.1/0",
+        b"deadbeef/1/0.0/0",
+        b"deadbeef/1/0.0.+1/0",
+        b"deadbeef/1/0.0.1_0/0",
+        b"deadbeef/1/0..1/0",
+        b"deadbeef/1/0.0.1/ 0",
+        "deadbeef/1/0.0.٣/0".encode(),
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_header_is_named(value: bytes) -> None:
+    with pytest.raises(LogError) as caught:
+        Header.decode(value)
+    assert caught.value.condition == "HEADER_MALFORMED"
+    assert caught.value.parameters["value"] == value
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_header_or_malformed(value: bytes) -> None:
+    with contextlib.suppress(LogError):
+        Header.decode(value)
+
+
+def test_our_header_is_found_among_others() -> None:
+    assert header_value([("trace", b"1"), ("falkirk", b"2")]) == b"2"
+    assert header_value([("trace", b"1")]) is None
+    assert header_value([("falkirk", None)]) is None
+    assert header_value(None) is None
+
+
+@given(st.lists(st.tuples(headers, numbers), max_size=30))
+def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
+    fold = TailFold("deadbeef", frozenset(), keep_set=True)
+    ours = [
+        Header(
+            application="deadbeef",
+            incarnation=h.incarnation,
+            stamp=h.stamp,
+            state_partition=h.state_partition % 2,
+        )
+        for h, _ in records
+    ]
+    for offset, (header, (_, partition)) in enumerate(zip(ours, records, strict=True)):
+        fold.add(partition, offset, header.encode())
+    pairs = [
+        (header.channel(partition), header.stamp)
+        for header, (_, partition) in zip(ours, records, strict=True)
+    ]
+    tail, (released, regressions) = fold.tail(), fold_tail(pairs)
+    assert tail.released == released
+    assert tail.released_set is not None
+    assert set(tail.released_set) == set(pairs)
+    assert tail.regression_count == len(regressions)
+    assert tail.regressions == regressions[:5]
+    assert sum(tail.incarnations.values()) == tail.records == len(records)
+
+
+def test_void_and_foreign_records_are_counted_and_release_nothing() -> None:
+    fold = TailFold("deadbeef", frozenset({(0, 1)}), keep_set=True)
+    values = [b"deadbeef/0/0.0.1/0", b"deadbeef/0/0.0.9/0", b"cafecafe/0/0.0.9/0", b"deadbeef", None]
+    for offset, value in enumerate(values):
+        fold.add(0, offset, value)
+    tail = fold.tail()
+    assert (tail.records, tail.void_count, tail.foreign_count) == (5, 1, 3)
+    assert tail.foreign == ((0, 2), (0, 3), (0, 4))
+    assert [stamp.offset for stamp in tail.released.greatest.values()] == [1]
+    assert tail.incarnations == {0: 1}
