@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from falkirk.errors import InternalError, LogError
 from falkirk.logs.connection import Connection
-from falkirk.logs.faults import ClientErrors, away, fault, is_away, quiet_options
+from falkirk.logs.faults import ClientErrors, away, fault, is_away, missing, quiet_options
 from falkirk.logs.header import Header, header_value
 
 #: Messages taken at once; larger batches were measured slower, since Python and librdkafka then take turns.
@@ -142,7 +142,23 @@ class _Reading:
                 "isolation.level": "read_uncommitted",
             }
         )
+        self._check_partitions()
         self._consumer.assign([TopicPartition(topic, p, first[p]) for p in sorted(self.open)])
+
+    def _check_partitions(self) -> None:
+        """Refuse at once what does not exist: assigned to it, the client waits in silence until it does."""
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=self._stall_s).topics[self._topic]
+        except KafkaException as error:
+            self._consumer.poll(0)
+            raise self._fault(error.args[0]) from error
+        if found.error is not None and not is_away(found.error):
+            raise self._fault(found.error)
+        if found.error is None and self.open - found.partitions.keys():
+            raise missing(self._connection, self._topic)
+
+    def _fault(self, error: KafkaError) -> LogError:
+        return fault(error, "reading a topic", self._connection, self._errors, self._topic)
 
     def next_batch(self) -> list[Message]:
         """Return the next records of the range, none when nothing has come for a moment."""
@@ -185,10 +201,9 @@ class _Reading:
                 partition=partition,
             )
         elif not is_away(error):
-            raise fault(error, "reading a topic", self._connection, self._errors, self._topic)
+            raise self._fault(error)
 
     def _stalled(self) -> LogError:
-        doing = "reading a topic"
         for partition in sorted(self.open & self._ended.keys()):
             place = TopicPartition(self._topic, partition)
             try:
@@ -207,8 +222,8 @@ class _Reading:
                 )
         last = self._errors.last
         if last is not None:
-            return fault(last, doing, self._connection, self._errors, self._topic)
-        return away(doing, self._connection, self._topic, "STALLED", self._errors)
+            return self._fault(last)
+        return away("reading a topic", self._connection, self._topic, "STALLED", self._errors)
 
 
 def _readable(value: bytes) -> Header | None:

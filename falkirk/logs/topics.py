@@ -145,11 +145,19 @@ class Topics:
 
     def _positions(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
         wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
-        futures = self._admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
-        )
-        doing = "reading a topic's positions"
-        return {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            futures = self._admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
+            )
+            try:
+                doing = "reading a topic's positions"
+                return {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
+            except LogError as error:
+                # A partition without a leader, just after the topic was made or while a broker comes back.
+                if error.condition != "BROKER_AWAY" or time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_S)
 
     def _partitions(self, topic: str) -> int:
         found = self._described(topic)
