@@ -114,7 +114,7 @@ class TailFold:
     def __init__(self, application: str, void: frozenset[tuple[int, int]], *, keep_set: bool) -> None:
         self._application, self._void, self._keep_set = application, void, keep_set
         self._greatest: dict[_Route, _Numbers] = {}
-        self._all: dict[tuple[_Route, _Numbers], None] = {}
+        self._all: dict[_Route, dict[_Numbers, None]] = {}
         self._incarnations: Counter[str] = Counter()
         self._records = self._void_count = self._foreign_count = self._regression_count = 0
         self._foreign: list[tuple[int, int]] = []
@@ -138,7 +138,7 @@ class TailFold:
         self._incarnations[incarnation] += 1
         route = (numbers[0], numbers[1], state, partition)
         if self._keep_set:
-            self._all[route, numbers] = None
+            self._all.setdefault(route, {})[numbers] = None
         before = self._greatest.get(route)
         if before is None or before < numbers:
             self._greatest[route] = numbers
@@ -152,7 +152,7 @@ class TailFold:
         channels = {route: _channel(route) for route in self._greatest}
         return Tail(
             released=ReleasedTail(greatest={channels[r]: stamp_of(n) for r, n in self._greatest.items()}),
-            released_set=tuple((channels[r], stamp_of(n)) for r, n in self._all) if self._keep_set else None,
+            released_set=self._everything(channels) if self._keep_set else None,
             records=self._records,
             incarnations={int(name): count for name, count in self._incarnations.items()},
             void_count=self._void_count,
@@ -164,6 +164,9 @@ class TailFold:
                 for route, earlier, later in self._regressions
             ),
         )
+
+    def _everything(self, channels: Mapping[_Route, Channel]) -> tuple[tuple[Channel, Stamp], ...]:
+        return tuple((channels[r], stamp_of(n)) for r, numbers in self._all.items() for n in numbers)
 
 
 def _channel(route: _Route) -> Channel:
