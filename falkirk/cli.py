@@ -1,5 +1,6 @@
 """The command `falkirk`."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,30 @@ def run(
     run_in_terminal(
         app, RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics)
     )
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json_", is_flag=True, help="As JSON.")
+@run_options
+def plan(
+    file: Path,
+    as_json_: bool,
+    broker: str | None,
+    local: bool,
+    home: Path | None,
+    master: str | None,
+    create_topics: bool,
+) -> None:
+    """Print how FILE's application will run: regions, hops and why, core slots needed against available."""
+    from falkirk.plan.preview import preview
+
+    app = load_application(file)
+    shown = preview(app, kafka=_local_broker() if local else broker, home=home, master=master)
+    if as_json_:
+        click.echo(json.dumps(shown.as_json(), indent=1))
+    else:
+        Console(highlight=False).print(shown.renderable())
 
 
 def _local_broker() -> str:

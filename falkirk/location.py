@@ -4,6 +4,7 @@ import linecache
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -21,10 +22,16 @@ class SourceLocation:
         return f"{Path(self.file).name}:{self.line}{quoted}"
 
 
+def _is_ours(frame: FrameType) -> bool:
+    """Tell whether a frame is Falkirk's; the file of a dataclass's generated methods is "<string>", its module is known."""
+    name = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] == "falkirk" or Path(frame.f_code.co_filename).resolve().is_relative_to(_PACKAGE)
+
+
 def caller() -> SourceLocation:
     """Return the innermost line on the stack that is not Falkirk's own."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and Path(frame.f_code.co_filename).resolve().is_relative_to(_PACKAGE):
+    while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
     file, line = frame.f_code.co_filename, frame.f_lineno
     return SourceLocation(file=file, line=line, text=linecache.getline(file, line).strip())

@@ -10,16 +10,18 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from falkirk.coordinator.home import Home, ProcessRecord, attach_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost, RegionStatus
 from falkirk.coordinator.load import load_application
-from falkirk.errors import FalkirkError
+from falkirk.errors import FalkirkError, SparkError
 from falkirk.local.spark import session as spark_session
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
+from falkirk.plan.frames import first_line
 from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
@@ -71,6 +73,11 @@ def main() -> int:
     except FalkirkError as error:
         write_status(home_path, (), error=error)
         return EXIT_RESTART if error.condition == "SESSION_LOST" else EXIT_FATAL
+    except Exception as error:
+        # What Spark or the JVM threw: a new host may do better, and the reason is kept in case none does.
+        traceback.print_exc()
+        write_status(home_path, (), error=SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}"))
+        return EXIT_RESTART
 
 
 def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:

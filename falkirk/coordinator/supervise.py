@@ -79,22 +79,23 @@ class Coordinator:
                 for record in home.kill_leftovers():
                     self._say(f"killed {record.role} {record.pid}, left behind by a former run")
                 began = time.monotonic()
-                self._run_host(home)
+                reason = self._run_host(home)
                 if self._stopping.is_set():
                     break
                 quick = quick + 1 if time.monotonic() - began < QUICK_S else 0
                 if quick >= QUICK_FAILURES_MAX:
                     raise SparkError(
                         "HOST_KEEPS_FAILING",
-                        f"the Spark application failed {quick} times in a row.",
+                        f"the Spark application failed {quick} times in a row: {reason}.",
                         where=self._path / "host.log",
                         hint="The log says why; the home is intact, run again once it is mended.",
                     )
                 self.restarts += 1
-                self._say("the Spark application is gone; starting it again")
+                self._say(f"the Spark application is gone ({reason}); starting it again")
             home.kill_leftovers()
 
-    def _run_host(self, home: Home) -> None:
+    def _run_host(self, home: Home) -> str:
+        """Run one host to its end; return why it ended."""
         status_file = self._path / "status.json"
         status_file.unlink(missing_ok=True)
         with open(self._path / "host.log", "ab") as log:
@@ -110,7 +111,7 @@ class Coordinator:
             self._watch(process, status_file)
         finally:
             _end(process)
-        self._raise_fatal(process, status_file)
+        return self._reason(process, status_file)
 
     def _watch(self, process: "subprocess.Popen[str]", status_file: Path) -> None:
         assert process.stdin is not None
@@ -136,14 +137,15 @@ class Coordinator:
                 process.kill()
                 return
 
-    def _raise_fatal(self, process: "subprocess.Popen[str]", status_file: Path) -> None:
-        if process.returncode != EXIT_FATAL:
-            return
-        status = read_status(status_file)
-        error = (status or {}).get("error")
-        if error is None:
+    def _reason(self, process: "subprocess.Popen[str]", status_file: Path) -> str:
+        error = (read_status(status_file) or {}).get("error")
+        if process.returncode == EXIT_FATAL and error is None:
             raise InternalError("HOST_SILENT", "the host gave up without saying why.", where=self._path / "host.log")
-        raise SparkError(str(error["condition"]), str(error["text"]), where=None)
+        if process.returncode == EXIT_FATAL:
+            raise SparkError(str(error["condition"]), str(error["text"]))
+        if error is not None:
+            return str(error["text"])
+        return f"killed by signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
 
 
 def read_status(file: Path) -> dict[str, Any] | None:

@@ -92,6 +92,7 @@ def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> d
         "spark.sql.shuffle.partitions": str(state_partitions),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.minBatchesToRetain": "100",
+        "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
         "spark.sql.adaptive.enabled": "false",
     }
 
@@ -111,6 +112,7 @@ def _launch_settings(master: str) -> dict[str, str]:
         # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
         "spark.executor.heartbeatInterval": "2s",
         "spark.network.timeout": "20s",
+        "spark.network.timeoutInterval": "5s",
     }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -1,5 +1,7 @@
 """Explanation: the plan as a user reads it: regions, hops with their reasons, and core slots needed against available."""
 
+from dataclasses import dataclass
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -41,6 +43,23 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
     total = sum(need.total for need in slots)
     verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
     return Group(table, *hops, Text(f"core slots: {total} needed, {available} available: {verdict}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A plan with the slots that it needs and has, ready to be shown."""
+
+    plan: Plan
+    slots: tuple[RegionSlots, ...]
+    available: int
+
+    def renderable(self) -> RenderableType:
+        """Return it for the terminal."""
+        return explain(self.plan, self.slots, self.available)
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return as_json(self.plan, self.slots, self.available)
 
 
 def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[str, object]:

@@ -10,6 +10,7 @@ The life of an incarnation, in this order and no other:
 A crash between any two of them leaves the records of the steps before, and the next incarnation begins at 1.
 """
 
+import json
 import logging
 import time
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.coordinator.home import Home
 from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
-from falkirk.errors import FalkirkError, HomeError, LogError
+from falkirk.errors import HomeError, LogError, SparkError
 from falkirk.logs.connection import Connection
 from falkirk.logs.tail import Tail, read_tail
 from falkirk.logs.topics import Topics
@@ -118,7 +119,15 @@ class LiveRegion:
         self.opening = Opening(
             incarnation=incarnation, restored_batch=restored, release=release, suppressed=suppressed, skips=skips
         )
-        self.query = self._run(self.opening, record)
+        try:
+            self.query = self._run(self.opening, record)
+        except PySparkException as error:
+            raise SparkError(
+                "QUERY_NOT_STARTED",
+                f"Spark does not start region {region.name!r}: {frames.first_line(error)}.",
+                where=region.where,
+                region=region.name,
+            ) from error
         return self.opening
 
     def _outputs(self) -> tuple[OutputTopic, OutputTopic]:
@@ -238,7 +247,7 @@ class LiveRegion:
             context.session.readStream.format("kafka")
             .options(**context.connection.spark_options())
             .option("subscribe", source)
-            .option("startingOffsets", _json(start))
+            .option("startingOffsets", json.dumps(start))
             .option("failOnDataLoss", "true")
         )
         raw = reader.load()
@@ -331,12 +340,6 @@ def _texts(tail: Tail) -> frozenset[str]:
     return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())
 
 
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)
-
-
 def _compare(region: Region, record: RegionRecord, partitions: dict[str, int]) -> None:
     for topic, count in partitions.items():
         before = record.partitions.get(topic)
@@ -366,5 +369,3 @@ def _compare(region: Region, record: RegionRecord, partitions: dict[str, int]) -
             changed=changed,
         )
 
-
-__all__ = ["Context", "FalkirkError", "LiveRegion", "Opening"]

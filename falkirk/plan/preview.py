@@ -1,0 +1,52 @@
+"""Preview: plans an application without running it, with a broker's word on partitions where there is one."""
+
+import json
+from pathlib import Path
+
+from falkirk.app import App
+from falkirk.errors import LogError
+from falkirk.local.spark import session as spark_session
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.plan.explain import Shown
+from falkirk.plan.planner import plan_application
+from falkirk.plan.region import Plan
+from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
+
+#: Partitions that a topic is taken to have while it can't be asked.
+PARTITIONS_ASSUMED = 2
+
+
+def preview(app: App, *, kafka: str | None, home: Path | None, master: str | None) -> Shown:
+    """Return the plan of an application as it would run.
+
+    Raises: DefinitionError, GuaranteeError: as `plan_application`.
+    """
+    session = spark_session(app.name, master=master or "local[2]", state_partitions=app.state_partitions)
+    plan = plan_application(app, session, _identity(home or app.home))
+    connection = Connection.of(kafka) if kafka else app.kafka
+    slots = _slots(plan, Topics(connection, timeout_s=3.0) if connection else None)
+    needed = sum(s.total for s in slots)
+    available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS
+    return Shown(plan=plan, slots=slots, available=available)
+
+
+def _identity(home: Path) -> str:
+    """Return the home's identity, which is part of internal topics' names, or a placeholder before its first run."""
+    try:
+        return str(json.loads((home / "falkirk.json").read_text())["identity"])
+    except (OSError, ValueError, KeyError):
+        return "HOME"
+
+
+def _slots(plan: Plan, topics: Topics | None) -> tuple[RegionSlots, ...]:
+    found = []
+    for region in plan.regions:
+        partitions = plan.state_partitions if region.reads_hop else PARTITIONS_ASSUMED
+        if topics is not None and not region.reads_hop:
+            try:
+                partitions = topics.facts(region.source.topic.topic).partitions
+            except LogError:
+                partitions = PARTITIONS_ASSUMED
+        found.append(region_slots(region, partitions, plan.state_partitions))
+    return tuple(found)

@@ -1,0 +1,184 @@
+"""An application run as its user runs it, a load on it, and the checker's word about it."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+
+from falkirk.check import AggregateModel, Count, Input, Latest, Place, Verdict, check_keyed, outputs_of, read_topic
+from falkirk.coordinator.home import ProcessRecord
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from tests.support import wait_until
+
+APPS = Path(__file__).parent / "apps"
+START_S = 240.0
+
+
+class Application:
+    """`falkirk run` of a file, in processes of its own."""
+
+    def __init__(self, file: Path, bootstrap: str, home: Path, env: Mapping[str, str], *options: str) -> None:
+        self._command = [sys.executable, "-m", "falkirk.cli", "run", str(file), "--kafka", bootstrap]
+        self._command += ["--home", str(home), "--create-topics", *options]
+        self._env, self.home = {**os.environ, **env}, home
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the coordinator, which starts the rest."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with open(self.home / "run.log", "ab") as log:
+            self._process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log, start_new_session=True)
+
+    def status(self) -> dict[str, Any]:
+        """Return what the host last published."""
+        with contextlib.suppress(FileNotFoundError):
+            return json.loads((self.home / "status.json").read_text())
+        return {"regions": [], "at_s": 0.0}
+
+    def suppressed(self) -> int:
+        """Return how many results the present incarnations have found released already."""
+        return sum(r["suppressed"] for r in self.status()["regions"])
+
+    def wait_committed(self, batches: int, after_s: float = 0.0) -> None:
+        """Wait until every region runs and has committed a batch number of at least `batches`, seen after `after_s`."""
+
+        def ready() -> bool:
+            assert self._process is not None and self._process.poll() is None, self.log()
+            status = self.status()
+            regions = status["regions"]
+            return bool(
+                regions
+                and status["at_s"] > after_s
+                and all(r["state"] == "running" and r["last_commit"] >= batches for r in regions)
+            )
+
+        wait_until(ready, START_S, f"batch {batches} to be committed\n{self.log()}")
+
+    def last_commit(self) -> int:
+        """Return the last batch that every region has committed."""
+        return min((r["last_commit"] for r in self.status()["regions"]), default=-1)
+
+    def wait_next_commit(self) -> None:
+        """Wait until every region has committed a further batch."""
+        self.wait_committed(self.last_commit() + 1)
+
+    def log(self) -> str:
+        """Return the end of what was printed, by the command and by the host."""
+        parts = []
+        for name in ("run.log", "host.log"):
+            with contextlib.suppress(FileNotFoundError):
+                parts.append((self.home / name).read_text(errors="replace")[-3000:])
+        return "\n".join(parts)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return every process of the application: coordinator, host, JVM, executors."""
+        assert self._process is not None
+        found = {}
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self._process.pid)
+            for process in (root, *root.children(recursive=True)):
+                found[process.pid] = process
+        return list(found.values())
+
+    def host(self) -> psutil.Process:
+        """Return the host's Python process."""
+        return psutil.Process(self.status()["pid"])
+
+    def jvm(self) -> psutil.Process:
+        """Return the driver's JVM."""
+        content = json.loads((self.home / "processes.json").read_text())
+        found = ProcessRecord(**content["processes"][0]).find()
+        assert found is not None
+        return found
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the executor JVMs of a cluster on this machine."""
+        return [p for p in self.processes() if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline())]
+
+    def kill_everything(self) -> None:
+        """kill -9 of every process, the coordinator first, and start the application again."""
+        processes = self.processes()
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=30)
+        assert self._process is not None
+        self._process.wait()
+        self.start()
+
+    def stop(self) -> int:
+        """Ctrl-C, as a user stops it; return the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(90)
+            except subprocess.TimeoutExpired:
+                for process in self.processes():
+                    process.kill()
+                raise
+        return self._process.returncode
+
+
+class Load:
+    """Keyed records at a steady rate, from a thread, until stopped."""
+
+    def __init__(self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "delivery.timeout.ms": 600_000})
+        self._topic, self._rate, self._random, self._words = topic, rate, random.Random(seed), words
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._produce, daemon=True)
+        self.sent = 0
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(120) == 0
+
+    def _produce(self) -> None:
+        began = time.monotonic()
+        while not self._stopping.wait(max(0.0, began + self.sent / self._rate - time.monotonic())):
+            word = f"w{self._random.randrange(self._words)}"
+            value = json.dumps({"word": word, "n": self.sent})
+            self._producer.produce(self._topic, key=word, value=value)
+            self._producer.poll(0)
+            self.sent += 1
+
+
+def settle(bootstrap: str, topic: str, expected: int, application: Application) -> None:
+    """Wait until a topic has as many records as are expected, and the region has committed once more after that."""
+    topics = Topics(Connection.of(bootstrap))
+    wait_until(
+        lambda: sum(topics.end_positions(topic).values()) >= expected,
+        180,
+        f"{expected} outputs; there are {sum(topics.end_positions(topic).values())}\n{application.log()}",
+    )
+    application.wait_next_commit()
+
+
+def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
+    """Return the checker's verdict on the keyed count, from the two topics alone."""
+    config = {"bootstrap.servers": bootstrap}
+    inputs = []
+    for record in read_topic(config, events):
+        row = json.loads(record.value or b"{}")
+        place = Place(record.topic, record.partition, record.offset)
+        inputs.append(Input(key=row["word"], place=place, row=row))
+    outputs = list(outputs_of(read_topic(config, counts)))
+    return check_keyed(inputs, outputs, AggregateModel(["word"], {"version": Count(), "n": Latest("n")}))

@@ -1,0 +1,146 @@
+"""kill -9 of everything, of Python alone, of an executor: judged by the checker alone."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from falkirk.check import Guarantee
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from tests.chaos.harness import APPS, Application, Load, judge_counts, settle
+from tests.support import wait_until
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """A keyed count to be tormented."""
+
+    bootstrap: str
+    events: str
+    counts: str
+    application: Application
+
+
+@contextlib.contextmanager
+def counting(broker: Broker, home: Path, tag: str, *options: str, **env: str) -> Iterator[Counting]:
+    """Run the keyed count on fresh topics until the end of the block."""
+    events, counts = f"events-{tag}", f"counts-{tag}"
+    topics = Topics(Connection.of(broker.bootstrap))
+    for topic in (events, counts):
+        topics.create(topic, 2, {})
+    application = Application(
+        APPS / "counts.py", broker.bootstrap, home, {"EVENTS": events, "COUNTS": counts, **env}, *options
+    )
+    application.start()
+    try:
+        yield Counting(bootstrap=broker.bootstrap, events=events, counts=counts, application=application)
+    finally:
+        application.stop()
+
+
+def assert_exactly_once(run: Counting, sent: int) -> None:
+    """Wait for all outputs, and let the checker judge; print how many replayed outputs were suppressed."""
+    settle(run.bootstrap, run.counts, sent, run.application)
+    verdict = judge_counts(run.bootstrap, run.events, run.counts)
+    print(f"suppressed {run.application.suppressed()} replayed outputs; {verdict.counts}")
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert verdict.counts.observed_outputs == sent
+
+
+def some_behind_a_commit(run: Counting, load: Load) -> None:
+    """Wait until a checkpoint has been made and results have been released since."""
+    run.application.wait_next_commit()
+    before = load.sent
+    wait_until(lambda: load.sent > before + 300, 60, "records after the commit")
+
+
+def test_three_kills_of_everything(broker: Broker, home: Path, tag: str) -> None:
+    suppressed = 0
+    with counting(broker, home, tag) as run:
+        with Load(broker.bootstrap, run.events) as load:
+            for _ in range(3):
+                some_behind_a_commit(run, load)
+                run.application.kill_everything()
+                run.application.wait_committed(0, after_s=os.stat(home / "run.log").st_mtime)
+                suppressed += run.application.suppressed()
+        assert_exactly_once(run, load.sent)
+    print(f"suppressed over all kills: {suppressed}")
+    assert suppressed > 0
+
+
+def test_kill_of_python_alone_leaves_no_writer(broker: Broker, home: Path, tag: str) -> None:
+    with counting(broker, home, tag) as run:
+        with Load(broker.bootstrap, run.events) as load:
+            some_behind_a_commit(run, load)
+            jvm = run.application.jvm()
+            old = run.application.host()
+            old.kill()
+            wait_until(lambda: not _alive(jvm), 60, "the JVM of the killed host to be gone")
+            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+            assert run.application.host().pid != old.pid
+        assert_exactly_once(run, load.sent)
+        assert run.application.suppressed() > 0
+
+
+def test_killed_executor_of_a_cluster(broker: Broker, home: Path, tag: str) -> None:
+    with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
+        with Load(broker.bootstrap, run.events) as load:
+            some_behind_a_commit(run, load)
+            executors = run.application.executors()
+            assert len(executors) == 2
+            executors[0].kill()
+            host = run.application.host()
+            wait_until(lambda: not _alive(host), 120, "the Spark application to be replaced")
+            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+        assert_exactly_once(run, load.sent)
+        assert run.application.suppressed() > 0
+
+
+def test_stopped_executor_goes_on_too_late(broker: Broker, home: Path, tag: str) -> None:
+    """An executor hangs (SIGSTOP), its region is restarted, then it would go on: it must be gone by then."""
+    with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
+        with Load(broker.bootstrap, run.events) as load:
+            some_behind_a_commit(run, load)
+            executors = run.application.executors()
+            host = run.application.host()
+            for executor in executors:
+                executor.suspend()
+            wait_until(lambda: not _alive(host), 180, "the Spark application to be replaced")
+            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+            for executor in executors:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    executor.resume()
+                assert not _alive(executor)
+        assert_exactly_once(run, load.sent)
+        assert run.application.suppressed() > 0
+
+
+def test_repeated_delivery_repeats_and_keeps_its_state(broker: Broker, home: Path, tag: str) -> None:
+    """The barrier switched off: the same kill must now show, as exact state with repeated delivery."""
+    with counting(broker, home, tag, DELIVERY="repeated") as run:
+        with Load(broker.bootstrap, run.events) as load:
+            some_behind_a_commit(run, load)
+            run.application.kill_everything()
+            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+        settle(run.bootstrap, run.counts, load.sent + 1, run.application)
+        verdict = judge_counts(run.bootstrap, run.events, run.counts)
+    print(verdict.counts)
+    assert verdict.guarantee is Guarantee.REPEATED_DELIVERY, verdict.anomalies
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture(autouse=True)
+def _show_log_on_failure(home: Path) -> Iterator[None]:
+    yield
+    log = home / "host.log"
+    if log.exists():
+        print(log.read_text(errors="replace")[-2000:])
