@@ -73,7 +73,10 @@ class App:
             )
         if state_partitions < 1:
             raise DefinitionError(
-                "OPTION_UNKNOWN", f"state_partitions={state_partitions} is not positive.", where=where, hint=""
+                "OPTION_UNKNOWN",
+                f"state_partitions={state_partitions} is not positive.",
+                where=where,
+                hint="",
             )
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
@@ -128,7 +131,13 @@ class App:
         return declare
 
     def add_processor(
-        self, name: str, body: Body, *, reads: tuple[str, ...], policy: Policy, where: SourceLocation | None = None
+        self,
+        name: str,
+        body: Body,
+        *,
+        reads: tuple[str, ...],
+        policy: Policy,
+        where: SourceLocation | None = None,
     ) -> None:
         """Declare a processor without the decorator: `body` gets one stream per name in `reads`."""
         where = where or caller()

@@ -62,9 +62,7 @@ def run(
     app = load_application(file)
     if local:
         broker, create_topics = _local_broker(), True
-    run_in_terminal(
-        app, RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics)
-    )
+    run_in_terminal(app, RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics))
 
 
 @main.command()
@@ -101,7 +99,10 @@ def run_in_terminal(app: App, settings: RunSettings) -> None:
     """Run an application with a status line on the terminal."""
     with _console.status(f"{app.name}: starting Spark") as line:
         coordinator = Coordinator(
-            app, settings, say=lambda text: _console.print(text), on_status=lambda s: line.update(_line(app, s))
+            app,
+            settings,
+            say=lambda text: _console.print(text),
+            on_status=lambda s: line.update(_line(app, s)),
         )
         stop_on_signals(coordinator.stop)
         coordinator.run()

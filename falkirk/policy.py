@@ -10,7 +10,16 @@ from enum import StrEnum
 from falkirk.errors import DefinitionError
 from falkirk.location import caller
 
-_UNITS_S = {"ms": 0.001, "millisecond": 0.001, "s": 1, "second": 1, "m": 60, "minute": 60, "h": 3600, "hour": 3600}
+_UNITS_S = {
+    "ms": 0.001,
+    "millisecond": 0.001,
+    "s": 1,
+    "second": 1,
+    "m": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+}
 
 
 def duration_s(text: str | float) -> float:

@@ -125,7 +125,10 @@ def _as_application(
     root = root_of(stream.node)
     if not isinstance(root, SourceNode):
         raise DefinitionError(
-            "NOT_A_STREAM", "write() is for a stream made by fk.stream().", where=caller(), hint="Use app.sink()."
+            "NOT_A_STREAM",
+            "write() is for a stream made by fk.stream().",
+            where=caller(),
+            hint="Use app.sink().",
         )
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in sink.topic)
     app = App(name, kafka=kafka, home=home)

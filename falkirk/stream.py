@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from falkirk.query import Query
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
     """The value that the newest record of the group has for a column. Made by `latest`."""

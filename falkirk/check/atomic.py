@@ -11,7 +11,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from falkirk.check.diagnose import Diagnosis, places_without_output
+from falkirk.check.anomalies import places_without_output
+from falkirk.check.diagnose import Diagnosis
 from falkirk.check.explain import PERMITTED, Failure, Limits, Script, Search
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun, Place
@@ -41,15 +42,11 @@ def check_atomicity(
         equally good ones.
     """
     lost = {
-        key: places_without_output(each.run, each.script)
-        for key, each in diagnoses.items()
-        if each.script is not None
+        key: places_without_output(each.run, each.script) for key, each in diagnoses.items() if each.script is not None
     }
     if not any(lost.values()):
         return Atomicity()
-    return _Resolver(
-        runs=list(runs), diagnoses=diagnoses, model=model, nodes_max=nodes_max, lost=lost
-    ).resolve()
+    return _Resolver(runs=list(runs), diagnoses=diagnoses, model=model, nodes_max=nodes_max, lost=lost).resolve()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,9 +169,7 @@ class _Resolver(Generic[S]):
         return Search(run, self.model, PERMITTED[Guarantee.AT_MOST_ONCE], limits).find()
 
 
-def _partial(
-    record: Record, gone: Mapping[Hashable, list[Place]], there: Mapping[Hashable, list[Place]]
-) -> Anomaly:
+def _partial(record: Record, gone: Mapping[Hashable, list[Place]], there: Mapping[Hashable, list[Place]]) -> Anomaly:
     missing = sorted(place for places in gone.values() for place in places)
     present = sum(map(len, there.values()))
     place = Place(*record)

@@ -2,17 +2,16 @@
 script explains them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from operator import attrgetter
 from typing import TypeVar
 
-from falkirk.check.content import content
-from falkirk.check.explain import PERMITTED, Failure, Limits, Move, Script, Search, Step, follows_exactly
+from falkirk.check.align import align
+from falkirk.check.explain import PERMITTED, Failure, Limits, Script, Search, follows_exactly
 from falkirk.check.model import Model
-from falkirk.check.run import Input, KeyRun, Output, Place
-from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind
+from falkirk.check.run import KeyRun
+from falkirk.check.verdict import REACHABLE, Guarantee
 
 S = TypeVar("S")
 
@@ -38,8 +37,9 @@ def diagnose(run: KeyRun, model: Model[S], nodes_max: int) -> Diagnosis | None:
     limits = Limits(nodes_max=nodes_max)
     fits: dict[Guarantee, bool | None] = dict.fromkeys(REACHABLE, False)
     chosen, script = Guarantee.BROKEN, None
-    single = _with_interchangeable_rows_merged(run, model)
-    for guarantee in _worth_a_search(single, model):
+    alike = len({model.effect(row.row) for source in run.sources for row in source}) == 1
+    single = _merged(run) if alike and len(run.sources) > 1 else run
+    for guarantee in _worth_a_search(single, model, alike=alike):
         found = Search(single, model, PERMITTED[guarantee], limits).find()
         fits[guarantee] = None if found is Failure.GAVE_UP else not isinstance(found, Failure)
         if not isinstance(found, Failure):
@@ -57,14 +57,18 @@ def diagnose(run: KeyRun, model: Model[S], nodes_max: int) -> Diagnosis | None:
             expected_outputs=_expected_outputs(single, model),
         )
     if script is None:
-        found = Search(single, model, PERMITTED[Guarantee.BROKEN], limits).find()
-        script = None if isinstance(found, Failure) else found
+        # Nothing but the words depends on this search any more, so it may cost less.
+        found = Search(single, model, PERMITTED[Guarantee.BROKEN], Limits(nodes_max=nodes_max // 20)).find()
+        if not isinstance(found, Failure):
+            script = found
+        elif len(single.sources) < 2:
+            script = align(single, model)
     return Diagnosis(
         run=single, fits=fits, chosen=chosen, script=script, expected_outputs=_expected_outputs(single, model)
     )
 
 
-def _worth_a_search(run: KeyRun, model: Model[S]) -> Iterator[Guarantee]:
+def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Guarantee]:
     """Yield the guarantees that the numbers of rows and outputs alone do not refute, given that a straight
     pass has failed.
 
@@ -78,20 +82,24 @@ def _worth_a_search(run: KeyRun, model: Model[S]) -> Iterator[Guarantee]:
         yield Guarantee.EXACTLY_ONCE
     if outputs > rows or not model.every_row_answers:
         yield Guarantee.REPEATED_DELIVERY
-    if outputs < rows:
+    # Of rows that are all alike any part gives the same outputs, so that the first ones decide.
+    if outputs < rows and not (alike and model.every_row_answers and not follows_exactly(_first(run, outputs), model)):
         yield Guarantee.AT_MOST_ONCE
     if outputs > rows or not model.every_row_answers:
         yield Guarantee.AT_LEAST_ONCE
 
 
-def _with_interchangeable_rows_merged(run: KeyRun, model: Model[S]) -> KeyRun:
-    """Return `run` with one source instead of several if all its rows have one effect: then their order can't
+def _merged(run: KeyRun) -> KeyRun:
+    """Return `run` with one source instead of several, for rows that are all alike: then their order can't
     matter.
     """
-    if len(run.sources) < 2 or len({model.effect(row.row) for source in run.sources for row in source}) > 1:
-        return run
     merged = sorted((row for source in run.sources for row in source), key=attrgetter("place"))
     return KeyRun(key=run.key, sources=[merged], observed=run.observed, contents=run.contents)
+
+
+def _first(run: KeyRun, rows: int) -> KeyRun:
+    """Return `run`, which has one source, with only its first rows."""
+    return KeyRun(key=run.key, sources=[run.sources[0][:rows]], observed=run.observed, contents=run.contents)
 
 
 def _expected_outputs(run: KeyRun, model: Model[S]) -> int:
@@ -103,204 +111,3 @@ def _expected_outputs(run: KeyRun, model: Model[S]) -> int:
             state, expected = model.step(state, row.row)
             outputs += expected is not None
     return outputs
-
-
-def anomalies_of(diagnosis: Diagnosis, model: Model[S]) -> list[Anomaly]:
-    """Return the anomalies that the script of `diagnosis` tells of, in its order."""
-    run, script = diagnosis.run, diagnosis.script
-    found: list[Anomaly] = []
-    if run.scattered:
-        found.append(_scattered(run))
-    if script is None:
-        return found if found or diagnosis.fits[Guarantee.EXACTLY_ONCE] is None else [_unnamed(run)]
-    displaced = _displaced(run, script)
-    due = _answering(script, model)
-    delivered = {
-        run.contents[step.observed]
-        for step in script
-        if step.move is Move.DELIVER and step.observed is not None
-    }
-    sequence = _first_break(run, script, displaced, delivered, model.ordered)
-    if sequence is not None and not found:
-        found.append(sequence)
-    first = {each: index for index, each in reversed(list(enumerate(run.contents)))}
-    for index, step in enumerate(script):
-        if index in displaced:
-            continue
-        if step.move in (Move.SKIP, Move.LOSE) and step.row is not None:
-            if index in due:
-                found.append(_lost(run, step, step.row))
-        elif step.observed is not None and step.move is not Move.DELIVER:
-            output = run.observed[step.observed]
-            earlier = first[run.contents[step.observed]]
-            if step.move is Move.REAPPLY and step.row is not None:
-                found.append(_reapplied(run, output, step.row))
-            elif step.move is Move.STRAY and run.contents[step.observed] not in delivered:
-                found.append(_unexplained(run, output, _due(script, index)))
-            else:
-                other = earlier if earlier != step.observed else _next_same(run, step.observed)
-                found.append(_duplicate(run, output, run.observed[other]))
-    return found
-
-
-def _answering(script: Script, model: Model[S]) -> set[int]:
-    """Return the script indices of the rows that have an output if every row is applied once.
-
-    A row that was skipped may have had an output due only because others were skipped before it.
-    """
-    state, answering = model.initial(), set()
-    for index, step in enumerate(script):
-        if step.row is not None and step.move is not Move.REAPPLY:
-            state, expected = model.step(state, step.row.row)
-            if expected is not None:
-                answering.add(index)
-    return answering
-
-
-def places_without_output(run: KeyRun, script: Script) -> frozenset[Place]:
-    """Return the places of the rows whose output, by `script`, did not come out at all, not even out of its
-    place.
-    """
-    displaced = _displaced(run, script)
-    return frozenset(
-        step.row.place
-        for index, step in enumerate(script)
-        if step.row is not None
-        and step.move in (Move.SKIP, Move.LOSE)
-        and step.expected is not None
-        and index not in displaced
-    )
-
-
-def _displaced(run: KeyRun, script: Script) -> Mapping[int, int]:
-    """Return script indices of outputs without a row and rows without an output that belong together, each
-    mapped to the other.
-    """
-    waiting: dict[object, list[int]] = {}
-    for index, step in enumerate(script):
-        if step.move in (Move.SKIP, Move.LOSE) and step.expected is not None:
-            waiting.setdefault(content(step.expected), []).append(index)
-    pairs: dict[int, int] = {}
-    for index, step in enumerate(script):
-        if step.move in (Move.STRAY, Move.REDELIVER) and step.observed is not None:
-            rows = waiting.get(run.contents[step.observed])
-            if rows:
-                row = rows.pop(0)
-                pairs[index], pairs[row] = row, index
-    return pairs
-
-
-def _first_break(
-    run: KeyRun, script: Script, displaced: Mapping[int, int], delivered: set[object], ordered: bool
-) -> Anomaly | None:
-    """Return the first place where the outputs of the key leave every possible sequence, or None."""
-    lost: Step | None = None
-    for index, step in enumerate(script):
-        if step.move is Move.LOSE and index not in displaced:
-            lost = step
-        elif step.observed is None:
-            continue
-        elif index in displaced:
-            row = script[displaced[index]]
-            return _break(run, step.observed, row, "came out of its place")
-        elif step.move is Move.STRAY and run.contents[step.observed] in delivered:
-            return _break(run, step.observed, _due(script, index), "came before its place")
-        elif step.move is Move.DELIVER and lost is not None and ordered:
-            return _break(run, step.observed, lost, "came after a gap")
-    return None
-
-
-def _due(script: Script, index: int) -> Step | None:
-    """Return the step of the row whose output was due where the script says at `index` that an output is a
-    stray.
-    """
-    if index and script[index - 1].move in (Move.LOSE, Move.SKIP):
-        return script[index - 1]
-    return next((step for step in islice(script, index + 1, None) if step.row is not None), None)
-
-
-def _break(run: KeyRun, observed: int, due: Step | None, how: str) -> Anomaly:
-    output = run.observed[observed]
-    before = run.observed[observed - 1].place if observed else None
-    after = f" after {before}" if before is not None else " as the first output"
-    return Anomaly(
-        kind=Kind.BROKEN_SEQUENCE,
-        key=run.key,
-        inputs=() if due is None or due.row is None else (due.row.place,),
-        outputs=(output.place,) if before is None else (before, output.place),
-        expected=None if due is None else due.expected,
-        found=output.values,
-        explanation=f"the output at {output.place} {how}: it was read{after}",
-    )
-
-
-def _scattered(run: KeyRun) -> Anomaly:
-    firsts: dict[tuple[str, int], Place] = {}
-    for output in run.observed:
-        firsts.setdefault((output.place.topic, output.place.partition), output.place)
-    return Anomaly(
-        kind=Kind.BROKEN_SEQUENCE,
-        key=run.key,
-        outputs=tuple(firsts.values()),
-        explanation=f"outputs of one key lie in {len(firsts)} partitions, so nothing orders them",
-    )
-
-
-def _lost(run: KeyRun, step: Step, row: Input) -> Anomaly:
-    state = "though later outputs count it" if step.move is Move.LOSE else "as if it had never been there"
-    return Anomaly(
-        kind=Kind.LOST,
-        key=run.key,
-        inputs=(row.place,),
-        expected=step.expected,
-        explanation=f"the input at {row.place} has no output, {state}",
-    )
-
-
-def _reapplied(run: KeyRun, output: Output, row: Input) -> Anomaly:
-    return Anomaly(
-        kind=Kind.REPEATED_INPUT,
-        key=run.key,
-        inputs=(row.place,),
-        outputs=(output.place,),
-        found=output.values,
-        explanation=f"the output at {output.place} is due only if the input at {row.place} was applied again",
-    )
-
-
-def _duplicate(run: KeyRun, output: Output, other: Output) -> Anomaly:
-    first, again = sorted((output.place, other.place))
-    return Anomaly(
-        kind=Kind.DUPLICATE,
-        key=run.key,
-        outputs=(first, again),
-        found=output.values,
-        explanation=f"the output at {first} came again at {again}",
-    )
-
-
-def _unexplained(run: KeyRun, output: Output, due: Step | None) -> Anomaly:
-    return Anomaly(
-        kind=Kind.UNEXPLAINED,
-        key=run.key,
-        inputs=() if due is None or due.row is None else (due.row.place,),
-        outputs=(output.place,),
-        expected=None if due is None else due.expected,
-        found=output.values,
-        explanation=f"no input explains the output at {output.place}",
-    )
-
-
-def _unnamed(run: KeyRun) -> Anomaly:
-    """The anomaly of a key that is wrong beyond what the search could take apart."""
-    return Anomaly(
-        kind=Kind.UNEXPLAINED,
-        key=run.key,
-        outputs=tuple(output.place for output in run.observed[:1]),
-        explanation=f"no order of the {run.input_count} inputs explains the {len(run.observed)} outputs; "
-        "too much is wrong with them to name each thing",
-    )
-
-
-def _next_same(run: KeyRun, observed: int) -> int:
-    return run.contents.index(run.contents[observed], observed + 1)

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from falkirk.check.content import content
+from falkirk.check.echoes import Echoes
 from falkirk.check.model import Model
 from falkirk.check.run import Input, KeyRun, Place, Values
 from falkirk.check.verdict import Guarantee
@@ -105,6 +106,8 @@ class Search(Generic[S]):
         self._ends = tuple(map(len, run.sources))
         first: dict[Hashable, int] = {}
         self._repeats = [first.setdefault(each, index) < index for index, each in enumerate(run.contents)]
+        self._echoes = Echoes(run, model)
+        self._must_explain = not moves & _DISCARDS_OUTPUT
 
     def find(self) -> Script | Failure:
         """Return the cheapest script, or why there is none."""
@@ -154,27 +157,41 @@ class Search(Generic[S]):
         """
         outputs_left = self._outputs - node.explained
         rows_left = sum(self._ends) - sum(node.positions)
+        if outputs_left and self._must_explain and not self._echoes.can_come(node.explained, node.positions):
+            return None
         if outputs_left > rows_left:
-            return outputs_left - rows_left if self._moves & _DISCARDS_OUTPUT else None
+            return None if self._must_explain else outputs_left - rows_left
         if rows_left > outputs_left and self._model.every_row_answers:
             return rows_left - outputs_left if self._moves & _LEAVES_ROW else None
         return 0
 
     def _successors(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
-        """Yield (cost, node after, step) for every permitted move from `node`."""
+        """Yield (cost, node after, step) for the moves from `node`."""
+        discards = list(self._discards(node))
+        if Move.STRAY in self._moves and discards and not self._echoes.can_come(node.explained, node.positions):
+            # When the output goes is all the same, so it goes now.
+            yield from discards
+            return
+        sources = [source for source, position in enumerate(node.positions) if position < self._ends[source]]
+        if self._must_explain and self._model.every_row_answers:
+            # A row that no output wants has to be skipped: when is all the same, so it is now.
+            unwanted = [each for each in sources if not self._echoes.wanted(each, node.explained, node.positions)]
+            sources = unwanted[:1] or sources
         steps = [
             step
-            for source, position in enumerate(node.positions)
-            if position < self._ends[source]
-            for step in self._consume(node, source, self._run.sources[source][position])
+            for source in sources
+            for step in self._consume(node, source, self._run.sources[source][node.positions[source]])
         ]
         if Move.STRAY in self._moves and any(cost == 0 for cost, _, _ in steps):
             # Where anything is permitted a script always exists, and to accept an output that fits is never
-            # the dearer choice for one source. So there is no need to keep every alternative of every good
-            # row in memory.
+            # the dearer choice for one source. So no alternative to a good row is kept in memory.
             yield from (step for step in steps if step[0] == 0)
             return
         yield from steps
+        yield from discards
+
+    def _discards(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
+        """Yield the moves that explain the next output without the next row of any source."""
         if node.explained == self._outputs:
             return
         beyond = _Node(node.explained + 1, node.positions, node.state)
@@ -196,19 +213,21 @@ class Search(Generic[S]):
                 yield 0, _Node(node.explained + 1, positions, state), step
         if row.place in self._limits.keep:
             return
-        if Move.SKIP in self._moves:
-            yield 1, _Node(node.explained, positions, node.state), Step(Move.SKIP, row, None, expected)
+        if self._must_explain and not self._echoes.spare(source, node.explained, node.positions):
+            return
+        # It comes first, since among equals the first is tried first, and here it is the likelier.
         # Without a change of state a lost output and a skipped row are the same thing.
         if Move.LOSE in self._moves and expected is not None and state != node.state:
             yield 1, _Node(node.explained, positions, state), Step(Move.LOSE, row, None, expected)
+        if Move.SKIP in self._moves:
+            yield 1, _Node(node.explained, positions, node.state), Step(Move.SKIP, row, None, expected)
 
     def _reapply(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
-        for source, position in enumerate(node.positions):
-            for row in self._run.sources[source][:position]:
-                state, expected = self._model.step(node.state, row.row)
-                if expected is not None and content(expected) == self._run.contents[node.explained]:
-                    step = Step(Move.REAPPLY, row, node.explained, expected)
-                    yield 1, _Node(node.explained + 1, node.positions, state), step
+        for row in self._echoes.earlier(node.explained, node.positions):
+            state, expected = self._model.step(node.state, row.row)
+            if expected is not None and content(expected) == self._run.contents[node.explained]:
+                step = Step(Move.REAPPLY, row, node.explained, expected)
+                yield 1, _Node(node.explained + 1, node.positions, state), step
 
 
 def _script(came: dict[Hashable, tuple[Hashable, Step]], end: Hashable) -> Script:

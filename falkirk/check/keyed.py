@@ -5,9 +5,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from falkirk.check.anomalies import anomalies_of
 from falkirk.check.atomic import Atomicity, check_atomicity
 from falkirk.check.content import content
-from falkirk.check.diagnose import Diagnosis, anomalies_of, diagnose
+from falkirk.check.diagnose import Diagnosis, diagnose
 from falkirk.check.model import Model, StatelessModel
 from falkirk.check.run import Input, KeyRun, Output, group_by_key
 from falkirk.check.verdict import REACHABLE, Anomaly, Counts, Guarantee, Kind, Undecided, Verdict, reached
@@ -101,13 +102,9 @@ def _holds(diagnoses: Mapping[Hashable, Diagnosis], atomicity: Atomicity) -> dic
     return holds
 
 
-def _counts(
-    runs: list[KeyRun], diagnoses: Mapping[Hashable, Diagnosis], anomalies: Iterable[Anomaly]
-) -> Counts:
+def _counts(runs: list[KeyRun], diagnoses: Mapping[Hashable, Diagnosis], anomalies: Iterable[Anomaly]) -> Counts:
     kinds = Counter(anomaly.kind for anomaly in anomalies)
-    due = sum(
-        diagnoses[run.key].expected_outputs if run.key in diagnoses else len(run.observed) for run in runs
-    )
+    due = sum(diagnoses[run.key].expected_outputs if run.key in diagnoses else len(run.observed) for run in runs)
     return Counts(
         inputs=sum(run.input_count for run in runs),
         expected_outputs=due,
@@ -132,6 +129,4 @@ def _undecided(diagnoses: Mapping[Hashable, Diagnosis], atomicity: Atomicity) ->
                 f"open whether {', '.join(open_ones)}",
             )
     for record in atomicity.open:
-        yield Undecided(
-            key=record, reason="open whether this input was lost with all its derivatives or only some"
-        )
+        yield Undecided(key=record, reason="open whether this input was lost with all its derivatives or only some")

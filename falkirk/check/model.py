@@ -40,6 +40,12 @@ class Model(Protocol[S]):
     def effect(self, row: Values) -> Hashable:
         """Return what `row` does to state and output: rows of equal effect can stand for one another."""
 
+    def echo(self, row: Values) -> Hashable:
+        """Return the part of the output for `row` that depends on `row` alone, not on the state."""
+
+    def echo_of(self, output: Values) -> Hashable:
+        """Return that part of an output. An output can be that of a row only if both have the same echo."""
+
 
 class Aggregate(Protocol):
     """One aggregate function: `before` is its value so far, None at first."""
@@ -134,6 +140,8 @@ class AggregateModel:
         self.aggregates = dict(aggregates)
         self._plan = tuple((name, function.apply) for name, function in self.aggregates.items())
         self._kept = tuple(not isinstance(function, Latest) for function in self.aggregates.values())
+        latest = [(name, each.column) for name, each in self.aggregates.items() if isinstance(each, Latest)]
+        self._echoed = (*zip(self.keys, self.keys, strict=True), *latest)
         columns = {function.column for function in self.aggregates.values()} - {None}
         self._columns = tuple(sorted({*self.keys, *(c for c in columns if c is not None)}))
 
@@ -153,6 +161,12 @@ class AggregateModel:
 
     def effect(self, row: Values) -> Hashable:
         return tuple([content(row.get(column)) for column in self._columns])
+
+    def echo(self, row: Values) -> Hashable:
+        return tuple([content(row.get(column)) for _, column in self._echoed])
+
+    def echo_of(self, output: Values) -> Hashable:
+        return tuple([content(output.get(name)) for name, _ in self._echoed])
 
 
 class StatelessModel:
@@ -176,6 +190,12 @@ class StatelessModel:
     def effect(self, row: Values) -> Hashable:
         return content(self.step(None, row)[1])
 
+    def echo(self, row: Values) -> Hashable:
+        return self.effect(row)
+
+    def echo_of(self, output: Values) -> Hashable:
+        return content(output)
+
 
 class DistinctModel:
     """dropDuplicates: the first row of a key goes out, later ones have no output. The key is the distinct
@@ -198,3 +218,9 @@ class DistinctModel:
 
     def effect(self, row: Values) -> Hashable:
         return self._stateless.effect(row)
+
+    def echo(self, row: Values) -> Hashable:
+        return self._stateless.effect(row)
+
+    def echo_of(self, output: Values) -> Hashable:
+        return content(output)

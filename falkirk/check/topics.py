@@ -120,9 +120,7 @@ def _ends(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
             topic=topic,
         )
     return {
-        partition: consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=METADATA_TIMEOUT_S
-        )
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=METADATA_TIMEOUT_S)
         for partition in sorted(found.partitions)
     }
 
@@ -149,11 +147,7 @@ def decode_json(value: bytes | None) -> Values:
         fields = None
     if isinstance(fields, dict):
         return fields
-    return {
-        "(not a JSON object)": None
-        if value is None
-        else value.decode("utf-8", "backslashreplace") or "(empty)"
-    }
+    return {"(not a JSON object)": None if value is None else value.decode("utf-8", "backslashreplace") or "(empty)"}
 
 
 def decode_key(record: Record, values: Values) -> Hashable:

@@ -37,9 +37,7 @@ class Kind(StrEnum):
     REPEATED_INPUT = "repeated input"  # an output that a second application of an input explains
     LOST = "lost"  # an input without its output
     UNEXPLAINED = "unexplained"  # an output that no input explains
-    BROKEN_SEQUENCE = (
-        "broken sequence"  # outputs of a key with a gap, or in an order that no order of the inputs gives
-    )
+    BROKEN_SEQUENCE = "broken sequence"  # outputs of a key with a gap, or in an order that no order of the inputs gives
     PARTIAL = "partial"  # some derivatives of an input, but not all
 
 

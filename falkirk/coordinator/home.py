@@ -171,7 +171,12 @@ def _identify(path: Path, application: str) -> str:
                 where=path,
                 hint="Restore it from a backup, or use a new home.",
             )
-        content = {"format": FORMAT, "application": application, "identity": secrets.token_hex(4), "id": str(uuid.uuid4())}
+        content = {
+            "format": FORMAT,
+            "application": application,
+            "identity": secrets.token_hex(4),
+            "id": str(uuid.uuid4()),
+        }
         write_atomically(file, json.dumps(content, indent=1))
     try:
         content = json.loads(file.read_text())

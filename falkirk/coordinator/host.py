@@ -16,10 +16,9 @@ from pathlib import Path
 
 from falkirk.coordinator.home import Home, ProcessRecord, attach_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost, RegionStatus
-from falkirk.coordinator.load import load_application
+from falkirk.coordinator.load import broker_of, load_application
 from falkirk.errors import FalkirkError, SparkError
 from falkirk.local.spark import session as spark_session
-from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from falkirk.plan.frames import first_line
 from falkirk.plan.planner import plan_application
@@ -82,8 +81,7 @@ def main() -> int:
 
 def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:
     app = load_application(Path(settings.file))
-    connection = Connection.of(settings.kafka) if settings.kafka else app.kafka
-    assert connection is not None, "the coordinator has checked it"
+    connection = broker_of(app, settings.kafka)
     home = attach_home(home_path, app.name)
     _die_with_parent(home, stopping)
     topics = Topics(connection)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from falkirk.app import App
 from falkirk.errors import DefinitionError
+from falkirk.logs.connection import Connection
 
 #: The name under which a user's file is run when only its declarations are wanted; `App.run` does nothing then.
 LOADING = "__falkirk__"
@@ -36,3 +37,19 @@ def load_application(file: Path) -> App:
             hint="Declare one App per file.",
         )
     return apps[0]
+
+
+def broker_of(app: App, kafka: str | None) -> Connection:
+    """Return the broker that the command line names, else the application's.
+
+    Raises: DefinitionError: `BROKER_MISSING`.
+    """
+    if kafka is not None:
+        return Connection.of(kafka)
+    if app.kafka is None:
+        raise DefinitionError(
+            "BROKER_MISSING",
+            f"application {app.name!r} names no broker.",
+            hint='Pass fk.App(…, kafka="host:port"), or --kafka host:port, or --local to try things out.',
+        )
+    return app.kafka

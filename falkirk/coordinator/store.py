@@ -238,7 +238,9 @@ class Store:
             db.execute(_tails.delete().where(match | old))
             db.execute(
                 _tails.insert().values(
-                    region=region, valid_from_commit=record.valid_from_commit, positions=_dump(record.positions)
+                    region=region,
+                    valid_from_commit=record.valid_from_commit,
+                    positions=_dump(record.positions),
                 )
             )
 
@@ -255,9 +257,7 @@ class Store:
         """Record input that is not processed at all, as (partition, first, last exclusive)."""
         with self._transaction() as db:
             for partition, first, last in ranges:
-                db.execute(
-                    _skips.insert().values(region=region, partition=partition, first=first, last_exclusive=last)
-                )
+                db.execute(_skips.insert().values(region=region, partition=partition, first=first, last_exclusive=last))
 
     def skipped_input(self, region: str) -> tuple[tuple[int, int, int], ...]:
         """Return the input ranges that a region skips, as (partition, first, last exclusive)."""

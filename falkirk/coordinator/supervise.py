@@ -19,8 +19,8 @@ from typing import Any
 from falkirk.app import App
 from falkirk.coordinator.home import Home, open_home
 from falkirk.coordinator.host import EXIT_FATAL, HostSettings
-from falkirk.coordinator.load import LOADING
-from falkirk.errors import DefinitionError, InternalError, SparkError
+from falkirk.coordinator.load import LOADING, broker_of
+from falkirk.errors import InternalError, SparkError
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
 SILENT_S = 40.0
@@ -56,12 +56,7 @@ class Coordinator:
         say: Callable[[str], None] = print,
         on_status: Callable[[dict[str, Any]], None] = lambda status: None,
     ) -> None:
-        if settings.kafka is None and app.kafka is None:
-            raise DefinitionError(
-                "BROKER_MISSING",
-                f"application {app.name!r} names no broker.",
-                hint='Pass fk.App(…, kafka="host:port"), or --kafka host:port, or --local to try things out.',
-            )
+        broker_of(app, settings.kafka)
         self._app, self._settings, self._say, self._on_status = app, settings, say, on_status
         self._stopping = threading.Event()
         self._path = settings.home or app.home
@@ -141,11 +136,13 @@ class Coordinator:
         error = (read_status(status_file) or {}).get("error")
         if process.returncode == EXIT_FATAL and error is None:
             raise InternalError("HOST_SILENT", "the host gave up without saying why.", where=self._path / "host.log")
-        if process.returncode == EXIT_FATAL:
+        if error is not None and process.returncode == EXIT_FATAL:
             raise SparkError(str(error["condition"]), str(error["text"]))
         if error is not None:
             return str(error["text"])
-        return f"killed by signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+        return (
+            f"killed by signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+        )
 
 
 def read_status(file: Path) -> dict[str, Any] | None:
@@ -176,8 +173,7 @@ def run_application(app: App, **options: Any) -> None:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from falkirk.query import run_here  # under spark-submit the session, and so the host, is this process
 
-        connection = options.get("kafka") or app.kafka
-        run_here(app, connection).awaitTermination()
+        run_here(app, broker_of(app, options.get("kafka"))).awaitTermination()
         return
     from falkirk.cli import run_in_terminal
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 from confluent_kafka import KafkaException
@@ -51,7 +52,8 @@ class Broker:
 
     def answers(self, timeout_s: float = 1.0) -> bool:
         """Tell whether it can be talked to."""
-        client = AdminClient({"bootstrap.servers": self.bootstrap, "logger": None, "log_level": 0, "error_cb": _quiet})
+        options: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0, "error_cb": _quiet}
+        client = AdminClient(options)
         try:
             client.list_topics(timeout=timeout_s)
         except KafkaException:

@@ -28,7 +28,12 @@ class Finding:
 def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
     """Look at everything that a run needs; nothing is downloaded or started. `kafka`: a broker to try to reach."""
     found = [
-        Finding(name="Python", ok=sys.version_info >= (3, 11), detail=sys.version.split()[0], fix="Use 3.11 or newer."),
+        Finding(
+            name="Python",
+            ok=sys.version_info >= (3, 11),
+            detail=sys.version.split()[0],
+            fix="Use 3.11 or newer.",
+        ),
         _java(),
         Finding(
             name="PySpark",

@@ -21,7 +21,10 @@ _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 #: Without these an active session can't run a live region; each with why.
 ESSENTIAL = {
     "spark.sql.streaming.stateStore.providerClass": (_STATE, "Real-time Mode keeps state in RocksDB"),
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": ("2", "a checkpoint must be restorable exactly"),
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": (
+        "2",
+        "a checkpoint must be restorable exactly",
+    ),
 }
 
 

@@ -238,9 +238,7 @@ def _jaas(text: str) -> str:
     That knows C's escapes: a quote or a backslash is escaped by a backslash, a control character (a line
     break would end the string) by its octal code.
     """
-    return (
-        '"' + "".join(f"\\{c}" if c in '"\\' else f"\\{ord(c):03o}" if ord(c) < 32 else c for c in text) + '"'
-    )
+    return '"' + "".join(f"\\{c}" if c in '"\\' else f"\\{ord(c):03o}" if ord(c) < 32 else c for c in text) + '"'
 
 
 def _has_key(pem: str, *, encrypted: bool) -> bool:

@@ -38,9 +38,7 @@ _REFUSED = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-_MISSING = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
-)
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 
 class ClientErrors:
@@ -77,9 +75,7 @@ def is_missing(error: KafkaError) -> bool:
     return error.code() in _MISSING
 
 
-def fault(
-    error: KafkaError, doing: str, connection: Connection, errors: ClientErrors, topic: str = ""
-) -> LogError:
+def fault(error: KafkaError, doing: str, connection: Connection, errors: ClientErrors, topic: str = "") -> LogError:
     """Return the error to raise for `error`, met while `doing`.
 
     Conditions: `ACCESS_REFUSED`, `BROKER_AWAY` (maybe), `TOPIC_MISSING`, `KAFKA_REFUSED` for all else.

@@ -120,9 +120,7 @@ class Topics:
         """
         return self._positions(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
-    def await_broker(
-        self, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None
-    ) -> None:
+    def await_broker(self, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None) -> None:
         """Wait until the broker answers, calling `on_wait` with the seconds waited after each failed try.
 
         Raises: LogError: `BROKER_AWAY` after `timeout_s`; `ACCESS_REFUSED` at once.
@@ -168,9 +166,7 @@ class Topics:
     def _described(self, topic: str) -> Any:
         # Describing, unlike asking for metadata, never creates a topic.
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-        return self._result_unless(
-            KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic
-        )
+        return self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
 
     def _ready(self, topic: str) -> bool:
         found = self._described(topic)

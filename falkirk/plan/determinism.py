@@ -47,9 +47,7 @@ UnixSeconds UnixTimestamp WeekDay WeekOfYear Year
 _AGGREGATES = """
 Average BitAndAgg BitOrAgg BitXorAgg BoolAnd BoolOr Count CountIf Max MaxBy Min MinBy Sum
 """
-DETERMINISTIC = frozenset(
-    " ".join((_STRUCTURE, _LOGIC, _NUMBERS, _TEXT, _COLLECTIONS, _TIME, _AGGREGATES)).split()
-)
+DETERMINISTIC = frozenset(" ".join((_STRUCTURE, _LOGIC, _NUMBERS, _TEXT, _COLLECTIONS, _TIME, _AGGREGATES)).split())
 
 
 def operations(data: DataFrame) -> frozenset[str]:
@@ -68,4 +66,3 @@ def _names(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from _names(value)
-

@@ -9,7 +9,7 @@ A bad record has no key, so in a keyed step it is grouped by its source partitio
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -239,7 +239,7 @@ def _count(frame: Frame, keys: Sequence[Any]) -> Frame:
     return _agg(frame, keys, [F.count("*").alias("count")])
 
 
-_OPERATIONS: dict[str, Any] = {
+_OPERATIONS: dict[str, Callable[..., Frame]] = {
     "select": _select,
     "selectExpr": _select_expr,
     "where": _where,

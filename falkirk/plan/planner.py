@@ -40,9 +40,7 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
     planner = _Planner(app=app, session=session, identity=identity)
     for sink in app.sinks.values():
         planner.add_sink(sink)
-    return Plan(
-        application=app.name, regions=tuple(planner.regions), state_partitions=app.state_partitions
-    )
+    return Plan(application=app.name, regions=tuple(planner.regions), state_partitions=app.state_partitions)
 
 
 def _check_topics(app: App) -> None:
@@ -122,7 +120,11 @@ class _Planner:
             return self._begin(self.logs[name], reads_hop=True)
         if name in self.visiting:
             raise DefinitionError(
-                "CYCLE", f"processor {name!r} reads its own output.", where=processor.where, hint="", processor=name
+                "CYCLE",
+                f"processor {name!r} reads its own output.",
+                where=processor.where,
+                hint="",
+                processor=name,
             )
         self.visiting.append(name)
         draft = self._process(processor, delivery)
@@ -226,9 +228,7 @@ class _Planner:
             return None
         return f"{draft.source.topic.topic} is partitioned by {', '.join(draft.keys)}, not by {label}"
 
-    def _hop(
-        self, draft: _Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation
-    ) -> SourceNode:
+    def _hop(self, draft: _Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> SourceNode:
         topic = f"falkirk.{self.app.name}.{self.identity}.{name}"
         columns = draft.frame.data.select(*[f"`{c}`" for c in draft.frame.columns])
         names = tuple(key for key in keys if isinstance(key, str)) if all(isinstance(k, str) for k in keys) else ()

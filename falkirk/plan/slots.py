@@ -33,9 +33,7 @@ class RegionSlots:
 
 def region_slots(region: Region, source_partitions: int, state_partitions: int) -> RegionSlots:
     """Return the slots of one region."""
-    return RegionSlots(
-        region=region.name, source=source_partitions, state=state_partitions if region.stateful else 0
-    )
+    return RegionSlots(region=region.name, source=source_partitions, state=state_partitions if region.stateful else 0)
 
 
 def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:

@@ -117,7 +117,11 @@ class LiveRegion:
             barrier=None if region.delivery is Delivery.REPEATED else self._barrier(main, dead, restored),
         )
         self.opening = Opening(
-            incarnation=incarnation, restored_batch=restored, release=release, suppressed=suppressed, skips=skips
+            incarnation=incarnation,
+            restored_batch=restored,
+            release=release,
+            suppressed=suppressed,
+            skips=skips,
         )
         try:
             self.query = self._run(self.opening, record)
@@ -142,9 +146,7 @@ class LiveRegion:
                     hint="Set its cleanup.policy to delete, or write to another topic and compact that.",
                     topic=name,
                 )
-            found.append(
-                OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes)
-            )
+            found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
         return found[0], found[1]
 
     def _record(self, output: dict[str, OutputTopic]) -> RegionRecord:
@@ -261,7 +263,7 @@ class LiveRegion:
         for step in region.steps():
             frame = frames.apply(frame, step)
         data = rows.rows(frame, region, opening.release)
-        return (
+        writer = (
             data.writeStream.format("kafka")
             .options(**context.connection.spark_options())
             .options(**PRODUCER_OPTIONS)
@@ -271,9 +273,10 @@ class LiveRegion:
             .option("checkpointLocation", str(self._checkpoint))
             .queryName(region.name)
             .outputMode("update")
-            .trigger(realTime=f"{round(region.interval_s * 1000)} milliseconds")
-            .start()
         )
+        interval = f"{round(region.interval_s * 1000)} milliseconds"
+        query: StreamingQuery = writer.trigger(realTime=interval).start()  # type: ignore[call-overload]  # not in its stubs
+        return query
 
     # -- 5: watching --------------------------------------------------------------------------------------------------
 
@@ -368,4 +371,3 @@ def _compare(region: Region, record: RegionRecord, partitions: dict[str, int]) -
             hint="Undo the change, or begin with a new home (it reads its input from the start).",
             changed=changed,
         )
-

@@ -81,7 +81,8 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     data = data.withColumn("__reason", F.coalesce(F.col(f"{BAD}.reason"), too_large))
     dead = F.col("__reason").isNotNull()
     data = data.withColumn("__dead", dead).withColumn(
-        "__to", F.when(dead, F.col(f"{STAMP}.partition") % release.dead.partitions).otherwise(F.col("__partition"))
+        "__to",
+        F.when(dead, F.col(f"{STAMP}.partition") % release.dead.partitions).otherwise(F.col("__partition")),
     )
     if release.barrier is not None:
         data = data.where(~_is_released(frame.depth, release.barrier, release))
@@ -163,7 +164,9 @@ def _released(
     subs = "".join(f",sub{i}:int" for i in range(depth))
     index = F.lit(0)
     for size, place in zip(
-        shape, (F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"), F.col("__state"), F.col("__to")), strict=True
+        shape,
+        (F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"), F.col("__state"), F.col("__to")),
+        strict=True,
     ):
         index = index * size + place
     # One literal, folded once by the optimiser: a look-up by index costs the same for 4 channels as for 40,000.
@@ -172,9 +175,7 @@ def _released(
     return F.coalesce(mine <= last, F.lit(False))
 
 
-def _table(
-    greatest: Mapping[Channel, Stamp], shape: Sequence[int], depth: int
-) -> list[dict[str, int] | None]:
+def _table(greatest: Mapping[Channel, Stamp], shape: Sequence[int], depth: int) -> list[dict[str, int] | None]:
     cells = 1
     for size in shape:
         cells *= size

@@ -1,1 +1,1 @@
-"""The theory, pure: no Spark, no clock, no input or output. It should read like the papers (see docs/concepts.md)."""
+"""The theory, pure: no Spark, no clock, no input or output. It should read like the papers."""

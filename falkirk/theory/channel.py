@@ -1,7 +1,8 @@
 """Channels: the paths through a region on which order is kept, and what each has released so far.
 
-Kafka keeps order within a partition and a pipelined shuffle between two tasks, so elements that share source partition, state
-partition and output partition arrive in the order of their stamps. The barrier works per channel.
+Kafka keeps order within a partition and a pipelined shuffle between two tasks, so elements that share source
+partition, state partition and output partition arrive in the order of their stamps. The barrier works per
+channel.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,7 @@ from falkirk.theory.stamp import Stamp
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Channel:
-    """A path (source, source partition) → state partition → output partition. State partition 0 where there is no state."""
+    """A path (source, source partition) → state partition (0 where there is no state) → output partition."""
 
     source: int
     source_partition: int
@@ -22,7 +23,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """Two elements of one channel in the output whose stamps do not increase: a duplicate, or a broken order."""
+    """Two elements of one channel whose stamps do not increase: a duplicate, or a broken order."""
 
     channel: Channel
     earlier: Stamp
@@ -31,10 +32,13 @@ class Regression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedTail:
-    """The greatest released stamp of each channel: "the last bundle that the consumer has accepted" (§V-A2), per channel.
+    """The greatest released stamp of each channel: "the last bundle that the consumer has accepted" (§V-A2).
 
-    It tells what is out already only while what a channel has accepted is a *prefix* of what was sent on it. The barrier of the
-    paper ensures that by awaiting every acknowledgement; here the producer does (idempotent, in order, never expiring).
+    It tells what is out already only while what a channel has accepted is a *prefix* of what was sent on it.
+    The barrier of the paper ensures that by awaiting every acknowledgement; here the producer does
+    (idempotent, in order, never expiring). After an error that breaks it, the set of released stamps must be
+    asked until a commit covers everything that was released by then (`positions.is_caught_up`): one commit
+    alone may cover less, and leave holes below the greatest stamp.
     """
 
     greatest: Mapping[Channel, Stamp] = field(default_factory=dict)

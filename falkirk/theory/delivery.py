@@ -1,7 +1,8 @@
-"""At-most-once: which input to skip after a failure, so that each is processed with all of its derivatives or not at all.
+"""At-most-once: which input to skip after a failure, so that none is processed without all its derivatives.
 
-Input up to the last one with a released derivative has been seen outside and must be completed: it is replayed behind the
-barrier, as for exactly-once. Input behind that, up to the present end, is skipped. What comes later is processed.
+Input up to the last one with a released derivative has been seen outside and must be completed: it is
+replayed behind the barrier, as for exactly-once. Input behind that, up to the present end, is skipped. What
+comes later is processed.
 Source: Delivery, consistency, and determinism, Definition 7 (A' ⊆ A).
 """
 
@@ -16,7 +17,7 @@ SourcePartition = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipRange:
-    """Input of one partition, [first, last_exclusive), that is never processed. A recorded decision: replays skip it too."""
+    """Input [first, last_exclusive) of a partition, never processed. A recorded decision: replays skip it too."""
 
     source: int
     partition: int
@@ -34,11 +35,14 @@ def touched(tail: ReleasedTail) -> dict[SourcePartition, int]:
 
 
 def skip_ranges(
-    reached: Mapping[SourcePartition, int], restored: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int]
+    reached: Mapping[SourcePartition, int],
+    restored: Mapping[SourcePartition, int],
+    ends: Mapping[SourcePartition, int],
 ) -> tuple[SkipRange, ...]:
     """Return the input to skip.
 
-    Args: reached: as `touched` returns. restored: the first offset that is not in the checkpoint. ends: the input's ends.
+    Args: reached: as `touched` returns. restored: the first offset that is not in the checkpoint. ends: the
+        input's ends.
     """
     ranges = []
     for (source, partition), end in sorted(ends.items()):

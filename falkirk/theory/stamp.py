@@ -1,4 +1,4 @@
-"""Stamps: the place of every element in a total order that the input fixes, the t of exactly-once over determinism.
+"""Stamps: each element's place in a total order that the input fixes, the t of exactly-once over determinism.
 
 Source: Delivery, consistency, and determinism, §V: "any monotonic sequence, e.g., offsets in Kafka" will do.
 """
@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 from falkirk.errors import LogError
 
-_TEXT = re.compile(r"\d+(\.\d+){2,}")
+_NUMBER = "(?:0|[1-9][0-9]{0,18})"
+#: Exactly what `encode` writes: `\d` and `int` would also take other scripts' digits and leading zeros.
+_TEXT = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{2,}}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stamp:
     """The record of a region's input that caused an element, and which of its derivatives the element is.
 
-    Args: source: which of the region's inputs. partition, offset: the record in it. sub: one index per step that makes several
-        records of one, outermost first. Stamps are compared as tuples.
+    Args: source: which of the region's inputs. partition, offset: the record in it. sub: one index per step
+        that makes several records of one, outermost first. Stamps are compared as tuples.
     """
 
     source: int
@@ -25,7 +27,7 @@ class Stamp:
     sub: tuple[int, ...] = ()
 
     def derive(self, index: int) -> "Stamp":
-        """Return the stamp of this element's derivative number `index`, which sorts among its siblings by it."""
+        """Return the stamp of this element's derivative number `index`: siblings sort by it."""
         return Stamp(self.source, self.partition, self.offset, (*self.sub, index))
 
     def encode(self) -> str:

@@ -16,7 +16,17 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from falkirk.check import AggregateModel, Count, Input, Latest, Place, Verdict, check_keyed, outputs_of, read_topic
+from falkirk.check import (
+    AggregateModel,
+    Count,
+    Input,
+    Latest,
+    Place,
+    Verdict,
+    check_keyed,
+    outputs_of,
+    read_topic,
+)
 from falkirk.coordinator.home import ProcessRecord
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
@@ -39,7 +49,9 @@ class Application:
         """Start the coordinator, which starts the rest."""
         self.home.mkdir(parents=True, exist_ok=True)
         with open(self.home / "run.log", "ab") as log:
-            self._process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
+            )
 
     def status(self) -> dict[str, Any]:
         """Return what the host last published."""
@@ -105,7 +117,12 @@ class Application:
 
     def executors(self) -> list[psutil.Process]:
         """Return the executor JVMs of a cluster on this machine."""
-        return [p for p in self.processes() if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline())]
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+                if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
 
     def kill_everything(self) -> None:
         """kill -9 of every process, the coordinator first, and start the application again."""

@@ -53,11 +53,12 @@ def assert_exactly_once(run: Counting, sent: int) -> None:
     assert verdict.counts.observed_outputs == sent
 
 
-def some_behind_a_commit(run: Counting, load: Load) -> None:
+def some_behind_a_commit(run: Counting) -> None:
     """Wait until a checkpoint has been made and results have been released since."""
     run.application.wait_next_commit()
-    before = load.sent
-    wait_until(lambda: load.sent > before + 300, 60, "records after the commit")
+    topics = Topics(Connection.of(run.bootstrap))
+    before = sum(topics.end_positions(run.counts).values())
+    wait_until(lambda: sum(topics.end_positions(run.counts).values()) > before + 100, 120, "results after the commit")
 
 
 def test_three_kills_of_everything(broker: Broker, home: Path, tag: str) -> None:
@@ -65,7 +66,7 @@ def test_three_kills_of_everything(broker: Broker, home: Path, tag: str) -> None
     with counting(broker, home, tag) as run:
         with Load(broker.bootstrap, run.events) as load:
             for _ in range(3):
-                some_behind_a_commit(run, load)
+                some_behind_a_commit(run)
                 run.application.kill_everything()
                 run.application.wait_committed(0, after_s=os.stat(home / "run.log").st_mtime)
                 suppressed += run.application.suppressed()
@@ -77,7 +78,7 @@ def test_three_kills_of_everything(broker: Broker, home: Path, tag: str) -> None
 def test_kill_of_python_alone_leaves_no_writer(broker: Broker, home: Path, tag: str) -> None:
     with counting(broker, home, tag) as run:
         with Load(broker.bootstrap, run.events) as load:
-            some_behind_a_commit(run, load)
+            some_behind_a_commit(run)
             jvm = run.application.jvm()
             old = run.application.host()
             old.kill()
@@ -91,7 +92,7 @@ def test_kill_of_python_alone_leaves_no_writer(broker: Broker, home: Path, tag: 
 def test_killed_executor_of_a_cluster(broker: Broker, home: Path, tag: str) -> None:
     with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
         with Load(broker.bootstrap, run.events) as load:
-            some_behind_a_commit(run, load)
+            some_behind_a_commit(run)
             executors = run.application.executors()
             assert len(executors) == 2
             executors[0].kill()
@@ -106,7 +107,7 @@ def test_stopped_executor_goes_on_too_late(broker: Broker, home: Path, tag: str)
     """An executor hangs (SIGSTOP), its region is restarted, then it would go on: it must be gone by then."""
     with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
         with Load(broker.bootstrap, run.events) as load:
-            some_behind_a_commit(run, load)
+            some_behind_a_commit(run)
             executors = run.application.executors()
             host = run.application.host()
             for executor in executors:
@@ -125,7 +126,7 @@ def test_repeated_delivery_repeats_and_keeps_its_state(broker: Broker, home: Pat
     """The barrier switched off: the same kill must now show, as exact state with repeated delivery."""
     with counting(broker, home, tag, DELIVERY="repeated") as run:
         with Load(broker.bootstrap, run.events) as load:
-            some_behind_a_commit(run, load)
+            some_behind_a_commit(run)
             run.application.kill_everything()
             run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
         settle(run.bootstrap, run.counts, load.sent + 1, run.application)

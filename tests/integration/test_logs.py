@@ -67,9 +67,7 @@ def stopped(broker: Broker) -> Iterator[None]:
 
 def test_the_facts_of_a_topic(topics: Topics, tag: str) -> None:
     name = f"facts-{tag}"
-    topics.create(
-        name, 2, {"cleanup.policy": "compact,delete", "retention.ms": "-1", "max.message.bytes": "5000"}
-    )
+    topics.create(name, 2, {"cleanup.policy": "compact,delete", "retention.ms": "-1", "max.message.bytes": "5000"})
     assert topics.facts(name) == TopicFacts(
         topic=name,
         partitions=2,
@@ -209,9 +207,7 @@ def test_a_tail_tells_ours_from_foreign_void_and_repeated(broker: Broker, topics
         ],
     )
     ends = topics.end_positions(topic)
-    tail = read_tail(
-        broker.bootstrap, topic, {0: 0, 1: 0, 2: 0}, ends, "deadbeef", keep_set=True, void={(0, 4)}
-    )
+    tail = read_tail(broker.bootstrap, topic, {0: 0, 1: 0, 2: 0}, ends, "deadbeef", keep_set=True, void={(0, 4)})
     a = Channel(source=0, source_partition=0, state_partition=2, output_partition=0)
     b = Channel(source=0, source_partition=1, state_partition=2, output_partition=0)
     c = Channel(source=0, source_partition=0, state_partition=0, output_partition=1)
@@ -247,9 +243,7 @@ def test_void_is_what_an_older_incarnation_of_ours_left_behind_the_fence(
             (1, "deadbeef/1/0.0.1/0"),
         ],
     )
-    found = void_records(
-        broker.bootstrap, topic, {0: 1, 1: 0, 2: 0}, topics.end_positions(topic), "deadbeef", 2
-    )
+    found = void_records(broker.bootstrap, topic, {0: 1, 1: 0, 2: 0}, topics.end_positions(topic), "deadbeef", 2)
     assert found == (
         VoidRecord(partition=0, offset=1, incarnation=1),
         VoidRecord(partition=0, offset=3, incarnation=0),
@@ -257,9 +251,7 @@ def test_void_is_what_an_older_incarnation_of_ours_left_behind_the_fence(
     )
 
 
-def test_a_broker_that_stops_in_the_middle_of_a_range_ends_it_with_an_error(
-    broker: Broker, topic: str
-) -> None:
+def test_a_broker_that_stops_in_the_middle_of_a_range_ends_it_with_an_error(broker: Broker, topic: str) -> None:
     # Far more than the client reads ahead in the moment before the broker stops.
     write(broker, topic, [(0, None)] * 2_000, value=bytes(100_000))
     records = read_range(broker.bootstrap, topic, {0: 0}, {0: 2_000}, stall_s=2)

@@ -33,9 +33,7 @@ def pages(*names: str, word: str = "spark", partition: int = 0, first: int = 0) 
     ]
 
 
-def changes(
-    *versions: tuple[int, str], word: str = "spark", partition: int = 0, first: int = 0
-) -> list[Output]:
+def changes(*versions: tuple[int, str], word: str = "spark", partition: int = 0, first: int = 0) -> list[Output]:
     return [
         Output(
             key=word,
@@ -72,9 +70,7 @@ def test_nothing_in_and_nothing_out_passes() -> None:
 
 def test_any_interleaving_of_source_partitions_passes() -> None:
     rows = pages("a", "b") + pages("x", "y", partition=1)
-    assert (
-        check_keyed(rows, changes((1, "x"), (2, "a"), (3, "b"), (4, "y")), INDEX).guarantee == "exactly-once"
-    )
+    assert check_keyed(rows, changes((1, "x"), (2, "a"), (3, "b"), (4, "y")), INDEX).guarantee == "exactly-once"
 
 
 def test_an_order_that_no_interleaving_gives_is_a_broken_sequence() -> None:
@@ -204,9 +200,7 @@ def test_which_row_a_count_lost_is_chosen_so_that_inputs_are_whole() -> None:
     ]
     found = [
         Output(key=key, place=Place("out", 0, index), values={"word": key, "count": count, "page": page})
-        for index, (key, count, page) in enumerate(
-            [("a", 1, "-"), ("a", 2, "-"), ("b", 1, "1"), ("b", 2, "2")]
-        )
+        for index, (key, count, page) in enumerate([("a", 1, "-"), ("a", 2, "-"), ("b", 1, "1"), ("b", 2, "2")])
     ]
     verdict = check_keyed(rows, found, model)
     assert verdict.guarantee is Guarantee.AT_MOST_ONCE
@@ -272,18 +266,14 @@ def test_all_aggregates_with_nulls() -> None:
         },
     )
     rows = [
-        Input(key="k", place=Place("in", 0, offset), row={"k": "k", "x": x})
-        for offset, x in enumerate([None, 3, 1])
+        Input(key="k", place=Place("in", 0, offset), row={"k": "k", "x": x}) for offset, x in enumerate([None, 3, 1])
     ]
     expected = [
         {"k": "k", "n": 1, "some": 0},
         {"k": "k", "n": 2, "some": 1, "sum": 3, "low": 3, "high": 3, "x": 3},
         {"k": "k", "n": 3, "some": 2, "sum": 4, "low": 1, "high": 3, "x": 1},
     ]
-    found = [
-        Output(key="k", place=Place("out", 0, offset), values=values)
-        for offset, values in enumerate(expected)
-    ]
+    found = [Output(key="k", place=Place("out", 0, offset), values=values) for offset, values in enumerate(expected)]
     assert check_keyed(rows, found, model).guarantee is Guarantee.EXACTLY_ONCE
 
 

@@ -85,8 +85,7 @@ def runs(draw: st.DrawFn, model: Model[Any], *, partitions_max: int = 3, records
             records.append(record)
     turns = draw(st.permutations([partition for partition, size in enumerate(sizes) for _ in range(size)]))
     waiting = {
-        partition: [each for each in records if each[0].place.partition == partition]
-        for partition in set(turns)
+        partition: [each for each in records if each[0].place.partition == partition] for partition in set(turns)
     }
     order = [row for partition in turns for row in waiting[partition].pop(0)]
     return Run([row for record in records for row in record], order, apply(model, order))
@@ -98,9 +97,7 @@ def runs(draw: st.DrawFn, model: Model[Any], *, partitions_max: int = 3, records
 def test_a_correct_run_passes_whatever_the_interleaving(name: str, data: st.DataObject) -> None:
     model = MODELS[name]
     run = data.draw(runs(model))
-    verdict = check_keyed(
-        data.draw(st.permutations(run.inputs)), data.draw(st.permutations(run.outputs)), model
-    )
+    verdict = check_keyed(data.draw(st.permutations(run.inputs)), data.draw(st.permutations(run.outputs)), model)
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE
     assert verdict.counts.observed_outputs == verdict.counts.expected_outputs == len(run.outputs)
     assert not verdict.anomalies
@@ -209,9 +206,7 @@ def test_several_corruptions_never_pass(name: str, data: st.DataObject) -> None:
     for corruption in data.draw(st.lists(st.sampled_from(sorted(CORRUPTIONS)), min_size=1, max_size=4)):
         if found or corruption == "stray":
             found = placed(CORRUPTIONS[corruption](data, found))
-    if sorted(map(repr, (each.values for each in found))) == sorted(
-        map(repr, (each.values for each in run.outputs))
-    ):
+    if sorted(map(repr, (each.values for each in found))) == sorted(map(repr, (each.values for each in run.outputs))):
         return  # one corruption took back another
     verdict = check_keyed(run.inputs, found, model)
     assert_sound(verdict, found, every_row_answers=model.every_row_answers)
@@ -249,9 +244,7 @@ def test_inputs_that_never_were_are_at_most_once(name: str, data: st.DataObject)
 @given(data=st.data())
 def test_an_input_of_which_a_part_never_was_is_partial(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=2))
-    several = [
-        row for row in run.inputs if sum(other.place.record == row.place.record for other in run.inputs) > 1
-    ]
+    several = [row for row in run.inputs if sum(other.place.record == row.place.record for other in run.inputs) > 1]
     if not several:
         return
     gone = data.draw(st.sampled_from(several))
@@ -268,8 +261,6 @@ def test_an_input_applied_again_is_at_least_once(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=1))
     index = data.draw(st.integers(0, len(run.order) - 1))
     again = data.draw(st.integers(index + 1, len(run.order)))
-    verdict = check_keyed(
-        run.inputs, apply(INDEX, [*run.order[:again], run.order[index], *run.order[again:]]), INDEX
-    )
+    verdict = check_keyed(run.inputs, apply(INDEX, [*run.order[:again], run.order[index], *run.order[again:]]), INDEX)
     assert verdict.guarantee is Guarantee.AT_LEAST_ONCE
     assert verdict.counts.repeated_inputs == 1

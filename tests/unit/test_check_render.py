@@ -24,13 +24,9 @@ COUNTS = AggregateModel(["k"], {"n": Count(), "total": Sum("x")})
 
 def judged(*found: tuple[int, str]) -> Verdict:
     """The verdict on two rows of 1.5, of which these (count, total) came out."""
-    inputs = [
-        Input(key="[red]", place=Place("in", 0, n), row={"k": "[red]", "x": Decimal("1.5")}) for n in range(2)
-    ]
+    inputs = [Input(key="[red]", place=Place("in", 0, n), row={"k": "[red]", "x": Decimal("1.5")}) for n in range(2)]
     outputs = [
-        Output(
-            key="[red]", place=Place("out", 0, n), values={"k": "[red]", "n": count, "total": Decimal(total)}
-        )
+        Output(key="[red]", place=Place("out", 0, n), values={"k": "[red]", "n": count, "total": Decimal(total)})
         for n, (count, total) in enumerate(found)
     ]
     return check_keyed(inputs, outputs, COUNTS)

@@ -22,9 +22,7 @@ def broker() -> Iterator[dict[str, str]]:
 def produce(broker: dict[str, str], topic: str, values: list[tuple[int, str]]) -> None:
     producer = Producer(broker)
     for partition, value in values:
-        producer.produce(
-            topic, key=b"k", value=value.encode(), partition=partition, headers={"stamp": b"ignored"}
-        )
+        producer.produce(topic, key=b"k", value=value.encode(), partition=partition, headers={"stamp": b"ignored"})
     assert producer.flush(10) == 0
 
 

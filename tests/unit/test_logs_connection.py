@@ -87,9 +87,7 @@ def test_an_address_is_host_and_port_and_is_not_repeated_in_the_error(bootstrap:
         ({"extra": {"request.timeout.ms": "soon"}}, "CLIENT_OPTION_INVALID", "request.timeout.ms"),
     ],
 )
-def test_a_wrong_option_is_refused_by_name(
-    options: dict[str, Any], condition: str, option: str | None
-) -> None:
+def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], condition: str, option: str | None) -> None:
     error = refusal("host:9092", **options)
     assert (error.condition, error.parameters.get("option")) == (condition, option)
     assert "open-sesame" not in str(error)
@@ -152,9 +150,7 @@ def test_files_are_read_when_the_connection_is_built(tmp_path: Path) -> None:
     authorities, key = tmp_path / "ca.pem", tmp_path / "client.pem"
     authorities.write_text(pem("CERTIFICATE"))
     key.write_text(pem("PRIVATE KEY") + pem("CERTIFICATE"))
-    connection = Connection(
-        "host:9092", security_protocol="SSL", ca_location=str(authorities), key_location=str(key)
-    )
+    connection = Connection("host:9092", security_protocol="SSL", ca_location=str(authorities), key_location=str(key))
     assert connection.spark_options() == {
         "kafka.bootstrap.servers": "host:9092",
         "kafka.security.protocol": "SSL",
@@ -182,9 +178,7 @@ PBES2 = bytes.fromhex("3082052d305706092a864886f70d01050d")
         ("-----BEGIN PRIVATE KEY-----\n!\n-----END PRIVATE KEY-----\n" + pem("CERTIFICATE"), None),
     ],
 )
-def test_a_key_file_that_one_client_could_not_read_is_refused(
-    tmp_path: Path, text: str, password: str | None
-) -> None:
+def test_a_key_file_that_one_client_could_not_read_is_refused(tmp_path: Path, text: str, password: str | None) -> None:
     key = tmp_path / "client.pem"
     key.write_text(text)
     error = refusal("host:9092", security_protocol="SSL", key_location=str(key), key_password=password)
@@ -249,9 +243,7 @@ def test_a_secret_is_never_in_a_pickle(secret: str) -> None:
             "extra": st.dictionaries(st.sampled_from(["acks", "sasl.password", "linger.ms"]), st.just("x")),
         },
     ),
-    place=st.sampled_from(
-        ["password", "key_password", "security_protocol", "sasl_mechanism", "bootstrap", "extra"]
-    ),
+    place=st.sampled_from(["password", "key_password", "security_protocol", "sasl_mechanism", "bootstrap", "extra"]),
 )
 def test_a_secret_is_never_in_an_error(secret: str, wrong: dict[str, Any], place: str) -> None:
     options = {"bootstrap": "host:9092", **SASL, **wrong}

@@ -104,10 +104,7 @@ def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
     ]
     for offset, (header, (_, partition)) in enumerate(zip(ours, records, strict=True)):
         fold.add(partition, offset, header.encode())
-    pairs = [
-        (header.channel(partition), header.stamp)
-        for header, (_, partition) in zip(ours, records, strict=True)
-    ]
+    pairs = [(header.channel(partition), header.stamp) for header, (_, partition) in zip(ours, records, strict=True)]
     tail, (released, regressions) = fold.tail(), fold_tail(pairs)
     assert tail.released == released
     assert tail.released_set is not None

@@ -15,4 +15,9 @@ def counts(events):
     return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
 
 
-app.sink("counts", counts, fk.Kafka(os.environ["COUNTS"], key="word"), delivery=os.environ.get("DELIVERY", "exactly-once"))
+app.sink(
+    "counts",
+    counts,
+    fk.Kafka(os.environ["COUNTS"], key="word"),
+    delivery=os.environ.get("DELIVERY", "exactly-once"),
+)

@@ -1,0 +1,57 @@
+"""Index rows and outputs of a key by their echo, so that a search sees early which row an output still needs.
+
+The echo is the part of an output that depends on its row alone, such as the page in (word, version, page): an
+output can be that of a row only if both have the same echo. Where a model has none, all rows have one echo and the
+index says little.
+"""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator
+from typing import TypeVar
+
+from falkirk.check.model import Model
+from falkirk.check.run import Input, KeyRun
+
+S = TypeVar("S")
+Positions = tuple[int, ...]
+
+
+class Echoes:
+    """The index of one key's run. `positions` are always the rows consumed so far, by source."""
+
+    def __init__(self, run: KeyRun, model: Model[S]) -> None:
+        self._run = run
+        self._wanted = [model.echo_of(output.values) for output in run.observed]
+        self._outputs: dict[Hashable, list[int]] = {}
+        for observed, echo in enumerate(self._wanted):
+            self._outputs.setdefault(echo, []).append(observed)
+        self._of_rows = [[model.echo(row.row) for row in source] for source in run.sources]
+        self._rows: dict[Hashable, list[list[int]]] = {echo: [[] for _ in run.sources] for echo in self._outputs}
+        for source, echoes in enumerate(self._of_rows):
+            for position, echo in enumerate(echoes):
+                if echo in self._rows:
+                    self._rows[echo][source].append(position)
+
+    def can_come(self, observed: int, positions: Positions) -> bool:
+        """Return whether some row that is left may give the output `observed`."""
+        rows = self._rows[self._wanted[observed]]
+        return any(each and each[-1] >= here for each, here in zip(rows, positions, strict=True))
+
+    def earlier(self, observed: int, positions: Positions) -> Iterator[Input]:
+        """Yield the consumed rows that may give the output `observed`."""
+        for source, (rows, here) in enumerate(zip(self._rows[self._wanted[observed]], positions, strict=True)):
+            for position in rows[: bisect_left(rows, here)]:
+                yield self._run.sources[source][position]
+
+    def wanted(self, source: int, explained: int, positions: Positions) -> int:
+        """Return how many outputs from `explained` on have the echo of the next row of `source`."""
+        outputs = self._outputs.get(self._of_rows[source][positions[source]], [])
+        return len(outputs) - bisect_left(outputs, explained)
+
+    def spare(self, source: int, explained: int, positions: Positions) -> bool:
+        """Return whether every output still finds its row if the next row of `source` has none."""
+        wanted = self.wanted(source, explained, positions)
+        if not wanted:
+            return True
+        rows = self._rows[self._of_rows[source][positions[source]]]
+        return wanted < sum(len(each) - bisect_left(each, here) for each, here in zip(rows, positions, strict=True))
