@@ -1,0 +1,98 @@
+"""A region without Spark: what it sends for an input, and what has been accepted of that."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from falkirk.theory.channel import Channel, ReleasedTail, fold_tail
+from falkirk.theory.delivery import SourcePartition
+from falkirk.theory.stamp import Stamp
+
+#: Source partition → its records, each with the output partitions of its derivatives.
+Inputs = Mapping[int, Sequence[tuple[int, ...]]]
+#: (source, partition) → the first offset that a checkpoint does not cover.
+Checkpoint = Mapping[SourcePartition, int]
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Element:
+    """An output record. `value` depends on all that was processed before it in its source partition."""
+
+    channel: Channel
+    stamp: Stamp
+    value: int
+
+
+def sent(inputs: Inputs, restored: Checkpoint, skipped: Collection[tuple[int, int]] = ()) -> list[Element]:
+    """Return what a deterministic region sends that was restored and skips input (partition, offset)."""
+    elements = []
+    for partition, records in sorted(inputs.items()):
+        state = 0
+        for offset, targets in enumerate(records):
+            if (partition, offset) in skipped:
+                continue
+            state = state * 31 + offset + 1
+            if offset >= restored.get((0, partition), 0):
+                elements += [_element(partition, offset, i, to, state) for i, to in enumerate(targets)]
+    return elements
+
+
+def _element(partition: int, offset: int, index: int, to: int, value: int) -> Element:
+    channel = Channel(source=0, source_partition=partition, state_partition=0, output_partition=to)
+    return Element(channel=channel, stamp=Stamp(0, partition, offset).derive(index), value=value)
+
+
+def by_channel(elements: Iterable[Element]) -> dict[Channel, list[Element]]:
+    """Return the elements of each channel in their order. Across channels there is none."""
+    found: dict[Channel, list[Element]] = {}
+    for element in elements:
+        found.setdefault(element.channel, []).append(element)
+    return found
+
+
+def tail_of(log: Iterable[Element]) -> ReleasedTail:
+    """Return the greatest stamp of each channel."""
+    return fold_tail((e.channel, e.stamp) for e in log)[0]
+
+
+def after_greatest(elements: Iterable[Element], log: Iterable[Element]) -> list[Element]:
+    """Return what the barrier lets through by the greatest released stamp of each channel."""
+    tail = tail_of(log)
+    return [e for e in elements if not tail.is_released(e.channel, e.stamp)]
+
+
+def not_in_set(elements: Iterable[Element], log: Iterable[Element]) -> list[Element]:
+    """Return what the barrier lets through by the set of released stamps."""
+    released = {(e.channel, e.stamp) for e in log}
+    return [e for e in elements if (e.channel, e.stamp) not in released]
+
+
+def draw_prefix(data: st.DataObject, elements: Iterable[Element]) -> list[Element]:
+    """Draw what was accepted before a crash where each channel accepts a prefix of what was sent on it."""
+    accepted = []
+    for channel, queue in sorted(by_channel(elements).items()):
+        accepted += queue[: data.draw(st.integers(0, len(queue)), label=f"accepted of {channel}")]
+    return accepted
+
+
+def draw_subset(data: st.DataObject, elements: Iterable[Element]) -> list[Element]:
+    """Draw what was accepted before a crash where batches in the middle expired."""
+    return [e for e in elements if data.draw(st.booleans(), label=f"accepted {e.stamp}")]
+
+
+def draw_checkpoint(
+    data: st.DataObject,
+    inputs: Inputs,
+    log: Collection[Element],
+    before: Checkpoint,
+    skipped: Collection[tuple[int, int]] = (),
+) -> dict[SourcePartition, int]:
+    """Draw how far the last commit came: any input whose outputs are all out, never back."""
+    missing = not_in_set(sent(inputs, before, skipped), log)
+    checkpoint = {}
+    for partition, records in inputs.items():
+        place = (0, partition)
+        limit = min((e.stamp.offset for e in missing if e.stamp.partition == partition), default=len(records))
+        checkpoint[place] = data.draw(st.integers(before.get(place, 0), limit), label=f"committed of {partition}")
+    return checkpoint

@@ -1,0 +1,82 @@
+"""Stamps keep the order of the input through derivation, and their text gives back what was put in."""
+
+import re
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from falkirk.errors import LogError
+from falkirk.theory.channel import Channel, ReleasedTail, fold_tail
+from falkirk.theory.stamp import Stamp
+from tests.strategies import channels, offsets, stamps
+
+_CANONICAL = re.compile(r"(0|[1-9][0-9]{0,18})(\.(0|[1-9][0-9]{0,18})){2,}")
+indexes = st.lists(offsets, max_size=3)
+
+
+def derived(stamp: Stamp, path: list[int]) -> Stamp:
+    for index in path:
+        stamp = stamp.derive(index)
+    return stamp
+
+
+@given(offsets, offsets, st.data())
+def test_derivation_keeps_the_order_of_parents(source: int, partition: int, data: st.DataObject) -> None:
+    """Parents have equally many sub-indexes: every record of a region takes the same steps."""
+    depth = data.draw(st.integers(0, 2), label="steps before")
+    places = data.draw(st.lists(st.tuples(*[offsets] * (depth + 1)), min_size=2, max_size=2, unique=True))
+    earlier, later = (Stamp(source, partition, offset, tuple(sub)) for offset, *sub in sorted(places))
+    assert derived(earlier, data.draw(indexes)) < derived(later, data.draw(indexes))
+
+
+@given(stamps, offsets, offsets)
+def test_siblings_sort_by_index(parent: Stamp, i: int, j: int) -> None:
+    assert (parent.derive(i) < parent.derive(j)) == (i < j)
+
+
+@given(stamps)
+def test_text_gives_back_the_stamp(stamp: Stamp) -> None:
+    assert Stamp.decode(stamp.encode()) == stamp
+
+
+@given(st.one_of(st.text(), st.from_regex(r"[\d.\-+_ ]*\n?", fullmatch=True)))
+@example("")
+@example("0.0")
+@example("0.0.x")
+@example("0..0.1")
+@example(".0.0.1")
+@example("0.0.1.")
+@example("0.0.-1")
+@example("0.0.1\n")
+@example("0.0.01")
+@example("0.0.1_0")
+@example("٠.٠.١")
+@example("0.0." + "9" * 5000)
+def test_other_text_is_refused(text: str) -> None:
+    assume(not _CANONICAL.fullmatch(text))
+    with pytest.raises(LogError) as error:
+        Stamp.decode(text)
+    assert error.value.condition == "STAMP_MALFORMED"
+    assert error.value.parameters == {"text": text}
+
+
+records = st.lists(st.tuples(channels, stamps), max_size=12)
+
+
+@given(records)
+def test_the_tail_is_the_greatest_stamp_of_each_channel(log: list[tuple[Channel, Stamp]]) -> None:
+    tail, regressions = fold_tail(log)
+    assert tail.greatest == {c: max(s for d, s in log if d == c) for c, _ in log}
+    assert all(tail.is_released(c, s) for c, s in log)
+    assert len(regressions) == sum(any(d == c and s <= t for d, t in log[:i]) for i, (c, s) in enumerate(log))
+
+
+@given(records, records)
+def test_merging_tails_is_folding_both_logs(a: list[tuple[Channel, Stamp]], b: list[tuple[Channel, Stamp]]) -> None:
+    assert fold_tail(a)[0].merge(fold_tail(b)[0]) == fold_tail(a + b)[0]
+
+
+@given(channels, stamps)
+def test_nothing_is_out_on_a_channel_without_records(channel: Channel, stamp: Stamp) -> None:
+    assert not ReleasedTail().is_released(channel, stamp)
