@@ -1,7 +1,7 @@
 """Falkirk: exactly once, in milliseconds, on Spark.
 
-Declare sources, processors and sinks; Falkirk runs them as Spark queries that survive any failure and release every result
-exactly once. Begin with `stream` and `Stream.write`, or with `App`.
+Declare sources, processors and sinks; Falkirk runs them as Spark queries that survive any failure and release every
+result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 """
 
 from falkirk.app import App

@@ -16,7 +16,8 @@ class Kafka:
 
     Args:
         topic: its name.
-        schema: a source's columns as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not fit goes
+        schema: a source's columns as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not fit
+        goes
             to the dead letters. Text and binary sources have one column, ``value``.
         key: the column(s) by which the topic is partitioned. For a source it is a claim, checked while running: all
             records of one key come from one partition. For a sink it becomes the record's key.

@@ -11,8 +11,8 @@
     ├── UnrecoverableError     no consistent frontier is left; lists what is missing
     └── InternalError          our bug: this should never happen, please report it
 
-Every error carries a `condition` (a stable name in capitals) and `parameters` (plain values), so a program or a test looks at
-those and never at the prose.
+Every error carries a `condition` (a stable name in capitals) and `parameters` (plain values), so a program or a
+test looks at those and never at the prose.
 """
 
 from typing import Literal

@@ -23,7 +23,8 @@ class SourceLocation:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Tell whether a frame is Falkirk's; the file of a dataclass's generated methods is "<string>", its module is known."""
+    """Tell whether a frame is Falkirk's; the file of a dataclass's generated methods is "<string>", its module is
+    known."""
     name = frame.f_globals.get("__name__", "")
     return name.partition(".")[0] == "falkirk" or Path(frame.f_code.co_filename).resolve().is_relative_to(_PACKAGE)
 

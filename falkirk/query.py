@@ -1,6 +1,7 @@
 """Query: a stream that is being written from this process, with the face of a StreamingQuery.
 
-This is the smallest use: no `App`, no coordinator process; the regions run in the user's own session, and a thread watches them.
+This is the smallest use: no `App`, no coordinator process; the regions run in the user's own session, and a thread
+watches them.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """Stream: a thin face on a DataFrame that records what is to be done, so that Spark is needed only to run it.
 
-Methods bear PySpark's own names. Each call returns a new `Stream` with one more `Step`, which knows the user's line; the
-planner replays the steps on a real DataFrame that carries stamps (falkirk/plan/frames.py). A recorded stream can be cut into
-regions, which a DataFrame could not.
+Methods bear PySpark's own names. Each call returns a new `Stream` with one more `Step`, which knows the user's
+line; the planner replays the steps on a real DataFrame that carries stamps (falkirk/plan/frames.py). A recorded
+stream can be cut into regions, which a DataFrame could not.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,8 @@
 """Home: the folder of one application, with a lock, its identity and the processes that may write for it.
 
-A second copy is refused by the lock. Processes that outlived a former run (a JVM whose Python was killed, executors) still
-hold producers, so the next run kills them by recorded identity before it reads any output: the first wall of the fence.
+A second copy is refused by the lock. Processes that outlived a former run (a JVM whose Python was killed,
+executors) still hold producers, so the next run kills them by recorded identity before it reads any output: the
+first wall of the fence.
 """
 
 import contextlib
@@ -62,7 +63,8 @@ class Home:
         return self.path / "regions" / region
 
     def record_processes(self, records: "tuple[ProcessRecord, ...]", spark_applications: "tuple[str, ...]") -> None:
-        """Record, durably, the processes that may write for this home and the Spark applications that they belong to."""
+        """Record, durably, the processes that may write for this home and the Spark applications that they belong
+        to."""
         content = {"processes": [asdict(r) for r in records], "spark_applications": list(spark_applications)}
         write_atomically(self.path / "processes.json", json.dumps(content, indent=1))
 

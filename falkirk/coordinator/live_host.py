@@ -1,7 +1,8 @@
-"""Live host: starts the live regions of an application in one Spark session, watches them, and restarts the ones that fail.
+"""Live host: starts the live regions of an application in one Spark session, watches them, and restarts the ones
+that fail.
 
-Slow, hung and dead are told apart. Dead: the query ended with an error. Hung: its batch is overdue by far although the broker
-answers. Slow is anything else and is left alone; so is a region that waits for a broker that is away.
+Slow, hung and dead are told apart. Dead: the query ended with an error. Hung: its batch is overdue by far although
+the broker answers. Slow is anything else and is left alone; so is a region that waits for a broker that is away.
 """
 
 import logging
@@ -129,7 +130,7 @@ class LiveHost:
                 "REGION_KEEPS_FAILING",
                 f"region {status.name!r} failed {watched.failures} times without a checkpoint in between: {reason}",
                 where=watched.live.region.where,
-                hint="The cause is in the error above and in the host's log; the home is intact, run again once it is mended.",
+                hint="The host's log says more; the home is intact, run again once it is mended.",
                 region=status.name,
             ) from error
         if self._needs_new_session():
@@ -182,7 +183,7 @@ def _fatal(error: Exception, live: LiveRegion) -> FalkirkError | None:
     if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
         return DefinitionError(
             "NOT_CO_PARTITIONED",
-            f"topic {source!r} is declared to be partitioned by {', '.join(region.source.topic.keys)}, but one key came "
+            f"topic {source!r} is said to be partitioned by {', '.join(region.source.topic.keys)}, but one key came "
             f"from partitions {split[1]} and {split[2]}: {split[3][:200]}",
             where=region.source.topic.where,
             hint="Leave out key=, and a sequencer hop orders the records; nothing wrong was released. Use a new home.",

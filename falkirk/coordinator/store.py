@@ -1,8 +1,8 @@
 """Store: the decisions of an application, written before they are used, in SQLite inside its home.
 
-What Spark records itself (offsets, commits, state) is not repeated here. Here is what recovery needs beyond it: incarnations
-and their fences, positions from which an output's tail may be read, skipped input, voided records, and what each region's
-checkpoint rests on.
+What Spark records itself (offsets, commits, state) is not repeated here. Here is what recovery needs beyond it:
+incarnations and their fences, positions from which an output's tail may be read, skipped input, voided records, and
+what each region's checkpoint rests on.
 """
 
 import json
@@ -79,7 +79,8 @@ def _load(text: str) -> Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionRecord:
-    """What a region's checkpoint rests on: its fingerprint, where it began to read, and its topics' partition counts."""
+    """What a region's checkpoint rests on: its fingerprint, where it began to read, and its topics' partition
+    counts."""
 
     fingerprint: dict[str, str]
     start_offsets: Positions
@@ -188,7 +189,8 @@ class Store:
     def record_fence(
         self, region: str, incarnation: int, *, fence: Positions, replayed_from: Positions, suppressible: int
     ) -> None:
-        """Record where the tail of an incarnation's outputs ends, from where it was read, and how many records it had."""
+        """Record where the tail of an incarnation's outputs ends, from where it was read, and how many records it
+        had."""
         with self._transaction() as db:
             db.execute(
                 _incarnations.update()
@@ -267,7 +269,8 @@ class Store:
             return tuple((int(r[0]), int(r[1]), int(r[2])) for r in rows)
 
     def void(self, topic: str, records: "tuple[tuple[int, int], ...]") -> None:
-        """Record that records of a topic, as (partition, offset), were written by a fenced incarnation and count as nothing."""
+        """Record that records of a topic, as (partition, offset), were written by a fenced incarnation and count as
+        nothing."""
         with self._transaction() as db:
             known = set(
                 db.execute(sql.select(_voids.c.partition, _voids.c.offset).where(_voids.c.topic == topic)).tuples()

@@ -1,7 +1,7 @@
 """Coordinator: a small process without Spark that starts the host of the live regions, watches it, and replaces it.
 
-Dead is a host whose process ended; hung is one that has not written its status for long. Either way everything that it left
-behind is killed before the next one starts.
+Dead is a host whose process ended; hung is one that has not written its status for long. Either way everything that
+it left behind is killed before the next one starts.
 """
 
 import json
@@ -44,7 +44,8 @@ class RunSettings:
 class Coordinator:
     """Runs one application until it is stopped.
 
-    Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status: takes
+    Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status:
+    takes
         the host's status, a dictionary as written by `falkirk.coordinator.host.write_status`.
     """
 

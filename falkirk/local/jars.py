@@ -1,7 +1,8 @@
-"""JVM dependencies: the Kafka connector that Spark lacks, and a broker to try things out, in a cache shared by all projects.
+"""JVM dependencies: the Kafka connector that Spark lacks, and a broker to try things out, in a cache shared by all
+projects.
 
-Resolved once by the Ivy that ships inside pyspark. The cache entry is complete or absent: it is filled beside its place and
-renamed; a lock lets one process resolve while others wait.
+Resolved once by the Ivy that ships inside pyspark. The cache entry is complete or absent: it is filled beside its
+place and renamed; a lock lets one process resolve while others wait.
 """
 
 import contextlib

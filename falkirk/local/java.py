@@ -11,7 +11,9 @@ from falkirk.errors import MachineError
 
 #: The oldest Java on which Spark 4 runs.
 VERSION_MIN = 17
-_FIX = f"Install Java {VERSION_MIN} or newer (on Debian: apt install openjdk-{VERSION_MIN}-jre-headless), or set JAVA_HOME."
+_FIX = (
+    f"Install Java {VERSION_MIN} or newer (Debian: apt install openjdk-{VERSION_MIN}-jre-headless), or set JAVA_HOME."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""The Spark session: built with what Real-time Mode and our checkpoints need, or the user's own, whose lacks are named."""
+"""The Spark session: built with what Real-time Mode and our checkpoints need, or the user's own, whose lacks are
+named."""
 
 import os
 import sys
@@ -108,7 +109,7 @@ def _launch_settings(master: str) -> dict[str, str]:
         "spark.jars": ",".join(jars),
         "spark.driver.extraClassPath": os.pathsep.join(j for j in jars if "hadoop-bare" in j),
         "spark.executor.extraClassPath": os.pathsep.join(j for j in jars if "hadoop-bare" in j),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files} -Dlog4j.configurationFile=file:{files}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",

@@ -1,8 +1,9 @@
 """Determinism: which of Spark's operations give the same result on every replay, by allow-list.
 
-What is not on the list gets no promise: an exactly-once or at-most-once sink behind it is refused. The names are those of
-Catalyst's expression and plan classes, because that is where every spelling (functions, SQL text, operators) ends up.
-Aggregates are listed when they are deterministic for a *fixed order* of a key's records, which a live region ensures.
+What is not on the list gets no promise: an exactly-once or at-most-once sink behind it is refused. The names are
+those of Catalyst's expression and plan classes, because that is where every spelling (functions, SQL text,
+operators) ends up. Aggregates are listed when they are deterministic for a *fixed order* of a key's records, which
+a live region ensures.
 """
 
 import json
@@ -17,8 +18,8 @@ GetArrayItem GetArrayStructFields GetMapValue GetStructField ElementAt LambdaFun
 NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias UnresolvedNamedLambdaVariable
 """
 _LOGIC = """
-And AtLeastNNonNulls CaseWhen Cast Coalesce EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual Greatest If In InSet IsNaN
-IsNotNull IsNull Least LessThan LessThanOrEqual NaNvl Not Nvl NullIf Or RuntimeReplaceable
+And AtLeastNNonNulls CaseWhen Cast Coalesce EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual Greatest If In
+InSet IsNaN IsNotNull IsNull Least LessThan LessThanOrEqual NaNvl Not Nvl NullIf Or RuntimeReplaceable
 """
 _NUMBERS = """
 Abs Add BitwiseAnd BitwiseCount BitwiseNot BitwiseOr BitwiseXor BRound CheckOverflow Ceil Divide Exp Floor
@@ -27,22 +28,23 @@ UnaryPositive Crc32 Md5 Murmur3Hash Sha1 Sha2 XxHash64 Hex Unhex Conv
 """
 _TEXT = """
 Ascii Base64 BitLength Chr Concat ConcatWs Contains EndsWith FormatNumber FormatString InitCap Left Length Like LikeAll
-Lower OctetLength Overlay RegExpExtract RegExpExtractAll RegExpReplace RLike Right Reverse SoundEx StartsWith StringInstr
-StringLocate StringLPad StringRepeat StringReplace StringRPad StringSplit StringSplitSQL StringToMap StringTranslate
-StringTrim StringTrimLeft StringTrimRight Substring SubstringIndex UnBase64 Upper Encode Decode ParseUrl Levenshtein
-JsonToStructs StructsToJson GetJsonObject JsonTuple LengthOfJsonArray Invoke StaticInvoke
+Lower OctetLength Overlay RegExpExtract RegExpExtractAll RegExpReplace RLike Right Reverse SoundEx StartsWith
+StringInstr StringLocate StringLPad StringRepeat StringReplace StringRPad StringSplit StringSplitSQL StringToMap
+StringTranslate StringTrim StringTrimLeft StringTrimRight Substring SubstringIndex UnBase64 Upper Encode Decode
+ParseUrl Levenshtein JsonToStructs StructsToJson GetJsonObject JsonTuple LengthOfJsonArray Invoke StaticInvoke
 """
 _COLLECTIONS = """
 ArrayAppend ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists ArrayFilter ArrayForAll ArrayIntersect
-ArrayJoin ArrayMax ArrayMin ArrayPosition ArrayPrepend ArrayRemove ArrayRepeat ArraySize ArraySort ArrayTransform ArrayUnion
-ArrayAggregate ArraysOverlap ArraysZip Cardinality Flatten MapConcat MapEntries MapFilter MapFromArrays MapFromEntries
-MapKeys MapValues Sequence Size Slice SortArray TransformKeys TransformValues ZipWith Explode PosExplode TryElementAt
+ArrayJoin ArrayMax ArrayMin ArrayPosition ArrayPrepend ArrayRemove ArrayRepeat ArraySize ArraySort ArrayTransform
+ArrayUnion ArrayAggregate ArraysOverlap ArraysZip Cardinality Flatten MapConcat MapEntries MapFilter MapFromArrays
+MapFromEntries MapKeys MapValues Sequence Size Slice SortArray TransformKeys TransformValues ZipWith Explode
+PosExplode TryElementAt
 """
 _TIME = """
 AddMonths DateAdd DateDiff DateFormatClass DateSub DayOfMonth DayOfWeek DayOfYear FromUnixTime Hour LastDay MakeDate
-MakeTimestamp MicrosToTimestamp MillisToTimestamp Minute Month MonthsBetween NextDay ParseToDate ParseToTimestamp Quarter
-Second SecondsToTimestamp TimestampAdd TimestampDiff ToUnixTimestamp TruncDate TruncTimestamp UnixMicros UnixMillis
-UnixSeconds UnixTimestamp WeekDay WeekOfYear Year
+MakeTimestamp MicrosToTimestamp MillisToTimestamp Minute Month MonthsBetween NextDay ParseToDate ParseToTimestamp
+Quarter Second SecondsToTimestamp TimestampAdd TimestampDiff ToUnixTimestamp TruncDate TruncTimestamp UnixMicros
+UnixMillis UnixSeconds UnixTimestamp WeekDay WeekOfYear Year
 """
 _AGGREGATES = """
 Average BitAndAgg BitOrAgg BitXorAgg BoolAnd BoolOr Count CountIf Max MaxBy Min MinBy Sum

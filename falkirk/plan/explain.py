@@ -1,4 +1,5 @@
-"""Explanation: the plan as a user reads it: regions, hops with their reasons, and core slots needed against available."""
+"""Explanation: the plan as a user reads it: regions, hops with their reasons, and core slots needed against
+available."""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,9 @@
 """Frames: DataFrames that carry stamps and bad records through the steps that the user recorded.
 
-A frame is a DataFrame with the user's columns and two of ours. `STAMP` is one struct (source, partition, offset, sub-indexes)
-that is compared as a tuple. `BAD` is null for a good record; for one that does not fit it is a struct with the reason and
-the raw record, which every step lets through untouched, so that a single query (Real-time Mode can't split or union a
-source with itself) still delivers it to the dead letters.
+A frame is a DataFrame with the user's columns and two of ours. `STAMP` is one struct (source, partition, offset,
+sub-indexes) that is compared as a tuple. `BAD` is null for a good record; for one that does not fit it is a struct
+with the reason and the raw record, which every step lets through untouched, so that a single query (Real-time Mode
+can't split or union a source with itself) still delivers it to the dead letters.
 
 A bad record has no key, so in a keyed step it is grouped by its source partition, apart from all good ones.
 """
@@ -135,7 +135,7 @@ def _quiet() -> Iterator[None]:
 
 def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
     condition = getattr(error, "getCondition", lambda: None)() or ""
-    if condition.startswith("UNRESOLVED_COLUMN") or condition.startswith("FIELD_NOT_FOUND"):
+    if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
         missing = (error.getMessageParameters() or {}).get("objectName", "?") if hasattr(
             error, "getMessageParameters") else "?"  # fmt: skip
         return DefinitionError(

@@ -221,7 +221,7 @@ class _Planner:
             return "a live query has one keyed step"
         label = _key_label(keys, 0)
         if not draft.keys:
-            return f"no key is declared for {draft.source.topic.topic}, so records of one {label} may come from several partitions"
+            return f"no key is declared for {draft.source.topic.topic}, so one {label} may come from several partitions"
         ids = _expression_ids(draft.frame)
         grouped = {ids.get(key) for key in keys if isinstance(key, str)}
         if set(draft.keys.values()) <= grouped:
@@ -307,7 +307,8 @@ def _expression_ids(frame: Frame) -> dict[str, int]:
 
 
 def _fingerprint(draft: _Draft, output: Kafka) -> dict[str, str]:
-    """Return what a checkpoint of the region rests on; the values are compared as text when the home is opened again."""
+    """Return what a checkpoint of the region rests on; the values are compared as text when the home is opened
+    again."""
     keyed = [step for step in steps_of(draft.node) if step.operation in ("agg", "count")]
     shape = ", ".join(f.simpleString() for f in draft.frame.data.schema.fields if f.name == frames.STAMP)
     return {

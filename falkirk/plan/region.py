@@ -10,7 +10,8 @@ from falkirk.stream import Node, SourceNode, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A log between two regions, partitioned by key: its order is the recorded decision (strong productions on one edge).
+    """A log between two regions, partitioned by key: its order is the recorded decision (strong productions on one
+    edge).
 
     Args:
         topic: the internal topic.

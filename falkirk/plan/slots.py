@@ -1,6 +1,7 @@
 """Slots: how many tasks the live regions of a plan need to run at once.
 
-Real-time Mode takes a core slot for every source and shuffle task when a batch starts, and fails when they are not free.
+Real-time Mode takes a core slot for every source and shuffle task when a batch starts, and fails when they are not
+free.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Spark checkpoints as Falkirk sees them: which batches are committed, and up to which input.
 
-Spark's own `offsets/` and `commits/` logs are the truth; nothing of them is copied. Batch n is restorable iff `commits/n` is
-there: offsets without a commit are cut anew by Real-time Mode on restart, so they decide nothing.
+Spark's own `offsets/` and `commits/` logs are the truth; nothing of them is copied. Batch n is restorable iff
+`commits/n` is there: offsets without a commit are cut anew by Real-time Mode on restart, so they decide nothing.
 """
 
 import json

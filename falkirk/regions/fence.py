@@ -1,9 +1,11 @@
 """Fence: nothing of a former incarnation may still arrive in an output topic once its tail is being read.
 
 Three walls, each for a failure that was seen:
-  1. processes: the JVMs of the former run are killed by recorded identity (coordinator/home.py). Killing Python alone leaves
+  1. processes: the JVMs of the former run are killed by recorded identity (coordinator/home.py). Killing Python
+  alone leaves
      its JVM writing.
-  2. lingering producers, in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds records. The
+  2. lingering producers, in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds
+  records. The
      producer has a client id of its own per region and incarnation; wait until no task uses it, then flush it. Other
      regions' producers are not touched.
   3. a position: the end of every output partition, recorded as a decision once 1 and 2 are done and the broker has

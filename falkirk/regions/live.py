@@ -3,7 +3,8 @@
 The life of an incarnation, in this order and no other:
   1. open: record its number;
   2. fence: see falkirk/regions/fence.py; then record where each output partition ends;
-  3. barrier: read the outputs from a position observed no later than the start of the batch after the restored checkpoint up
+  3. barrier: read the outputs from a position observed no later than the start of the batch after the restored
+  checkpoint up
      to the fence, and keep the greatest released stamp per channel;
   4. run: start the query with that as a constant filter;
   5. watch: observe output positions and commits, so that step 3 stays short next time.
@@ -203,7 +204,7 @@ class LiveRegion:
                 "FOREIGN_WRITER",
                 f"{tail.foreign_count} records of {topic!r} were not written by this home.",
                 where=self.region.where,
-                hint="An output topic has one writer. Give the sink a topic of its own, or use the home that wrote this one.",
+                hint="An output topic has one writer: give the sink a topic of its own, or use the home that wrote this.",
                 topic=topic,
                 positions=tail.foreign,
             )
@@ -283,7 +284,8 @@ class LiveRegion:
     def observe(self) -> int:
         """Record the outputs' present ends for a later barrier; return the last committed batch.
 
-        The commits are looked at after the ends were read: only so is the position no later than the next batch's start.
+        The commits are looked at after the ends were read: only so is the position no later than the next batch's
+        start.
         """
         region = self.region
         ends = {

@@ -1,7 +1,8 @@
 """Rows: what a region hands to Spark's Kafka sink, one row per released record, with its stamp and its barrier.
 
-A record that does not fit, or that would exceed the topic's size limit, becomes a dead letter: a topic column per row lets one
-query write both. (A record above the limit must never reach Spark's producer, which would retry it for ever.)
+A record that does not fit, or that would exceed the topic's size limit, becomes a dead letter: a topic column per
+row lets one query write both. (A record above the limit must never reach Spark's producer, which would retry it for
+ever.)
 """
 
 import json
@@ -17,7 +18,8 @@ from falkirk.plan.region import Region
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.stamp import Stamp
 
-#: Bytes of a record batch around one record's key and value: batch and record headers, our stamp header, with room to spare.
+#: Bytes of a record batch around one record's key and value: batch and record headers, our stamp header, with room
+#: to spare.
 OVERHEAD_BYTES = 512
 #: Bytes of the raw value that a dead letter keeps; more could make the dead letter itself too large.
 RAW_BYTES_MAX = 65_536

@@ -67,7 +67,8 @@ class Application:
         """Wait until every region runs and has committed a batch number of at least `batches`, seen after `after_s`."""
 
         def ready() -> bool:
-            assert self._process is not None and self._process.poll() is None, self.log()
+            assert self._process is not None
+            assert self._process.poll() is None, self.log()
             status = self.status()
             regions = status["regions"]
             return bool(
