@@ -47,6 +47,7 @@ _tails = sql.Table(
     _tables,
     sql.Column("region", sql.String, primary_key=True),
     sql.Column("valid_from_commit", sql.Integer, primary_key=True),
+    sql.Column("incarnation", sql.Integer, nullable=False),
     sql.Column("positions", sql.String, nullable=False),
 )
 _skips = sql.Table(
@@ -89,9 +90,10 @@ class RegionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailRecord:
-    """Output positions observed no later than the start of any batch after `valid_from_commit`."""
+    """Output positions observed by an incarnation no later than the start of any batch after `valid_from_commit`."""
 
     valid_from_commit: int
+    incarnation: int
     positions: Positions
 
 
@@ -163,7 +165,7 @@ class Store:
                     partitions=json.dumps(record.partitions),
                 )
             )
-            db.execute(_tails.insert().values(region=name, valid_from_commit=-1, positions=_dump(tail)))
+            db.execute(_tails.insert().values(region=name, valid_from_commit=-1, incarnation=0, positions=_dump(tail)))
 
     def update_fingerprint(self, name: str, fingerprint: Mapping[str, str]) -> None:
         """Record what a harmlessly changed region rests on now."""
@@ -207,20 +209,13 @@ class Store:
                 .values(ended=ended, unsafe=unsafe)
             )
 
-    def is_unsafe_since(self, region: str, restored_batch: int) -> bool:
-        """Tell whether a producer error was reported by an incarnation whose outputs a replay from here would meet."""
+    def is_unsafe_since(self, region: str, incarnation: int) -> bool:
+        """Tell whether this incarnation or a later one of the region ended with a producer error."""
         with self._transaction() as db:
-            rows = db.execute(
-                sql.select(_incarnations.c.restored_batch, _incarnations.c.unsafe)
-                .where(_incarnations.c.region == region)
-                .order_by(_incarnations.c.incarnation.desc())
-            ).all()
-        for row in rows:
-            if row.unsafe:
-                return True
-            if row.restored_batch < restored_batch:
-                return False
-        return False
+            found = sql.select(_incarnations.c.incarnation).where(
+                _incarnations.c.region == region, _incarnations.c.incarnation >= incarnation, _incarnations.c.unsafe
+            )
+            return db.execute(found.limit(1)).first() is not None
 
     def incarnations(self, region: str) -> tuple[sql.Row[tuple[object, ...]], ...]:
         """Return all incarnations of a region, oldest first."""
@@ -242,16 +237,29 @@ class Store:
                 _tails.insert().values(
                     region=region,
                     valid_from_commit=record.valid_from_commit,
+                    incarnation=record.incarnation,
                     positions=_dump(record.positions),
                 )
             )
+
+    def forget_tails_after(self, region: str, restored_batch: int) -> None:
+        """Drop the positions that no longer hold once an incarnation goes on from this batch.
+
+        Its replay may end batches earlier than they ended before, and then a later position would overlook some outputs.
+        """
+        with self._transaction() as db:
+            db.execute(_tails.delete().where(_tails.c.region == region, _tails.c.valid_from_commit > restored_batch))
 
     def tails(self, region: str) -> tuple[TailRecord, ...]:
         """Return the recorded output positions of a region, oldest first."""
         with self._transaction() as db:
             query = sql.select(_tails).where(_tails.c.region == region).order_by(_tails.c.valid_from_commit)
             return tuple(
-                TailRecord(valid_from_commit=row.valid_from_commit, positions=_load(row.positions))
+                TailRecord(
+                    valid_from_commit=row.valid_from_commit,
+                    incarnation=row.incarnation,
+                    positions=_load(row.positions),
+                )
                 for row in db.execute(query)
             )
 

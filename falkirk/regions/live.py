@@ -33,7 +33,7 @@ from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
 from falkirk.regions.rows import Barrier, OutputTopic, Release
 from falkirk.theory.delivery import skip_ranges, touched
-from falkirk.theory.positions import TailPosition, choose
+from falkirk.theory.positions import TailPosition, choose, is_caught_up
 
 log = logging.getLogger("falkirk")
 
@@ -65,6 +65,7 @@ class Context:
 class Opening:
     """What is known once the fence stands and the tail is read: where the incarnation begins and what it suppresses."""
 
+    record: RegionRecord
     incarnation: int
     restored_batch: int
     release: Release
@@ -81,6 +82,7 @@ class LiveRegion:
         self._checkpoint = context.home.checkpoint(region.name)
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
+        self._reached: dict[tuple[int, int], int] = {}
 
     # -- 1 to 4: starting ---------------------------------------------------------------------------------------------
 
@@ -94,6 +96,7 @@ class LiveRegion:
         record = self._record(output)
         restored = checkpoint.last_committed_batch(self._checkpoint)
         incarnation = self._store.open_incarnation(region.name, restored)
+        self._store.forget_tails_after(region.name, restored)
         fence.flush_lingering(context.session, self._is_mine)
         ends: Positions = {name: context.topics.end_positions(name) for name in output}
         tails = {name: self._tail(name, ends, restored) for name in output}
@@ -108,6 +111,7 @@ class LiveRegion:
             suppressible=suppressed,
         )  # fmt: skip
         skips = self._skip(main, dead, start)
+        self._reached = touched(main.released.merge(dead.released))
         release = Release(
             application=context.home.identity,
             incarnation=incarnation,
@@ -118,6 +122,7 @@ class LiveRegion:
             barrier=None if region.delivery is Delivery.REPEATED else self._barrier(main, dead, restored),
         )
         self.opening = Opening(
+            record=record,
             incarnation=incarnation,
             restored_batch=restored,
             release=release,
@@ -204,7 +209,7 @@ class LiveRegion:
                 "FOREIGN_WRITER",
                 f"{tail.foreign_count} records of {topic!r} were not written by this home.",
                 where=self.region.where,
-                hint="An output topic has one writer: give the sink a topic of its own, or use the home that wrote this.",
+                hint="An output topic has one writer: give the sink its own topic, or use the home that wrote this.",
                 topic=topic,
                 positions=tail.foreign,
             )
@@ -217,7 +222,7 @@ class LiveRegion:
         return checkpoint.end_offsets(self._checkpoint, restored, topic)
 
     def _barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
-        unsafe = self._store.is_unsafe_since(self.region.name, restored)
+        unsafe = self._store.is_unsafe_since(self.region.name, self._position(restored).incarnation)
         for tail in (main, dead):
             if tail.regressions and not unsafe:
                 log.warning("%s: the output holds a repeated stamp: %s", self.region.name, tail.regressions[0])
@@ -284,15 +289,22 @@ class LiveRegion:
     def observe(self) -> int:
         """Record the outputs' present ends for a later barrier; return the last committed batch.
 
-        The commits are looked at after the ends were read: only so is the position no later than the next batch's
-        start.
+        The commits are looked at after the ends were read: only so is the position no later than the next batch's start.
+        Nothing is recorded until the commits cover all that former incarnations had released: a position that lies behind
+        outputs that a restore would replay overlooks them.
         """
-        region = self.region
-        ends = {
-            name: self._context.topics.end_positions(name) for name in (region.output.topic, region.dead_letter_topic)
-        }
+        region, opening = self.region, self.opening
+        assert opening is not None, "a region that was not started can't be observed"
+        topics = (region.output.topic, region.dead_letter_topic)
+        ends = {name: self._context.topics.end_positions(name) for name in topics}
         last = checkpoint.last_committed_batch(self._checkpoint)
-        self._store.observe_tail(region.name, TailRecord(valid_from_commit=last + 1, positions=ends))
+        if self._reached:
+            covered = {(0, p): o for p, o in self._restored_offsets(opening.record, last).items()}
+            if not is_caught_up(self._reached, covered):
+                return last
+            self._reached = {}
+        record = TailRecord(valid_from_commit=last + 1, incarnation=opening.incarnation, positions=ends)
+        self._store.observe_tail(region.name, record)
         return last
 
     def checkpoint_age_s(self) -> float | None:
