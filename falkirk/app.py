@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from falkirk.endpoints import Kafka
+from falkirk.endpoints import Kafka, as_topic
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
-from falkirk.policy import Delivery, Ephemeral, Lazy, Policy
+from falkirk.policy import Delivery, Ephemeral, Lazy, Policy, duration_s
 from falkirk.stream import Body, SourceNode, Stream, source_node
 
 
@@ -63,21 +63,17 @@ class App:
         state_partitions: int = 2,
     ) -> None:
         where = caller()
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
-            raise DefinitionError(
-                "NAME_INVALID",
-                f"{name!r} can't be an application's name.",
-                where=where,
-                hint="Use letters, digits, '-' and '_', at most 64.",
-                name=name,
-            )
-        if state_partitions < 1:
+        _check_name(name, "an application", where)
+        if not isinstance(state_partitions, int) or state_partitions < 1:
             raise DefinitionError(
                 "OPTION_UNKNOWN",
-                f"state_partitions={state_partitions} is not positive.",
+                f"state_partitions={state_partitions!r} is not a positive whole number.",
                 where=where,
-                hint="",
+                hint="Use 1 or more; each takes a core slot in every keyed region.",
+                option="state_partitions",
+                value=state_partitions,
             )
+        duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
         self.home = Path(home) if home is not None else Path(".falkirk") / name
@@ -100,7 +96,9 @@ class App:
 
     def source(self, name: str, topic: Kafka) -> Stream:
         """Declare a topic that processors read under `name`."""
-        self._claim(name, caller())
+        where = caller()
+        self._claim(name, where)
+        as_topic(topic, where)
         self.sources[name] = source_node(name, topic)
         return Stream(self.sources[name])
 
@@ -141,6 +139,7 @@ class App:
     ) -> None:
         """Declare a processor without the decorator: `body` gets one stream per name in `reads`."""
         where = where or caller()
+        _check_name(name, "a processor", where)
         self._claim(name, where)
         if not reads:
             raise DefinitionError(
@@ -165,6 +164,8 @@ class App:
         Args: reads: the processor (its function or its name). delivery: what readers are promised, see `Delivery`.
         """
         where = caller()
+        _check_name(name, "a sink", where)
+        as_topic(topic, where)
         if name in self.sinks:
             raise DefinitionError(
                 "NAME_TAKEN",
@@ -173,12 +174,25 @@ class App:
                 hint="Give each sink a name of its own.",
                 name=name,
             )
-        if isinstance(reads, Stream):
-            upstream = reads.node.name if isinstance(reads.node, SourceNode) else ""
-        else:
-            upstream = reads if isinstance(reads, str) else reads.__name__
+        upstream = self._upstream(name, reads, where)
         self.sinks[name] = Sink(
             name=name, reads=upstream, topic=topic, delivery=as_delivery(delivery, where), where=where
+        )
+
+    def _upstream(self, sink: str, reads: object, where: SourceLocation) -> str:
+        if isinstance(reads, str):
+            return reads
+        if isinstance(reads, Stream):
+            if isinstance(reads.node, SourceNode) and self.sources.get(reads.node.name) is reads.node:
+                return reads.node.name
+        elif name := getattr(reads, "__name__", None):
+            return str(name)
+        raise DefinitionError(
+            "UPSTREAM_UNNAMED",
+            f"sink {sink!r} reads {type(reads).__name__}, which is no source or processor of this application.",
+            where=where,
+            hint="Put the transformations into a function under @app.stream(), and pass that function.",
+            sink=sink,
         )
 
     def run(self, **options: Any) -> None:
@@ -189,6 +203,21 @@ class App:
         from falkirk.coordinator.supervise import run_application
 
         run_application(self, **options)
+
+
+def _check_name(name: object, what: str, where: SourceLocation) -> None:
+    """Refuse a name that could not be part of a topic's, a folder's and a client's name.
+
+    Raises: DefinitionError: `NAME_INVALID`.
+    """
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", name):
+        raise DefinitionError(
+            "NAME_INVALID",
+            f"{name!r} can't be {what}'s name.",
+            where=where,
+            hint="Use letters, digits, '-' and '_', at most 64.",
+            name=name,
+        )
 
 
 def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:

@@ -1,5 +1,6 @@
 """Endpoints: the Kafka topics that an application reads and writes, as declared by the user."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,8 +18,7 @@ class Kafka:
     Args:
         topic: its name.
         schema: a source's columns as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not fit
-        goes
-            to the dead letters. Text and binary sources have one column, ``value``.
+            goes to the dead letters. Text and binary sources have one column, ``value``.
         key: the column(s) by which the topic is partitioned. For a source it is a claim, checked while running: all
             records of one key come from one partition. For a sink it becomes the record's key.
         format: of the value: ``json`` (an object per record), ``text`` (UTF-8) or ``binary``.
@@ -35,14 +35,9 @@ class Kafka:
     where: SourceLocation = field(default_factory=caller, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.topic or any(not (c.isalnum() or c in "._-") for c in self.topic) or len(self.topic) > 249:
-            raise DefinitionError(
-                "TOPIC_NAME_INVALID",
-                f"{self.topic!r} is not a topic name.",
-                where=self.where,
-                hint="Kafka takes letters, digits, '.', '_' and '-', at most 249 of them.",
-                topic=self.topic,
-            )
+        self._check_name(self.topic)
+        if self.dead_letters is not None:
+            self._check_name(self.dead_letters)
         for name, value, known in (
             ("format", self.format, ("json", "text", "binary")),
             ("starting", self.starting, ("earliest", "latest")),
@@ -56,6 +51,25 @@ class Kafka:
                     option=name,
                     value=value,
                 )
+
+        if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
+            raise DefinitionError(
+                "KEY_INVALID",
+                f"key={self.key!r} names no columns.",
+                where=self.where,
+                hint='Write key="id" or key=["country", "id"], or leave it out.',
+                key=self.key,
+            )
+
+    def _check_name(self, topic: object) -> None:
+        if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
+            raise DefinitionError(
+                "TOPIC_NAME_INVALID",
+                f"{topic!r} is not a topic name.",
+                where=self.where,
+                hint="Kafka takes letters, digits, '.', '_' and '-', at most 249 of them.",
+                topic=topic,
+            )
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -72,3 +86,18 @@ class Kafka:
         if self.format == "binary":
             return "value BINARY"
         return self.schema or ""
+
+
+def as_topic(value: object, where: SourceLocation) -> Kafka:
+    """Return `value` if it is a topic.
+
+    Raises: DefinitionError: `NOT_A_TOPIC`.
+    """
+    if not isinstance(value, Kafka):
+        raise DefinitionError(
+            "NOT_A_TOPIC",
+            f"{value!r} is not a topic.",
+            where=where,
+            hint='Write fk.Kafka("name", schema="id STRING, n INT").',
+        )
+    return value

@@ -3,6 +3,7 @@
 Source: Falkirk Wheel, Figure 1 (regimes); Delivery-consistency-determinism, Definitions 6 to 8 (delivery).
 """
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,15 +28,13 @@ def duration_s(text: str | float) -> float:
 
     Raises: DefinitionError: `DURATION_MALFORMED`.
     """
-    if isinstance(text, int | float):
+    value = 0.0
+    if isinstance(text, int | float) and not isinstance(text, bool):
         value = float(text)
-    else:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", text.lower())
-        unit = match and _UNITS_S.get(match[2] or "s")
-        if text.strip().lower().endswith("ms") and match:
-            unit = _UNITS_S["ms"]
-        value = float(match[1]) * unit if match and unit else -1.0
-    if value <= 0:
+    elif isinstance(text, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())):
+        unit_s = _UNITS_S.get(match[2]) or _UNITS_S.get(match[2].removesuffix("s"), 0.0)
+        value = float(match[1]) * unit_s
+    if not 0 < value < math.inf:  # NaN is neither
         raise DefinitionError(
             "DURATION_MALFORMED",
             f"{text!r} is not a duration.",

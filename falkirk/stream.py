@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from falkirk.endpoints import Kafka
+from falkirk.endpoints import Kafka, as_topic
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.policy import Delivery
@@ -147,19 +147,12 @@ class Stream:
         """
         from falkirk.query import start  # needs Spark, which declaring does not
 
+        as_topic(sink, caller())
+
         return start(self, sink, kafka=kafka, home=home, delivery=delivery, interval=interval)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        known = sorted(m for m in vars(Stream) if not m.startswith("_") and m not in ("node",))
-        raise DefinitionError(
-            "UNSUPPORTED_METHOD",
-            f"a stream has no {name}().",
-            where=caller(),
-            hint=f"It has {', '.join(known)}.",
-            method=name,
-        )
+        _refuse_method(name, "a stream", Stream)
 
 
 class GroupedStream:
@@ -190,12 +183,29 @@ class GroupedStream:
         """Count the records of each group in a column ``count``, as ``GroupedData.count``."""
         return Stream(Step(parent=self._node, operation="count", arguments=(self._keys,), where=caller()))
 
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_method(name, "a grouped stream", GroupedStream)
+
+
+def _refuse_method(name: str, what: str, kind: type) -> NoReturn:
+    if name.startswith("_"):  # protocols of Python and of notebooks, which ask politely
+        raise AttributeError(name)
+    known = sorted(m for m, value in vars(kind).items() if not m.startswith("_") and callable(value))
+    raise DefinitionError(
+        "UNSUPPORTED_METHOD",
+        f"{what} has no {name}().",
+        where=caller(),
+        hint=f"It has {', '.join(known)}.",
+        method=name,
+    )
+
 
 def stream(topic: Kafka, name: str | None = None) -> Stream:
     """Return the stream of a topic's records: the smallest use, without an `App`.
 
     Args: topic: what to read; it needs a schema. name: how messages call it, the topic's name by default.
     """
+    as_topic(topic, caller())
     return Stream(source_node(name or topic.topic, topic))
 
 
