@@ -1,5 +1,6 @@
 """Helpers that tests share."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -7,8 +8,8 @@ from collections.abc import Callable
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
     """Wait for a condition, failing with `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
-    pause = 0.02
+    pause_s = 0.02
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.5)
+        threading.Event().wait(pause_s)
+        pause_s = min(pause_s * 1.5, 0.5)
