@@ -12,6 +12,7 @@ from rich.console import Console
 from falkirk.app import App
 from falkirk.coordinator.load import load_application
 from falkirk.coordinator.supervise import Coordinator, RunSettings, stop_on_signals
+from falkirk.demo.command import demo
 from falkirk.errors import FalkirkError
 from falkirk.local.commands import doctor, kafka
 
@@ -37,6 +38,7 @@ def main() -> None:
 
 main.add_command(kafka)
 main.add_command(doctor)
+main.add_command(demo)
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -245,7 +245,8 @@ class Store:
     def forget_tails_after(self, region: str, restored_batch: int) -> None:
         """Drop the positions that no longer hold once an incarnation goes on from this batch.
 
-        Its replay may end batches earlier than they ended before, and then a later position would overlook some outputs.
+        Its replay may end batches earlier than they ended before, and then a later position would overlook some
+        outputs.
         """
         with self._transaction() as db:
             db.execute(_tails.delete().where(_tails.c.region == region, _tails.c.valid_from_commit > restored_batch))

@@ -289,9 +289,9 @@ class LiveRegion:
     def observe(self) -> int:
         """Record the outputs' present ends for a later barrier; return the last committed batch.
 
-        The commits are looked at after the ends were read: only so is the position no later than the next batch's start.
-        Nothing is recorded until the commits cover all that former incarnations had released: a position that lies behind
-        outputs that a restore would replay overlooks them.
+        The commits are looked at after the ends were read: only so is the position no later than the next batch's
+        start. Nothing is recorded until the commits cover all that former incarnations had released: a position
+        that lies behind outputs that a restore would replay overlooks them.
         """
         region, opening = self.region, self.opening
         assert opening is not None, "a region that was not started can't be observed"
