@@ -11,7 +11,7 @@ setup: $(STAMP)
 # Java first: without it nothing works, so say so before anything is downloaded.
 $(STAMP): pyproject.toml falkirk/local/ivy.xml tools/check-machine
 	@PYTHON="$(PYTHON)" tools/check-machine
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -c 'from falkirk.local.jars import resolved; resolved()'

@@ -102,7 +102,7 @@ def run_here(app: App, connection: Connection) -> Query:
     )
     home = open_home(app.home, app.name)
     try:
-        home.kill_leftovers()
+        home.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
         record_processes(home, session)
         plan = plan_application(app, session, home.identity)
         context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
@@ -116,8 +116,11 @@ def run_here(app: App, connection: Connection) -> Query:
 
 def record_processes(home: Home, session: Any) -> None:
     """Record this process's JVM and Spark application, which the next run has to be rid of before it reads outputs."""
-    jvm_pid = int(session._jvm.java.lang.ProcessHandle.current().pid())
-    home.record_processes((ProcessRecord.of(jvm_pid, "jvm"),), (session.sparkContext.applicationId,))
+    home.record_processes((ProcessRecord.of(_jvm_pid(session), "jvm"),), (session.sparkContext.applicationId,))
+
+
+def _jvm_pid(session: Any) -> int:
+    return int(session._jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _as_application(

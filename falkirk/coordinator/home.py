@@ -13,6 +13,7 @@ import re
 import secrets
 import uuid
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
@@ -68,21 +69,36 @@ class Home:
         content = {"processes": [asdict(r) for r in records], "spark_applications": list(spark_applications)}
         write_atomically(self.path / "processes.json", json.dumps(content, indent=1))
 
-    def kill_leftovers(self, *, timeout_s: float = 20.0) -> tuple[ProcessRecord, ...]:
+    def kill_leftovers(
+        self, *, spare_pid: int | None = None, spare_application: str | None = None, timeout_s: float = 20.0
+    ) -> tuple[ProcessRecord, ...]:
         """Kill every process that a former run left behind, stopped ones too; return those that were found.
 
-        Raises: HomeError: `LEFTOVER_ALIVE` when one survives, for instance in another user's name.
+        Args: spare_pid, spare_application: the JVM and Spark application that this process goes on using, as a notebook
+            does: what lingers there is flushed instead (falkirk/regions/fence.py).
+        Raises: HomeError: `LEFTOVER_ALIVE` when one survives, for instance in another user's name; `HOME_DAMAGED`.
         """
         file = self.path / "processes.json"
         if not file.exists():
             return ()
-        content = json.loads(file.read_text())
-        records = [ProcessRecord(**entry) for entry in content["processes"]]
-        found = [(r, p) for r in records if (p := r.find()) is not None and p.pid != os.getpid()]
+        try:
+            content = json.loads(file.read_text())
+            records = [ProcessRecord(**entry) for entry in content["processes"]]
+            spark_applications = list(content["spark_applications"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise HomeError(
+                "HOME_DAMAGED",
+                "processes.json can't be read, so what a former run left behind is not known.",
+                where=file,
+                hint="See that no process of this application is left, remove the file, and start again.",
+            ) from error
+        found = [(r, p) for r in records if (p := r.find()) is not None and p.pid not in (os.getpid(), spare_pid)]
         known = {p.pid for _, p in found}
-        for process in _executors(content["spark_applications"]):
-            if process.pid not in known:
-                found.append((ProcessRecord.of(process.pid, "executor"), process))
+        found += [
+            (r, p)
+            for r, p in _executors([a for a in spark_applications if a != spare_application])
+            if p.pid not in known
+        ]
         for _, process in found:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process.kill()
@@ -113,7 +129,7 @@ class Home:
         self.close()
 
 
-def _executors(spark_applications: list[str]) -> list[psutil.Process]:
+def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psutil.Process]]:
     """Return the executor JVMs on this machine that belong to these Spark applications."""
     if not spark_applications:
         return []
@@ -121,18 +137,27 @@ def _executors(spark_applications: list[str]) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             line = process.cmdline()
-            if "--app-id" in line and line[line.index("--app-id") + 1] in spark_applications:
-                found.append(process)
+            if any(pair[0] == "--app-id" and pair[1] in spark_applications for pair in pairwise(line)):
+                found.append((ProcessRecord.of(process.pid, "executor"), process))
     return found
 
 
 def open_home(path: Path, application: str) -> Home:
     """Open or create the home of an application, holding its lock.
 
-    Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`.
+    Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`,
+        `HOME_UNUSABLE` (no folder can be there, or not be written). StoreError.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise HomeError(
+            "HOME_UNUSABLE",
+            f"the home can't be written: {error.strerror}.",
+            where=path,
+            hint="Name a folder that this user may write, with home= or --home.",
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -61,8 +61,15 @@ def _java() -> Finding:
 
 def _dependencies() -> Finding:
     place = jars.entry()
-    detail = f"in {place}" if place.is_dir() else "not fetched yet; the first run does it"
-    return Finding(name="JVM dependencies", ok=True, detail=detail)
+    if not place.is_dir():
+        return Finding(name="JVM dependencies", ok=True, detail="not fetched yet; the first run does it")
+    lacking = jars.absent(place)
+    return Finding(
+        name="JVM dependencies",
+        ok=not lacking,
+        detail=f"in {place}" + (f", without {', '.join(lacking)}" if lacking else ""),
+        fix="Remove that folder; the next run fetches them again.",
+    )
 
 
 def _local_broker() -> Finding:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from falkirk.errors import MachineError
 from falkirk.local.java import find_java
 
 _HERE = Path(__file__).parent
+_IVY = _HERE / "ivy.xml"
 _KINDS = ("spark", "broker")
 Resolver = Callable[[Path], None]
 """Fills a folder with `spark/*.jar` and `broker/*.jar`."""
@@ -47,8 +49,15 @@ def broker_jars() -> tuple[Path, ...]:
 
 def entry() -> Path:
     """Return where the jars of this version of Falkirk and pyspark are or will be."""
-    text = (_HERE / "ivy.xml").read_text() + pyspark.__version__
+    text = _IVY.read_text() + pyspark.__version__
     return cache_home() / "jars" / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def absent(folder: Path) -> tuple[str, ...]:
+    """Return which jars that ivy.xml names are not in `folder`, as paths in it: `spark/kafka-clients-1.0.jar`."""
+    named = ElementTree.parse(_IVY).iter("dependency")
+    wanted = (f"{d.attrib['conf'].partition('->')[0]}/{d.attrib['name']}-{d.attrib['rev']}.jar" for d in named)
+    return tuple(sorted(jar for jar in wanted if not (folder / jar).is_file()))
 
 
 def resolved(resolve: Resolver | None = None) -> Path:
@@ -68,9 +77,14 @@ def resolved(resolve: Resolver | None = None) -> Path:
         building = Path(tempfile.mkdtemp(prefix=".resolving-", dir=place.parent))
         try:
             (resolve or resolve_with_ivy)(building)
-            empty = [kind for kind in _KINDS if not any((building / kind).glob("*.jar"))]
-            if empty:
-                raise MachineError("DEPENDENCIES_UNRESOLVED", f"no jars were found for {', '.join(empty)}.")
+            lacking = absent(building)
+            if lacking:
+                raise MachineError(
+                    "DEPENDENCIES_UNRESOLVED",
+                    f"the JVM dependencies came without {', '.join(lacking)}.",
+                    hint="Do the Ivy settings of FALKIRK_IVY_SETTINGS leave them out?",
+                    lines=lacking,
+                )
             shutil.rmtree(building / "ivy", ignore_errors=True)
             building.rename(place)
         finally:
@@ -102,7 +116,7 @@ def resolve_with_ivy(folder: Path) -> None:
         java.command, "-cp", str(jars / "*"), "org.apache.ivy.Main",
         "-cache", str(folder / "ivy"),
         "-settings", os.environ.get("FALKIRK_IVY_SETTINGS", str(_HERE / "ivysettings.xml")),
-        "-ivy", str(_HERE / "ivy.xml"),
+        "-ivy", str(_IVY),
         "-confs", *_KINDS,
         "-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"),
     ]  # fmt: skip

@@ -66,9 +66,8 @@ def session(
         builder = SparkSession.builder.appName(application)
         if not submitted:
             builder = builder.master(master)
-            for name, value in {**_launch_settings(master), **(settings or {})}.items():
-                builder = builder.config(name, value)
-        for name, value in wanted.items():
+            wanted = {**_launch_settings(master), **wanted}
+        for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
         active = builder.getOrCreate()
     else:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from confluent_kafka import Producer
 from falkirk.check import (
     AggregateModel,
     Count,
+    Guarantee,
     Input,
     Latest,
     Place,
@@ -28,6 +30,7 @@ from falkirk.check import (
     read_topic,
 )
 from falkirk.coordinator.home import ProcessRecord
+from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from tests.support import wait_until
@@ -200,3 +203,47 @@ def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
         inputs.append(Input(key=row["word"], place=place, row=row))
     outputs = list(outputs_of(read_topic(config, counts)))
     return check_keyed(inputs, outputs, AggregateModel(["word"], {"version": Count(), "n": Latest("n")}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """A keyed count to be tormented."""
+
+    bootstrap: str
+    events: str
+    counts: str
+    application: Application
+
+
+@contextlib.contextmanager
+def counting(broker: Broker, home: Path, tag: str, *options: str, **env: str) -> Iterator[Counting]:
+    """Run the keyed count on fresh topics until the end of the block."""
+    events, counts = f"events-{tag}", f"counts-{tag}"
+    topics = Topics(Connection.of(broker.bootstrap))
+    for topic in (events, counts):
+        topics.create(topic, 2, {})
+    application = Application(
+        APPS / "counts.py", broker.bootstrap, home, {"EVENTS": events, "COUNTS": counts, **env}, *options
+    )
+    application.start()
+    try:
+        yield Counting(bootstrap=broker.bootstrap, events=events, counts=counts, application=application)
+    finally:
+        application.stop()
+
+
+def assert_exactly_once(run: Counting, sent: int) -> None:
+    """Wait for all outputs, and let the checker judge; print how many replayed outputs were suppressed."""
+    settle(run.bootstrap, run.counts, sent, run.application)
+    verdict = judge_counts(run.bootstrap, run.events, run.counts)
+    print(f"suppressed {run.application.suppressed()} replayed outputs; {verdict.counts}")
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert verdict.counts.observed_outputs == sent
+
+
+def some_behind_a_commit(run: Counting) -> None:
+    """Wait until a checkpoint has been made and results have been released since."""
+    run.application.wait_next_commit()
+    topics = Topics(Connection.of(run.bootstrap))
+    before = sum(topics.end_positions(run.counts).values())
+    wait_until(lambda: sum(topics.end_positions(run.counts).values()) > before + 100, 120, "results after the commit")

@@ -1,0 +1,58 @@
+"""The broker dies, or hangs and goes on: the application waits, and nothing is lost, repeated or out of order."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from falkirk.local import broker as local_broker
+from falkirk.local.broker import Broker
+from tests.chaos.harness import Load, assert_exactly_once, counting, some_behind_a_commit
+from tests.support import wait_until
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that may be tormented: no other test uses it."""
+    folder = tmp_path / "broker"
+    yield local_broker.start(folder)
+    local_broker.stop(folder)
+
+
+def _process(broker: Broker) -> psutil.Process:
+    process = broker.process()
+    assert process is not None
+    return process
+
+
+def test_broker_killed_and_started_again(own_broker: Broker, home: Path, tag: str) -> None:
+    with counting(own_broker, home, tag) as run:
+        with Load(own_broker.bootstrap, run.events) as load:
+            some_behind_a_commit(run)
+            process = _process(own_broker)
+            process.kill()
+            process.wait(30)
+            again = local_broker.start(Path(own_broker.folder))
+            assert again.bootstrap == own_broker.bootstrap
+            some_behind_a_commit(run)
+        assert_exactly_once(run, load.sent)
+
+
+def test_broker_hangs_for_ten_seconds_while_everything_is_killed(own_broker: Broker, home: Path, tag: str) -> None:
+    """Requests of the killed writer wait in the hung broker's sockets and are appended when it goes on."""
+    with counting(own_broker, home, tag) as run:
+        with Load(own_broker.bootstrap, run.events) as load:
+            some_behind_a_commit(run)
+            broker = _process(own_broker)
+            broker.suspend()
+            try:
+                until_s = time.monotonic() + 10
+                run.application.kill_everything()
+                wait_until(lambda: time.monotonic() > until_s, 30, "the ten seconds of silence")
+            finally:
+                broker.resume()
+            some_behind_a_commit(run)
+        assert_exactly_once(run, load.sent)
+        assert run.application.suppressed() > 0

@@ -1,0 +1,85 @@
+"""A stopped region's producer still holds records: flushed before the tail is read, or released twice."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.check import Guarantee, Verdict
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.query import Query, run_here
+from falkirk.regions import fence, live
+from tests.chaos.harness import Load, judge_counts
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _app(events: str, counts: str, home: Path) -> fk.App:
+    app = fk.App("lingering", home=home)
+    app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
+
+    @app.stream(fk.Lazy("3 seconds"))
+    def counted(events: fk.Stream) -> fk.Stream:
+        return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+
+    app.sink("counts", counted, fk.Kafka(counts, key="word"))
+    return app
+
+
+def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str) -> tuple[Verdict, int]:
+    """Run, stop and run again under load with a producer that lets records wait; return the verdict."""
+    connection = Connection.of(broker.bootstrap)
+    topics = Topics(connection)
+    events, counts = f"events-{tag}", f"counts-{tag}"
+    for topic in (events, counts):
+        topics.create(topic, 2, {})
+
+    def released() -> int:
+        return sum(topics.end_positions(counts).values())
+
+    def has_committed(query: Query, batch: int) -> bool:
+        assert query.isActive, query.exception()
+        return query.status[0].last_commit >= batch
+
+    with Load(broker.bootstrap, events) as load:
+        first = run_here(_app(events, counts, home), connection)
+        wait_until(lambda: has_committed(first, 1) and released() > 200, 120, "results of the first run")
+        first.stop()
+        second = run_here(_app(events, counts, home), connection)
+        batch = second.status[0].last_commit
+        wait_until(lambda: has_committed(second, batch + 2), 120, "two more checkpoints")
+    wait_until(lambda: released() >= load.sent, 120, "all results")
+    batch = second.status[0].last_commit
+    wait_until(lambda: has_committed(second, batch + 2), 120, "a checkpoint behind everything, and what lingers")
+    second.stop()
+    return judge_counts(broker.bootstrap, events, counts), load.sent
+
+
+@pytest.fixture
+def _lingering(monkeypatch: pytest.MonkeyPatch, spark: "SparkSession") -> None:
+    """Let records wait in the producer for two seconds, so that there are always some when a region stops."""
+    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.linger.ms", "2000")
+
+
+@pytest.mark.usefixtures("_lingering")
+def test_lingering_records_are_flushed_before_the_tail_is_read(broker: Broker, home: Path, tag: str) -> None:
+    verdict, sent = _stop_with_lingering_buffers(broker, home, tag)
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert verdict.counts.observed_outputs == sent
+
+
+@pytest.mark.usefixtures("_lingering")
+def test_without_the_fence_lingering_records_come_twice(
+    broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "flush_lingering", lambda *args, **options: 0)
+    verdict, _ = _stop_with_lingering_buffers(broker, home, tag)
+    print(verdict.counts)
+    assert verdict.guarantee is not Guarantee.EXACTLY_ONCE
+    assert verdict.counts.duplicates > 0
