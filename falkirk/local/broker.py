@@ -208,15 +208,13 @@ def _format(folder: Path, java: list[str], properties: Path) -> None:
 def _comes_up(broker: Broker, timeout_s: float) -> bool:
     """Wait until a broker answers; return False when it ends instead.
 
-    Raises: MachineError: `BROKER_NOT_STARTED` when it does neither; it is ended then.
+    Raises: MachineError: `BROKER_NOT_STARTED` when it does neither.
     """
     deadline = time.monotonic() + timeout_s
     while not broker.answers():
-        process = broker.process()
-        if process is None:
+        if broker.process() is None:
             return False
         if time.monotonic() > deadline:
-            process.kill()
             raise _not_started(broker, "does not answer")
         time.sleep(_POLL_S)
     return True
@@ -228,7 +226,7 @@ def _not_started(broker: Broker, what: str) -> MachineError:
         "BROKER_NOT_STARTED",
         f"the local broker {what}: {' '.join(log.read_text(errors='replace').splitlines()[-3:])}",
         where=log,
-        hint="Its log says more; if its data is damaged, remove that folder to begin afresh.",
+        hint="Its log says more. `falkirk kafka stop` ends one that hangs; without its folder it begins afresh.",
     )
 
 

@@ -1,0 +1,167 @@
+"""The cache of JVM dependencies is complete or absent, whatever becomes of the process that fills it."""
+
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from falkirk.errors import MachineError
+from falkirk.local import jars
+from falkirk.local.doctor import diagnose
+from tests.support import wait_until
+from tests.unit.fakes import ROOT, fake_java
+
+#: Fills the cache in a process of its own; the fake resolver dies or waits when it is told to.
+FILL = """
+import sys
+from pathlib import Path
+from falkirk.local import jars
+from tests.unit.test_local_jars import put_all
+
+marks, behaviour = Path(sys.argv[1]), sys.argv[2]
+
+def resolve(folder):
+    (folder / "spark").mkdir()
+    (folder / "spark" / "half.jar").touch()
+    with open(marks / "resolves", "a") as log:
+        print("resolve", file=log)
+    if behaviour == "wait":
+        sys.stdin.readline()
+    put_all(folder)
+
+print(jars.resolved(resolve), flush=True)
+"""
+
+
+def put_all(folder: Path) -> None:
+    """Put an empty file where each jar that ivy.xml names is expected."""
+    for jar in jars.absent(folder):
+        (folder / jar).parent.mkdir(exist_ok=True)
+        (folder / jar).touch()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test alone."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FALKIRK_CACHE", str(folder))
+    return folder
+
+
+def fill(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
+    """Start a process that resolves."""
+    return subprocess.Popen(
+        [sys.executable, "-c", FILL, str(tmp_path), behaviour],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def resolves(tmp_path: Path) -> int:
+    """Return how often the fake resolver has begun."""
+    marks = tmp_path / "resolves"
+    return len(marks.read_text().splitlines()) if marks.exists() else 0
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FALKIRK_CACHE", "/a/cache")
+    assert jars.cache_home() == Path("/a/cache")
+    monkeypatch.delenv("FALKIRK_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/a/cache")
+    assert jars.cache_home() == Path("/a/cache/falkirk")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/someone")
+    assert jars.cache_home() == Path("/someone/.cache/falkirk")
+
+
+def test_a_filled_cache_is_used_without_resolving() -> None:
+    jars.resolved(put_all)
+    names = {path.name.partition("-0-10")[0] for path in jars.spark_jars()}
+    assert "spark-sql-kafka" in names
+    assert jars.broker_jars()
+
+
+def test_what_is_absent_is_named_by_ivy_xml_alone(cache: Path) -> None:
+    named = {d.attrib["name"] for d in ElementTree.parse(ROOT / "falkirk/local/ivy.xml").iter("dependency")}
+    absent = jars.absent(cache)
+    assert len(absent) == len(named)
+    assert {jar.partition("/")[0] for jar in absent} == {"spark", "broker"}
+
+
+def test_an_incomplete_result_leaves_nothing(cache: Path) -> None:
+    def lose_one(folder: Path) -> None:
+        put_all(folder)
+        next((folder / "spark").glob("kafka-clients*")).unlink()
+
+    with pytest.raises(MachineError) as caught:
+        jars.resolved(lose_one)
+    assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
+    assert "kafka-clients" in str(caught.value)
+    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+
+
+def test_an_error_while_resolving_leaves_nothing(cache: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "spark").mkdir()
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        jars.resolved(fail)
+    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+
+
+def test_a_resolver_killed_half_way_leaves_no_entry_and_its_rest_is_swept(tmp_path: Path, cache: Path) -> None:
+    doomed = fill(tmp_path, "wait")
+    wait_until(lambda: resolves(tmp_path) == 1, 30, "the resolver is half way")
+    doomed.send_signal(signal.SIGKILL)
+    doomed.communicate()
+    assert not jars.entry().exists()
+    assert len(list((cache / "jars").glob(".resolving-*"))) == 1
+    place = jars.resolved(put_all)
+    assert jars.absent(place) == ()
+    assert not (place / "spark" / "half.jar").exists()
+    assert sorted(p.name for p in (cache / "jars").iterdir()) == sorted([".lock", place.name])
+
+
+def test_of_two_processes_one_resolves_and_the_other_waits_and_says_so(tmp_path: Path) -> None:
+    first = fill(tmp_path, "wait")
+    wait_until(lambda: resolves(tmp_path) == 1, 30, "the first resolves")
+    second = fill(tmp_path, "go")
+    assert second.stderr is not None
+    assert "waiting for it" in second.stderr.readline()
+    assert not jars.entry().exists()
+    shown, _ = first.communicate("\n", timeout=30)
+    also_shown, _ = second.communicate(timeout=30)
+    assert shown == also_shown == f"{jars.entry()}\n"
+    assert resolves(tmp_path) == 1
+
+
+def test_what_ivy_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(tmp_path, 'openjdk version "17.0.1"')
+    (home / "bin" / "java").write_text(
+        "#!/bin/sh\n"
+        'case "$1" in -version) echo \'openjdk version "17.0.1"\' >&2; exit 0;; esac\n'
+        "echo ':: loading settings'; echo '\t\t:: org.example#lost;1.0: not found'; exit 1\n"
+    )
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(MachineError) as caught:
+        jars.spark_jars()
+    assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
+    assert caught.value.parameters["lines"] == [":: org.example#lost;1.0: not found"]
+    assert not jars.entry().exists()
+
+
+def test_the_doctor_names_a_jar_that_has_gone() -> None:
+    def finding() -> tuple[bool, str]:
+        (found,) = (f for f in diagnose() if f.name == "JVM dependencies")
+        return found.ok, found.detail
+
+    assert finding()[0], "not fetched yet is well"
+    jars.resolved(put_all)
+    assert finding()[0]
+    jars.broker_jars()[0].unlink()
+    well, detail = finding()
+    assert not well
+    assert "broker/" in detail
