@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from falkirk.app import App
-from falkirk.coordinator.load import load_application
+from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.supervise import Coordinator, RunSettings, stop_on_signals
 from falkirk.demo.command import demo
 from falkirk.errors import FalkirkError
@@ -89,6 +89,35 @@ def plan(
         click.echo(json.dumps(shown.as_json(), indent=1))
     else:
         Console(highlight=False).print(shown.renderable())
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the file's.")
+@click.option("--sink", "names", multiple=True, help="Only this sink; may be repeated.")
+@click.option("--json", "as_json_", is_flag=True, help="As JSON.")
+def check(file: Path, broker: str | None, names: tuple[str, ...], as_json_: bool) -> None:
+    """Judge what FILE's application has released, from what went in and what came out alone.
+
+    Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise.
+    """
+    from falkirk.check import render, to_json
+    from falkirk.judge import PROMISES, judge_sink
+    from falkirk.local.spark import session
+
+    app = load_application(file)
+    connection, good = broker_of(app, broker), True
+    spark = session(app.name, master="local[2]")
+    for sink in app.sinks.values():
+        if names and sink.name not in names:
+            continue
+        verdict = judge_sink(app, sink, connection, spark)
+        good = good and verdict.satisfies(PROMISES[sink.delivery])
+        if as_json_:
+            click.echo(json.dumps({"sink": sink.name, "promise": sink.delivery.value, **to_json(verdict)}, indent=1))
+        else:
+            Console(highlight=False).print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
+    sys.exit(0 if good else 1)
 
 
 def _local_broker() -> str:

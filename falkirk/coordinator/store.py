@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sql
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from falkirk.errors import StoreError
 
@@ -104,6 +105,7 @@ class Store:
         self._path = path
         self._engine = sql.create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
         sql.event.listen(self._engine, "connect", _durable)
+        sql.event.listen(self._engine, "begin", _exclusive)
         with self._transaction() as db:
             _tables.create_all(db)
             found = db.execute(sql.select(_meta.c.value).where(_meta.c.name == "schema")).scalar()
@@ -265,10 +267,18 @@ class Store:
             )
 
     def skip_input(self, region: str, ranges: "tuple[tuple[int, int, int], ...]") -> None:
-        """Record input that is not processed at all, as (partition, first, last exclusive)."""
+        """Record input that is not processed at all, as (partition, first, last exclusive).
+
+        A range that begins where a recorded one does extends it: a run that was killed before it released anything
+        finds the same input waiting.
+        """
         with self._transaction() as db:
             for partition, first, last in ranges:
-                db.execute(_skips.insert().values(region=region, partition=partition, first=first, last_exclusive=last))
+                row = sqlite_insert(_skips).values(region=region, partition=partition, first=first, last_exclusive=last)
+                longer = sql.func.max(_skips.c.last_exclusive, row.excluded.last_exclusive)
+                db.execute(
+                    row.on_conflict_do_update(index_elements=_skips.primary_key, set_={"last_exclusive": longer})
+                )
 
     def skipped_input(self, region: str) -> tuple[tuple[int, int, int], ...]:
         """Return the input ranges that a region skips, as (partition, first, last exclusive)."""
@@ -300,3 +310,9 @@ def _durable(connection: object, _record: object) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()
+    connection.isolation_level = None  # type: ignore[attr-defined]  # transactions begin below, not at the first write
+
+
+def _exclusive(connection: sql.Connection) -> None:
+    """Begin a transaction as a writer's, so that what it reads is still so when it writes."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

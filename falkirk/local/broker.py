@@ -199,9 +199,9 @@ def _format(folder: Path, java: list[str], properties: Path) -> None:
     if done.returncode != 0:
         raise MachineError(
             "BROKER_NOT_STARTED",
-            f"the local broker's data folder could not be made: {' '.join((done.stdout + done.stderr).split())[-300:]}",
+            f"the local broker's data folder could not be made: {_last_words(done.stdout + done.stderr)}",
             where=folder,
-            hint="Is there room on the disk, and is the folder yours?",
+            hint="Is there room on the disk, is the folder yours, and does Kafka know the settings?",
         )
 
 
@@ -224,10 +224,15 @@ def _not_started(broker: Broker, what: str) -> MachineError:
     log = Path(broker.folder) / _LOG
     return MachineError(
         "BROKER_NOT_STARTED",
-        f"the local broker {what}: {' '.join(log.read_text(errors='replace').splitlines()[-3:])}",
+        f"the local broker {what}: {_last_words(log.read_text(errors='replace'))}",
         where=log,
         hint="Its log says more. `falkirk kafka stop` ends one that hangs; without its folder it begins afresh.",
     )
+
+
+def _last_words(output: str) -> str:
+    """Return the end of what a JVM said, without the frames of its stack traces."""
+    return " ".join([line for line in output.splitlines() if line and not line[0].isspace()][-3:])
 
 
 def _properties(folder: Path, ports: tuple[int, int], settings: Mapping[str, str]) -> str:

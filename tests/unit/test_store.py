@@ -3,7 +3,7 @@
 import multiprocessing
 import sqlite3
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -232,6 +232,12 @@ def write_in_process(path: Path, writer: int) -> list[int]:
         store.close()
 
 
+def in_processes(path: Path) -> list[list[int]]:
+    """Let three processes do their shares at once."""
+    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(write_in_process, [path] * 3, range(3)))
+
+
 def judge(store: Store, numbers: list[list[int]]) -> None:
     """See that nobody's writes are lost and nobody got another's number."""
     assert sorted(n for own in numbers for n in own) == list(range(1, EACH * len(numbers) + 1))
@@ -248,14 +254,11 @@ def test_threads_write_at_once(store: Store) -> None:
 
 
 def test_processes_write_at_once(store: Store, path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        numbers = pool.starmap(write_in_process, [(path, writer) for writer in range(3)])
-    judge(store, numbers)
+    judge(store, in_processes(path))
 
 
 def test_processes_make_a_store_at_once(path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        numbers = pool.starmap(write_in_process, [(path, writer) for writer in range(3)])
+    numbers = in_processes(path)
     opened = Store(path)
     judge(opened, numbers)
     opened.close()

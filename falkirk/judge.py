@@ -1,0 +1,162 @@
+"""Judging an application: what had to come out of it, recomputed from its declaration, against what did.
+
+Spark reads the source topic as a batch and applies the steps before the keyed one; the keyed step is recomputed by
+`falkirk.check`, which shares nothing with the mechanism that it judges.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.app import App, Sink
+from falkirk.check import (
+    Aggregate,
+    AggregateModel,
+    Count,
+    Guarantee,
+    Input,
+    Latest,
+    Max,
+    Min,
+    Place,
+    Sum,
+    Verdict,
+    check_keyed,
+    check_stateless,
+    outputs_of,
+    read_topic,
+)
+from falkirk.errors import DefinitionError
+from falkirk.logs.connection import Connection
+from falkirk.plan import frames
+from falkirk.plan.frames import STAMP, Frame
+from falkirk.plan.region import steps_of
+from falkirk.policy import Delivery
+from falkirk.stream import Latest as DeclaredLatest
+from falkirk.stream import ProcessorNode, SourceNode, Step, Stream
+
+_CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
+_KINDS = {"count": Count, "sum": Sum, "min": Min, "max": Max}
+
+#: What the checker must find at least for a promise to be kept.
+PROMISES = {
+    Delivery.EXACTLY_ONCE: Guarantee.EXACTLY_ONCE,
+    Delivery.REPEATED: Guarantee.REPEATED_DELIVERY,
+    Delivery.AT_MOST_ONCE: Guarantee.AT_MOST_ONCE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Declared:
+    """A sink's way from its source: the steps before its keyed step, and that step, if it has one."""
+
+    source: SourceNode
+    before: tuple[Step, ...]
+    keyed: Step | None
+
+
+def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSession) -> Verdict:
+    """Return the checker's verdict on one sink, from its topic and its source's. Run it when nothing is in flight.
+
+    Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed yet.
+    """
+    declared = _declared(app, sink)
+    reader = session.read.format("kafka").options(**connection.spark_options())
+    raw = reader.option("subscribe", declared.source.topic.topic).option("startingOffsets", "earliest").load()
+    frame = frames.parse(raw, declared.source.topic)
+    for step in declared.before:
+        frame = frames.apply(frame, step)
+    good = Frame(data=frame.data.where(frames.is_good()), depth=frame.depth)
+    records = read_topic(connection.client_options(), sink.topic.topic)
+    if declared.keyed is None:
+        rows = good.data.select(F.to_json(F.struct(*good.columns)).alias("value"), STAMP)
+        return check_stateless(_inputs(rows, (), declared.source), outputs_of(records, key=lambda record, values: None))
+    keys, aggregates = _keyed(declared.keyed)
+    outputs = outputs_of(records, key=lambda record, values: _key(values, keys))
+    if tuple(sink.topic.keys) != keys:
+        raise _not_checkable(sink, f"its key is not that of groupBy({', '.join(keys)})")
+    columns, model = _model(keys, aggregates, sink)
+    data = good.data.select(F.to_json(F.struct(*keys, *columns)).alias("value"), STAMP)
+    return check_keyed(_inputs(data, keys, declared.source), outputs, model)
+
+
+def _declared(app: App, sink: Sink) -> _Declared:
+    steps: list[Step] = []
+    name = sink.reads
+    while name not in app.sources:
+        processor = app.processors[name]
+        if len(processor.reads) != 1:
+            raise _not_checkable(sink, f"{name!r} reads several streams")
+        upstream = processor.reads[0]
+        steps[:0] = steps_of(processor.body(Stream(ProcessorNode(name=upstream))).node)
+        name = upstream
+    keyed = [i for i, step in enumerate(steps) if step.operation in ("agg", "count")]
+    if keyed and keyed != [len(steps) - 1]:
+        raise _not_checkable(sink, "there are steps behind its keyed step")
+    return _Declared(
+        source=app.sources[name],
+        before=tuple(steps[:-1] if keyed else steps),
+        keyed=steps[-1] if keyed else None,
+    )
+
+
+def _not_checkable(sink: Sink, reason: str) -> DefinitionError:
+    return DefinitionError(
+        "NOT_CHECKABLE",
+        f"sink {sink.name!r} can't be recomputed yet: {reason}.",
+        where=sink.where,
+        hint="Use falkirk.check with a model of your own.",
+        sink=sink.name,
+    )
+
+
+def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
+    keys = step.arguments[0]
+    if not all(isinstance(key, str) for key in keys):
+        raise DefinitionError(
+            "NOT_CHECKABLE", "groupBy() has an expression as key.", where=step.where, hint="Group by a named column."
+        )
+    return tuple(keys), step.arguments[1] if step.operation == "agg" else (F.count("*").alias("count"),)
+
+
+def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Sink) -> tuple[list[Any], AggregateModel]:
+    """Return the columns that the aggregates read, and the model that recomputes them."""
+    columns: list[Any] = []
+    parts: dict[str, Aggregate] = {}
+    for number, aggregate in enumerate(aggregates):
+        column = f"__argument{number}"
+        if isinstance(aggregate, DeclaredLatest):
+            columns.append(frames.key_column(aggregate.column).alias(column))
+            parts[aggregate.name] = Latest(column)
+            continue
+        call = _CALL.match(str(aggregate._jc.toString()))
+        if call is None:
+            raise _not_checkable(sink, f"{aggregate} is not count, sum, min, max or latest with an alias")
+        function, argument, name = call.groups()
+        if argument in ("1", "*"):
+            parts[name] = Count()
+            continue
+        columns.append(F.expr(argument).alias(column))
+        parts[name] = _KINDS[function](column)
+    return columns, AggregateModel(list(keys), parts)
+
+
+def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode) -> Iterator[Input]:
+    counted: dict[tuple[int, int], int] = {}
+    for row in data.orderBy(STAMP).toLocalIterator():
+        stamp: Row = row[STAMP]
+        record = (stamp["partition"], stamp["offset"])
+        sub = counted.get(record, 0)
+        counted = {record: sub + 1}  # rows come in stamp order, so only the present record is counted
+        values = json.loads(row["value"])
+        place = Place(source.topic.topic, record[0], record[1], sub)
+        yield Input(key=_key(values, keys), place=place, row=values)
+
+
+def _key(values: Mapping[str, object], keys: tuple[str, ...]) -> tuple[str, ...] | None:
+    return tuple(str(values.get(key)) for key in keys) if keys else None

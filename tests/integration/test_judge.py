@@ -1,0 +1,59 @@
+"""`falkirk check` on an application: it passes a run that is right, and refuses one that was tampered with."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.check import Guarantee, Kind
+from falkirk.judge import judge_sink
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.query import run_here
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
+    connection = Connection.of(broker.bootstrap)
+    topics = Topics(connection)
+    lines, counts = f"lines-{tag}", f"counts-{tag}"
+    for topic in (lines, counts):
+        topics.create(topic, 2, {})
+    app = fk.App("judged", home=home)
+    app.source("lines", fk.Kafka(lines, schema="line STRING, n INT"))
+
+    @app.stream(fk.Ephemeral())
+    def words(lines: fk.Stream) -> fk.Stream:
+        return lines.select("n", F.split("line", " ").alias("words")).explode("words", "word")
+
+    @app.stream(fk.Lazy("3 seconds"))
+    def counted(words: fk.Stream) -> fk.Stream:
+        return words.groupBy("word").agg(F.count("*").alias("version"), F.sum("n").alias("total"), fk.latest("n"))
+
+    app.sink("counts", counted, fk.Kafka(counts, key="word"))
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for n in range(100):
+        producer.produce(lines, value=json.dumps({"line": f"a b{n % 3} a", "n": n}), partition=n % 2)
+    producer.produce(lines, value=b"not json", partition=0)
+    producer.flush()
+    query = run_here(app, connection)
+    wait_until(lambda: sum(topics.end_positions(counts).values()) >= 300, 120, "all change records")
+    query.stop()
+
+    verdict = judge_sink(app, app.sinks["counts"], connection, spark)
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert verdict.counts.observed_outputs == 300
+
+    again = json.dumps({"word": "a", "version": 7, "total": 1, "n": 1})
+    producer.produce(counts, key="a", value=again, partition=0)
+    producer.flush()
+    verdict = judge_sink(app, app.sinks["counts"], connection, spark)
+    assert verdict.guarantee is Guarantee.BROKEN
+    assert {anomaly.kind for anomaly in verdict.anomalies} & {Kind.UNEXPLAINED, Kind.BROKEN_SEQUENCE}

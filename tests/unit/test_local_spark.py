@@ -1,0 +1,87 @@
+"""What a session of the user's own lacks is named, each with what is wanted, found and why."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from falkirk.errors import SparkError
+from falkirk.local import spark as local_spark
+from falkirk.local.spark import ESSENTIAL, missing_settings, session, session_settings
+
+WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
+
+
+class FakeSession:
+    """A session with the given settings, whose class path has the Kafka connector or not."""
+
+    def __init__(self, settings: dict[str, str], *, connector: bool = True) -> None:
+        self.settings = dict(settings)
+        self.conf = SimpleNamespace(get=lambda name, default: self.settings.get(name, default), set=self.set)
+        utils = SimpleNamespace(classForName=self.find_class)
+        spark = SimpleNamespace(util=SimpleNamespace(Utils=utils))
+        self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
+        self._connector = connector
+
+    def set(self, name: str, value: str) -> None:
+        self.settings[name] = value
+
+    def find_class(self, name: str, initialize: bool, sparks_own: bool) -> None:
+        if not self._connector:
+            raise Py4JJavaError("not found", SimpleNamespace(_target_id="o1", _gateway_client=None))
+
+
+@pytest.fixture(autouse=True)
+def no_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_spark, "spark_jars", lambda: ("connector.jar",))
+
+
+def lacks(fake: Any) -> dict[str, tuple[str, str | None]]:
+    """Return the lacks as name: (wanted, found)."""
+    return {m.name: (m.wanted, m.found) for m in missing_settings(fake)}
+
+
+def test_a_session_with_everything_lacks_nothing() -> None:
+    assert lacks(FakeSession(WELL)) == {}
+
+
+@pytest.mark.parametrize("name", ESSENTIAL)
+@pytest.mark.parametrize("found", [None, "other"])
+def test_an_essential_setting_that_is_missing_or_other_is_named(name: str, found: str | None) -> None:
+    settings = {k: v for k, v in WELL.items() if k != name} | ({} if found is None else {name: found})
+    assert lacks(FakeSession(settings)) == {name: (WELL[name], found)}
+
+
+def test_a_class_path_without_the_connector_is_named() -> None:
+    assert lacks(FakeSession(WELL, connector=False)) == {"spark.jars": ("connector.jar", None)}
+
+
+def test_an_active_session_is_used_and_given_what_can_be_set_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    active: Any = FakeSession(WELL)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: active)
+    assert session("application", state_partitions=3) is active
+    assert active.settings["spark.sql.shuffle.partitions"] == "3"
+
+
+def test_an_active_session_that_lacks_something_is_refused_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: FakeSession({}, connector=False))
+    with pytest.raises(SparkError) as caught:
+        session("application")
+    assert caught.value.condition == "SESSION_SETTINGS_MISSING"
+    missing: Any = caught.value.parameters["missing"]
+    assert {m.name for m in missing} == {*ESSENTIAL, "spark.jars"}
+    assert all(m.name in str(caught.value) and m.reason in str(caught.value) for m in missing)
+
+
+@pytest.mark.parametrize(
+    ("given", "wait_ms"), [("1 ms", "1"), ("0.2 ms", "1"), ("5 ms", "5"), (0.02, "20"), ("1 second", "1000")]
+)
+def test_the_buffer_timeout_becomes_whole_milliseconds(given: str | float, wait_ms: str) -> None:
+    settings = session_settings(buffer_timeout=given, state_partitions=2)
+    assert settings["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] == wait_ms
+
+
+def test_a_session_that_is_built_with_our_settings_lacks_none() -> None:
+    assert lacks(FakeSession(session_settings(buffer_timeout="1 ms", state_partitions=2))) == {}
