@@ -1,4 +1,5 @@
-"""Store: every decision is there when it is read again, whoever wrote it meanwhile, or the store says that it can't be used."""
+"""Store: every decision is there when it is read again, whoever wrote it meanwhile, or the store says that it can't
+be used."""
 
 import multiprocessing
 import sqlite3
