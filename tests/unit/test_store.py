@@ -176,6 +176,17 @@ def test_a_damaged_file_is_named(path: Path) -> None:
     assert caught.value.where == path
 
 
+def read_all(path: Path) -> None:
+    """Read every region and tail of a store."""
+    store = Store(path)
+    try:
+        for name in store.region_names():
+            store.region(name)
+            store.tails(name)
+    finally:
+        store.close()
+
+
 def test_a_file_damaged_in_the_middle_is_named(path: Path) -> None:
     store = Store(path)
     for number in range(400):
@@ -185,13 +196,7 @@ def test_a_file_damaged_in_the_middle_is_named(path: Path) -> None:
     content[8192:] = b"\x5a" * (len(content) - 8192)
     path.write_bytes(content)
     with pytest.raises(StoreError) as caught:
-        damaged = Store(path)
-        try:
-            for name in damaged.region_names():
-                damaged.region(name)
-                damaged.tails(name)
-        finally:
-            damaged.close()
+        read_all(path)
     assert caught.value.condition == "STORE_UNREADABLE"
 
 
