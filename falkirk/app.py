@@ -198,7 +198,7 @@ class App:
     def run(self, **options: Any) -> None:
         """Run the application until it is stopped (Ctrl-C): the coordinator here, Spark in a process of its own.
 
-        Args: options: as those of ``falkirk run``: ``kafka``, ``home``, ``local``, ``master``.
+        Args: options: as those of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``.
         """
         from falkirk.coordinator.supervise import run_application
 

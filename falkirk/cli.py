@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from falkirk.app import App
+from falkirk.bench.command import bench
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.supervise import Coordinator, RunSettings, stop_on_signals
 from falkirk.demo.command import demo
@@ -39,6 +40,7 @@ def main() -> None:
 main.add_command(kafka)
 main.add_command(doctor)
 main.add_command(demo)
+main.add_command(bench)
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -21,7 +21,7 @@ from falkirk.plan.region import root_of, steps_of
 from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
 from falkirk.policy import Delivery, Lazy
-from falkirk.regions.live import Context
+from falkirk.regions.context import Context
 from falkirk.stream import Node, SourceNode, Step, Stream
 
 
@@ -56,6 +56,11 @@ class Query:
     def status(self) -> tuple[RegionStatus, ...]:
         """The regions, upstream first."""
         return self._host.status()
+
+    @property
+    def hops(self) -> tuple[str, ...]:
+        """The internal topics between the regions."""
+        return self._host.hops
 
     def exception(self) -> FalkirkError | None:
         """Return what ended the query for good, or None."""

@@ -167,10 +167,11 @@ class GroupedStream:
             )
         self._node, self._keys, self._where = node, keys, where
 
-    def agg(self, *aggregates: "Column | Latest") -> Stream:
+    def agg(self, *aggregates: "Column | Latest | str") -> Stream:
         """Aggregate each group; every input record yields one updated row of its group.
 
-        Args: aggregates: PySpark aggregates such as ``F.count("*").alias("n")``, and `latest`.
+        Args: aggregates: PySpark aggregates such as ``F.count("*").alias("n")``, the same as SQL text (which needs no
+            Spark session yet), ``"count(*) AS n"``, and `latest`.
         """
         where = caller()
         if not aggregates:

@@ -1,16 +1,14 @@
-"""Align one key's outputs with the sequence that its inputs give: an explanation for runs too broken to search.
+"""Align one key's outputs with its inputs in one pass: a good explanation fast, where a search might find a better one.
 
-It takes every row for applied and keeps the longest part of the outputs that is in order, in n log n. A search
-might have found a shorter way to say what is wrong. Only for one source partition: with several there is no one
-sequence to compare with.
+Each output takes the next row that can give it. Rows that no later output wants are taken for lost on the way there,
+from other sources too if only that makes the content right. Nothing is ever taken back.
 """
 
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from falkirk.check.content import content
+from falkirk.check.echoes import Echoes
 from falkirk.check.explain import Move, Script, Step
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun
@@ -19,51 +17,76 @@ S = TypeVar("S")
 
 
 def align(run: KeyRun, model: Model[S]) -> Script:
-    """Return a script for `run`, which has at most one source, in which every row is applied."""
-    rows: list[Step] = []
-    due: dict[Hashable, deque[int]] = {}
-    state = model.initial()
-    for row in run.sources[0] if run.sources else []:
-        state, expected = model.step(state, row.row)
-        if expected is not None:
-            due.setdefault(content(expected), deque()).append(len(rows))
-        rows.append(Step(Move.SILENT if expected is None else Move.LOSE, row, None, expected))
-    matched: list[tuple[int, int]] = []
-    for observed, each in enumerate(run.contents):
-        if due.get(each):
-            matched.append((observed, due[each].popleft()))
-    places = {observed for observed, _ in matched}
-    delivered = _longest_in_order(matched)
+    """Return a script for `run`, which may use any move but to apply a row again."""
+    end = _Walk(run, model, Echoes(run, model), (0,) * len(run.sources), model.initial())
     script: list[Step] = []
-    next_row = 0
+    seen: set[Hashable] = set()
     for observed, each in enumerate(run.contents):
-        if observed in delivered:
-            script.extend(rows[next_row : delivered[observed]])
-            row_step = rows[delivered[observed]]
-            script.append(Step(Move.DELIVER, row_step.row, observed, row_step.expected))
-            next_row = delivered[observed] + 1
-        else:
-            # What came before is a repetition; anything else is out of its place, or a stray.
-            again = each in due and observed not in places
-            script.append(Step(Move.REDELIVER if again else Move.STRAY, observed=observed))
-    script.extend(rows[next_row:])
+        steps = end.reach(observed)
+        script.extend(steps or [Step(Move.REDELIVER if each in seen else Move.STRAY, observed=observed)])
+        seen.add(each)
+    for source in range(len(run.sources)):
+        while end.has_next(source):
+            script.append(end.leave(source))
     return tuple(script)
 
 
-def _longest_in_order(matched: list[tuple[int, int]]) -> dict[int, int]:
-    """Return the longest sub-sequence of (output, row) pairs whose rows increase, as row by output."""
-    tails: list[int] = []
-    ends: list[int] = []
-    before: list[int | None] = []
-    for index, (_, row) in enumerate(matched):
-        length = bisect_left(tails, row)
-        before.append(ends[length - 1] if length else None)
-        tails[length : length + 1] = [row]
-        ends[length : length + 1] = [index]
-    chosen: dict[int, int] = {}
-    index_or_none = ends[-1] if ends else None
-    while index_or_none is not None:
-        observed, row = matched[index_or_none]
-        chosen[observed] = row
-        index_or_none = before[index_or_none]
-    return chosen
+class _Walk(Generic[S]):
+    """A point on the way through the rows: how many of each source are consumed, and the state after them."""
+
+    def __init__(self, run: KeyRun, model: Model[S], echoes: Echoes, positions: tuple[int, ...], state: S) -> None:
+        self._run = run
+        self._model = model
+        self._echoes = echoes
+        self._positions = positions
+        self._state = state
+
+    def reach(self, observed: int) -> list[Step] | None:
+        """Go on until the output `observed` is delivered; return the steps, or None and stay if no row gives it."""
+        for source in range(len(self._positions)):
+            trial = _Walk(self._run, self._model, self._echoes, self._positions, self._state)
+            steps = trial._reach_from(source, observed)
+            if steps is not None:
+                self._positions, self._state = trial._positions, trial._state
+                return steps
+        return None
+
+    def _reach_from(self, source: int, observed: int) -> list[Step] | None:
+        steps: list[Step] = []
+        while True:
+            target = self._echoes.next_position(source, observed, self._positions)
+            if target is None:
+                return None
+            while self._positions[source] < target:
+                steps.append(self.leave(source))
+            row = self._run.sources[source][target]
+            state, expected = self._model.step(self._state, row.row)
+            if expected is not None and content(expected) == self._run.contents[observed]:
+                self._advance(source, state)
+                return [*steps, Step(Move.DELIVER, row, observed, expected)]
+            # The row itself is the last to be given up.
+            others = [other for other in range(len(self._positions)) if other != source]
+            spare = next((each for each in (*others, source) if self._is_spare(each, observed)), None)
+            if spare is None:
+                return None
+            steps.append(self.leave(spare))
+
+    def has_next(self, source: int) -> bool:
+        return self._positions[source] < len(self._run.sources[source])
+
+    def leave(self, source: int) -> Step:
+        """Consume the next row of `source` without an output."""
+        row = self._run.sources[source][self._positions[source]]
+        state, expected = self._model.step(self._state, row.row)
+        changed = state != self._state
+        self._advance(source, state)
+        move = Move.SILENT if expected is None else Move.LOSE if changed else Move.SKIP
+        return Step(move, row, None, expected)
+
+    def _is_spare(self, source: int, observed: int) -> bool:
+        return self.has_next(source) and self._echoes.spare(source, observed, self._positions)
+
+    def _advance(self, source: int, state: S) -> None:
+        before = self._positions
+        self._positions = (*before[:source], before[source] + 1, *before[source + 1 :])
+        self._state = state

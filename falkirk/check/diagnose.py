@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from falkirk.check.align import align
-from falkirk.check.explain import PERMITTED, Failure, Limits, Script, Search, follows_exactly
+from falkirk.check.explain import PERMITTED, Failure, Limits, Move, Script, Search, follows_exactly
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun
 from falkirk.check.verdict import REACHABLE, Guarantee
@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 @dataclass(slots=True, kw_only=True)
 class Diagnosis:
-    """What can be said of one key. `script` is None if the search was given up before it found any."""
+    """What can be said of one key. `script` is None if it is not known whether anything is wrong at all."""
 
     run: KeyRun
     fits: dict[Guarantee, bool | None]
@@ -34,13 +34,13 @@ def diagnose(run: KeyRun, model: Model[S], nodes_max: int) -> Diagnosis | None:
     """
     if not run.scattered and follows_exactly(run, model):
         return None
-    limits = Limits(nodes_max=nodes_max)
+    alike = len({model.effect(row.row) for source in run.sources for row in source}) == 1
+    run = _merged(run) if alike and len(run.sources) > 1 else run
+    aligned = align(run, model)
     fits: dict[Guarantee, bool | None] = dict.fromkeys(REACHABLE, False)
     chosen, script = Guarantee.BROKEN, None
-    alike = len({model.effect(row.row) for source in run.sources for row in source}) == 1
-    single = _merged(run) if alike and len(run.sources) > 1 else run
-    for guarantee in _worth_a_search(single, model, alike=alike):
-        found = Search(single, model, PERMITTED[guarantee], limits).find()
+    for guarantee in _worth_a_search(run, model, alike=alike):
+        found = _find(run, model, guarantee, aligned, nodes_max)
         fits[guarantee] = None if found is Failure.GAVE_UP else not isinstance(found, Failure)
         if not isinstance(found, Failure):
             if guarantee is Guarantee.EXACTLY_ONCE:
@@ -48,24 +48,25 @@ def diagnose(run: KeyRun, model: Model[S], nodes_max: int) -> Diagnosis | None:
             if script is None:
                 chosen, script = guarantee, found
     if fits[Guarantee.EXACTLY_ONCE] is None:
-        return Diagnosis(
-            run=single,
-            # Anything weaker than a guarantee that may hold may hold as well.
-            fits={guarantee: fits[guarantee] or None for guarantee in REACHABLE},
-            chosen=Guarantee.UNDECIDED,
-            script=None,
-            expected_outputs=_expected_outputs(single, model),
-        )
-    if script is None:
+        # Anything weaker than a guarantee that may hold may hold as well, and no anomaly is certain.
+        fits = {guarantee: fits[guarantee] or None for guarantee in REACHABLE}
+        chosen, script = Guarantee.UNDECIDED, None
+    elif script is None:
         # Nothing but the words depends on this search any more, so it may cost less.
-        found = Search(single, model, PERMITTED[Guarantee.BROKEN], Limits(nodes_max=nodes_max // 20)).find()
-        if not isinstance(found, Failure):
-            script = found
-        elif len(single.sources) < 2:
-            script = align(single, model)
-    return Diagnosis(
-        run=single, fits=fits, chosen=chosen, script=script, expected_outputs=_expected_outputs(single, model)
-    )
+        found = _find(run, model, Guarantee.BROKEN, aligned, nodes_max // 20)
+        script = aligned if isinstance(found, Failure) else found
+    return Diagnosis(run=run, fits=fits, chosen=chosen, script=script, expected_outputs=_expected_outputs(run, model))
+
+
+def _find(run: KeyRun, model: Model[S], guarantee: Guarantee, aligned: Script, nodes_max: int) -> Script | Failure:
+    """Return the cheapest script that `guarantee` permits: `aligned` if it is that, else what a search finds."""
+    permitted = PERMITTED[guarantee]
+    # Each row has one output at most, so that no script costs less than what is missing or too many.
+    cost = sum(step.move not in (Move.DELIVER, Move.SILENT) for step in aligned)
+    cheapest = model.every_row_answers and cost == abs(run.input_count - len(run.observed))
+    if cheapest and permitted.issuperset(step.move for step in aligned):
+        return aligned
+    return Search(run, model, permitted, Limits(nodes_max=nodes_max)).find()
 
 
 def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Guarantee]:

@@ -1,8 +1,8 @@
-"""Index rows and outputs of a key by their echo, so that a search sees early which row an output still needs.
+"""Index rows and outputs of a key by their echo, so that it is known early which row an output still needs.
 
 The echo is the part of an output that depends on its row alone, such as the page in (word, version, page): an
-output can be that of a row only if both have the same echo. Where a model has none, all rows have one echo and the
-index says little.
+output can be that of a row only if both have the same echo. Where a model has none, all rows have one echo and
+the index says little.
 """
 
 from bisect import bisect_left
@@ -37,10 +37,17 @@ class Echoes:
         rows = self._rows[self._wanted[observed]]
         return any(each and each[-1] >= here for each, here in zip(rows, positions, strict=True))
 
+    def next_position(self, source: int, observed: int, positions: Positions) -> int | None:
+        """Return the position of the next row of `source` that may give the output `observed`, or None."""
+        rows = self._rows[self._wanted[observed]][source]
+        index = bisect_left(rows, positions[source])
+        return rows[index] if index < len(rows) else None
+
     def earlier(self, observed: int, positions: Positions) -> Iterator[Input]:
         """Yield the consumed rows that may give the output `observed`."""
-        for source, (rows, here) in enumerate(zip(self._rows[self._wanted[observed]], positions, strict=True)):
-            for position in rows[: bisect_left(rows, here)]:
+        rows = self._rows[self._wanted[observed]]
+        for source, (each, here) in enumerate(zip(rows, positions, strict=True)):
+            for position in each[: bisect_left(each, here)]:
                 yield self._run.sources[source][position]
 
     def wanted(self, source: int, explained: int, positions: Positions) -> int:
@@ -54,4 +61,5 @@ class Echoes:
         if not wanted:
             return True
         rows = self._rows[self._of_rows[source][positions[source]]]
-        return wanted < sum(len(each) - bisect_left(each, here) for each, here in zip(rows, positions, strict=True))
+        left = sum(len(each) - bisect_left(each, here) for each, here in zip(rows, positions, strict=True))
+        return wanted < left

@@ -168,15 +168,16 @@ class Search(Generic[S]):
     def _successors(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
         """Yield (cost, node after, step) for the moves from `node`."""
         discards = list(self._discards(node))
-        if Move.STRAY in self._moves and discards and not self._echoes.can_come(node.explained, node.positions):
+        done = node.explained == self._outputs
+        if Move.STRAY in self._moves and not done and not self._echoes.can_come(node.explained, node.positions):
             # When the output goes is all the same, so it goes now.
             yield from discards
             return
         sources = [source for source, position in enumerate(node.positions) if position < self._ends[source]]
         if self._must_explain and self._model.every_row_answers:
             # A row that no output wants has to be skipped: when is all the same, so it is now.
-            unwanted = [each for each in sources if not self._echoes.wanted(each, node.explained, node.positions)]
-            sources = unwanted[:1] or sources
+            here = node.explained, node.positions
+            sources = [each for each in sources if not self._echoes.wanted(each, *here)][:1] or sources
         steps = [
             step
             for source in sources

@@ -25,7 +25,7 @@ from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
 from falkirk.query import record_processes
-from falkirk.regions.live import Context
+from falkirk.regions.context import Context
 
 POLL_S = 0.5
 #: The host ended for a reason that a new one can't mend; the reason is in its status file.
@@ -50,7 +50,7 @@ class HostSettings:
 
 
 def write_status(home: Path, regions: tuple[RegionStatus, ...], *, error: FalkirkError | None = None) -> None:
-    """Publish what the regions do, for the coordinator and `falkirk status`."""
+    """Publish what the regions do, for the coordinator."""
     content = {
         "at_s": time.time(),
         "pid": os.getpid(),
@@ -85,6 +85,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     home = attach_home(home_path, app.name)
     _die_with_parent(home, stopping)
     topics = Topics(connection)
+    topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))
     partitions = sum(
         topics.facts(s.topic.topic).partitions if topics.exists(s.topic.topic) else 2 for s in app.sources.values()
     )
@@ -111,6 +112,11 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
         write_status(home_path, host.status())
     session.stop()
     return 0
+
+
+def _report_waiting(home: Path, waited_s: float) -> None:
+    waiting = RegionStatus(name="broker", state="waiting", detail=f"it has not answered for {waited_s:.0f} s")
+    write_status(home, (waiting,))
 
 
 def _die_with_parent(home: Home, stopping: threading.Event) -> None:

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from falkirk.errors import DefinitionError, FalkirkError, HomeError, LogError, SparkError
+from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
 from falkirk.plan.region import Plan
-from falkirk.regions.live import Context, LiveRegion
+from falkirk.regions.context import Context
+from falkirk.regions.live import LiveRegion
 from falkirk.regions.rows import CO_PARTITIONING
 
 log = logging.getLogger("falkirk")
@@ -75,12 +76,13 @@ class LiveHost:
         status = watched.status
         status.state, status.detail = "running", ""
         status.incarnation = opening.incarnation
-        status.suppressed += opening.suppressed
+        status.suppressed += opening.released if opening.release.barrier is not None else 0
         watched.progressed_at_s = time.monotonic()
         if opening.incarnation > 1:
+            fate = "suppressed" if opening.release.barrier is not None else "repeated"
             self._say(
                 f"{status.name}: incarnation {opening.incarnation} goes on after batch {opening.restored_batch}; "
-                f"{opening.suppressed} results are out already and will be suppressed"
+                f"{opening.released} results are out already and will be {fate}"
             )
 
     def poll(self) -> tuple[RegionStatus, ...]:
@@ -168,8 +170,14 @@ class LiveHost:
         """Return what is known of each region, upstream first."""
         return tuple(RegionStatus(**asdict(w.status)) for w in self._watched)
 
+    @property
+    def hops(self) -> tuple[str, ...]:
+        """The internal topics between the regions."""
+        regions = [w.live.region for w in self._watched]
+        return tuple(region.hop.topic for region in regions if region.hop is not None)
+
     def stop(self) -> None:
-        """Stop all regions, writers first, and flush what their producers still hold."""
+        """Stop all regions, writers first. What their producers still hold is flushed by the next start's fence."""
         for watched in self._watched:
             watched.live.end("stopped")
             watched.status.state = "stopped"
@@ -200,6 +208,3 @@ def _fatal(error: Exception, live: LiveRegion) -> FalkirkError | None:
     if "UnknownTopicOrPartition" in text:
         return LogError("TOPIC_MISSING", f"a topic of region {region.name!r} is gone.", where=region.where, hint="")
     return None
-
-
-__all__ = ["HomeError", "LiveHost", "RegionStatus"]

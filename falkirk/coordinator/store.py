@@ -169,13 +169,6 @@ class Store:
             )
             db.execute(_tails.insert().values(region=name, valid_from_commit=-1, incarnation=0, positions=_dump(tail)))
 
-    def update_fingerprint(self, name: str, fingerprint: Mapping[str, str]) -> None:
-        """Record what a harmlessly changed region rests on now."""
-        with self._transaction() as db:
-            db.execute(
-                _regions.update().where(_regions.c.region == name).values(fingerprint=json.dumps(dict(fingerprint)))
-            )
-
     def open_incarnation(self, region: str, restored_batch: int) -> int:
         """Record a new incarnation of a region, before anything of it runs; return its number, from 1."""
         with self._transaction() as db:

@@ -178,6 +178,8 @@ def run_application(app: App, **options: Any) -> None:
         return
     from falkirk.cli import run_in_terminal
 
+    if options.get("home") is not None:
+        options["home"] = Path(options["home"])
     run_in_terminal(app, RunSettings(file=Path(frame.f_globals["__file__"]), **options))
 
 

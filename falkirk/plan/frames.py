@@ -217,7 +217,7 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     partition = F.col(f"{STAMP}.partition")
     lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(LANE)
     newest = [F.max_by(c, F.col(STAMP)).alias(n) for c, n in (_latest(a) for a in aggregates if isinstance(a, Latest))]
-    plain = {id(a): a for a in aggregates if not isinstance(a, Latest)}
+    plain = {id(a): F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, Latest)}
     ordered = [newest.pop(0) if isinstance(a, Latest) else plain[id(a)] for a in aggregates]
     grouped = frame.data.groupBy(*[key_column(k) for k in keys], lane)
     data = grouped.agg(

@@ -127,7 +127,8 @@ class _Planner:
                 processor=name,
             )
         self.visiting.append(name)
-        draft = self._process(processor, delivery)
+        # What others read as a log must hold for the strictest of them, whichever sink is planned first.
+        draft = self._process(processor, Delivery.EXACTLY_ONCE if shared else delivery)
         self.visiting.pop()
         if not shared and (direct or isinstance(processor.policy, Ephemeral)):
             return draft
@@ -272,7 +273,7 @@ class _Planner:
                 stateful=draft.frame.keyed,
                 where=where,
                 dead_letter_topic=self._dead_letter_topic(draft, output, hop),
-                fingerprint=_fingerprint(draft, output),
+                fingerprint=_fingerprint(draft, output, self.app.state_partitions),
             )
         )
 
@@ -306,7 +307,7 @@ def _expression_ids(frame: Frame) -> dict[str, int]:
     return {a.name(): a.exprId().id() for a in attributes}
 
 
-def _fingerprint(draft: _Draft, output: Kafka) -> dict[str, str]:
+def _fingerprint(draft: _Draft, output: Kafka, state_partitions: int) -> dict[str, str]:
     """Return what a checkpoint of the region rests on; the values are compared as text when the home is opened
     again."""
     keyed = [step for step in steps_of(draft.node) if step.operation in ("agg", "count")]
@@ -316,6 +317,7 @@ def _fingerprint(draft: _Draft, output: Kafka) -> dict[str, str]:
         "writes": output.topic,
         "stamp": shape,
         "keyed step": "; ".join(_text(step) for step in keyed) or "none",
+        "state partitions": str(state_partitions) if keyed else "none",
     }
 
 

@@ -14,23 +14,21 @@ A crash between any two of them leaves the records of the steps before, and the 
 import json
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.coordinator.home import Home
 from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
-from falkirk.errors import HomeError, LogError, SparkError
-from falkirk.logs.connection import Connection
+from falkirk.errors import LogError, SparkError
 from falkirk.logs.tail import Tail, read_tail
-from falkirk.logs.topics import Topics
 from falkirk.plan import frames
 from falkirk.plan.region import Region
 from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
+from falkirk.regions.context import Context
+from falkirk.regions.record import record_of
 from falkirk.regions.rows import Barrier, OutputTopic, Release
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.positions import TailPosition, choose, is_caught_up
@@ -47,18 +45,10 @@ PRODUCER_OPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What all regions of a host share."""
-
-    session: SparkSession
-    connection: Connection
-    home: Home
-    state_partitions: int
-    topics: Topics = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "topics", Topics(self.connection))
+#: The ends must stand still for this long before they count as the fence.
+SETTLE_S = 0.3
+#: A broker that takes longer than this to tell them is not yet itself again.
+PROMPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +59,7 @@ class Opening:
     incarnation: int
     restored_batch: int
     release: Release
-    suppressed: int
+    released: int
     skips: tuple[tuple[int, int, int], ...]
 
 
@@ -93,22 +83,22 @@ class LiveRegion:
         """
         region, context = self.region, self._context
         output = {t.name: t for t in self._outputs()}
-        record = self._record(output)
+        record = record_of(region, context, output, self._checkpoint)
         restored = checkpoint.last_committed_batch(self._checkpoint)
         incarnation = self._store.open_incarnation(region.name, restored)
         self._store.forget_tails_after(region.name, restored)
         fence.flush_lingering(context.session, self._is_mine)
-        ends: Positions = {name: context.topics.end_positions(name) for name in output}
+        ends = self._settled_ends(tuple(output))
         tails = {name: self._tail(name, ends, restored) for name in output}
         main, dead = tails[region.output.topic], tails[region.dead_letter_topic]
         start = self._restored_offsets(record, restored)
-        suppressed = sum(
+        released = sum(
             stamp.offset >= start.get(stamp.partition, 0)
             for tail in (main, dead) for _, stamp in tail.released_set or ()
         )  # fmt: skip
         self._store.record_fence(
             region.name, incarnation, fence=ends, replayed_from=self._position(restored).positions,
-            suppressible=suppressed,
+            suppressible=released,
         )  # fmt: skip
         skips = self._skip(main, dead, start)
         self._reached = touched(main.released.merge(dead.released))
@@ -126,7 +116,7 @@ class LiveRegion:
             incarnation=incarnation,
             restored_batch=restored,
             release=release,
-            suppressed=suppressed,
+            released=released,
             skips=skips,
         )
         try:
@@ -139,6 +129,20 @@ class LiveRegion:
                 region=region.name,
             ) from error
         return self.opening
+
+    def _settled_ends(self, outputs: tuple[str, ...]) -> Positions:
+        """Return the outputs' ends once they stand still and the broker answers at once: the fence's position.
+
+        A broker that hung has requests of a killed writer in its sockets and appends them when it goes on.
+        """
+        before: Positions = {}
+        while True:
+            asked_at_s = time.monotonic()
+            ends = {name: self._context.topics.end_positions(name) for name in outputs}
+            if ends == before and time.monotonic() - asked_at_s < PROMPT_S:
+                return ends
+            before = ends
+            time.sleep(SETTLE_S)
 
     def _outputs(self) -> tuple[OutputTopic, OutputTopic]:
         found = []
@@ -154,32 +158,6 @@ class LiveRegion:
                 )
             found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
         return found[0], found[1]
-
-    def _record(self, output: dict[str, OutputTopic]) -> RegionRecord:
-        """Return what the checkpoint rests on, created before the first start and compared at each later one."""
-        region, topics = self.region, self._context.topics
-        source = region.source.topic
-        partitions = {name: topic.partitions for name, topic in output.items()}
-        partitions[source.topic] = topics.facts(source.topic).partitions
-        record = self._store.region(region.name)
-        if record is None:
-            if (self._checkpoint / "metadata").exists():
-                raise HomeError(
-                    "HOME_DAMAGED",
-                    f"region {region.name!r} has a checkpoint but no record of decisions.",
-                    where=self._checkpoint,
-                    hint="Restore decisions.db from a backup, or use a new home.",
-                )
-            first = topics.first_positions if source.starting == "earliest" else topics.end_positions
-            record = RegionRecord(
-                fingerprint=region.fingerprint,
-                start_offsets={source.topic: first(source.topic)},
-                partitions=partitions,
-            )
-            self._store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
-            return record
-        _compare(region, record, partitions)
-        return record
 
     def _position(self, restored: int) -> TailRecord:
         tails = {t.valid_from_commit: t for t in self._store.tails(self.region.name)}
@@ -277,7 +255,7 @@ class LiveRegion:
             .option("kafka.max.request.size", str(opening.release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")
             .option("checkpointLocation", str(self._checkpoint))
-            .queryName(region.name)
+            .queryName(f"{context.home.identity}.{region.name}")
             .outputMode("update")
         )
         interval = f"{round(region.interval_s * 1000)} milliseconds"
@@ -355,33 +333,3 @@ def _is_producer_error(text: str) -> bool:
 
 def _texts(tail: Tail) -> frozenset[str]:
     return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())
-
-
-def _compare(region: Region, record: RegionRecord, partitions: dict[str, int]) -> None:
-    for topic, count in partitions.items():
-        before = record.partitions.get(topic)
-        if before is not None and before != count:
-            raise LogError(
-                "PARTITIONS_CHANGED",
-                f"topic {topic!r} has {count} partitions and had {before} when this home was made: records of a key "
-                "would move to another channel.",
-                where=region.where,
-                hint="Begin with a new home and a new output topic.",
-                topic=topic,
-                before=before,
-                now=count,
-            )
-    changed = {
-        name: (record.fingerprint.get(name), value)
-        for name, value in region.fingerprint.items()
-        if record.fingerprint.get(name) != value
-    }
-    if changed:
-        what = "; ".join(f"{name}: was {old}, is {new}" for name, (old, new) in changed.items())
-        raise HomeError(
-            "APPLICATION_CHANGED",
-            f"region {region.name!r} no longer fits its checkpoint: {what}.",
-            where=region.where,
-            hint="Undo the change, or begin with a new home (it reads its input from the start).",
-            changed=changed,
-        )

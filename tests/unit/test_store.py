@@ -58,17 +58,6 @@ def test_a_region_is_made_once_and_whole(store: Store) -> None:
     assert [t.positions for t in store.tails("counts")] == [{"counts": {0: 3}}]
 
 
-def test_a_fingerprint_can_be_replaced(store: Store) -> None:
-    store.create_region("counts", RECORD, {})
-    store.create_region("other", RECORD, {})
-    store.update_fingerprint("counts", {"reads": "events"})
-    found, other = store.region("counts"), store.region("other")
-    assert found is not None
-    assert found.fingerprint == {"reads": "events"}
-    assert found.start_offsets == RECORD.start_offsets
-    assert other == RECORD
-
-
 def test_incarnations_count_from_one_for_each_region(store: Store) -> None:
     assert store.open_incarnation("a", -1) == 1
     assert store.open_incarnation("a", 4) == 2

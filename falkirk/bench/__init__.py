@@ -1,0 +1,1 @@
+"""Benches: what Falkirk costs and gives, measured in one run against the same work without it."""

@@ -1,0 +1,103 @@
+"""The measuring client: a process of its own that produces records at a steady rate and reads what comes of them."""
+
+import json
+import multiprocessing
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What to send and where to read. Each record is (identity, key, value, outputs that it will cause).
+
+    Args:
+        identity_field: of an output value, naming the record that caused it. warm_up_s: sent first and not counted.
+    """
+
+    bootstrap: str
+    source: str
+    sink: str
+    identity_field: str
+    records: Sequence[tuple[str, str, str, int]]
+    rate: float
+    warm_up_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Latencies in seconds of the records counted, with when each was sent; `missing` never came out in full."""
+
+    latencies_s: list[float]
+    sent_at_s: list[float]
+    missing: int
+
+
+def start_measuring(measurement: Measurement) -> "tuple[multiprocessing.process.BaseProcess, Queue[Any]]":
+    """Start the client; its `Measured` arrives in the queue."""
+    context = multiprocessing.get_context("spawn")
+    results: Queue[Any] = context.Queue()
+    process = context.Process(target=_measure, args=(measurement, results), daemon=True)
+    process.start()
+    return process, results
+
+
+def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": measurement.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 2,
+            "log_level": 0,
+        }
+    )
+    admin = AdminClient({"bootstrap.servers": measurement.bootstrap, "log_level": 0})
+    partitions = admin.list_topics(measurement.sink, timeout=30).topics[measurement.sink].partitions
+    consumer.assign([TopicPartition(measurement.sink, p, 0) for p in partitions])
+    due = {identity: count for identity, _, _, count in measurement.records}
+    sent_at_s: dict[str, float] = {}
+    done = threading.Event()
+    producer = threading.Thread(target=_produce, args=(measurement, sent_at_s, done), daemon=True)
+    producer.start()
+    latency_s: dict[str, float] = {}
+    last_s = time.monotonic()
+    while due and not (done.is_set() and time.monotonic() - last_s > 30.0):
+        for message in consumer.consume(200, 0.005):
+            if message.error() is not None:
+                continue
+            now = last_s = time.monotonic()
+            identity = str(json.loads(message.value() or b"{}").get(measurement.identity_field))
+            if identity in due:
+                due[identity] -= 1
+                if due[identity] == 0:
+                    latency_s[identity] = now - sent_at_s[identity]
+                    del due[identity]
+    consumer.close()
+    counted = [i for n, (i, *_) in enumerate(measurement.records) if n >= measurement.warm_up_s * measurement.rate]
+    came = [i for i in counted if i in latency_s]
+    results.put(
+        Measured(
+            latencies_s=[latency_s[i] for i in came],
+            sent_at_s=[sent_at_s[i] for i in came],
+            missing=len(counted) - len(came),
+        )
+    )
+
+
+def _produce(measurement: Measurement, sent_at_s: dict[str, float], done: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": measurement.bootstrap, "linger.ms": 0, "log_level": 0})
+    began = time.monotonic()
+    for number, (identity, key, value, _) in enumerate(measurement.records):
+        time.sleep(max(0.0, began + number / measurement.rate - time.monotonic()))
+        sent_at_s[identity] = time.monotonic()
+        producer.produce(measurement.source, key=key, value=value)
+        producer.poll(0)
+    producer.flush()
+    done.set()

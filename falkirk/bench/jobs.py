@@ -1,0 +1,128 @@
+"""The jobs that are measured: keyed count and word index, with Falkirk and as plain Real-time Mode without it."""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.app import App
+from falkirk.coordinator.load import load_application
+from falkirk.demo.pages import Page, words
+from falkirk.demo.word_index import example
+from falkirk.endpoints import Kafka
+from falkirk.policy import Delivery, Lazy
+from falkirk.stream import Stream, latest, source_node
+
+Records = list[tuple[str, str, str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job to measure: its name, its source's schema, and the output field that names the causing record."""
+
+    name: str
+    schema: str
+    key: str | None
+    identity_field: str
+    output_key: str
+
+
+KEYED_COUNT = Job(name="keyed_count", schema="word STRING, n STRING", key="word", identity_field="n", output_key="word")
+WORD_INDEX = Job(
+    name="word_index", schema="page STRING, text STRING", key=None, identity_field="page", output_key="word"
+)
+
+
+def count_records(number: int, seed: int = 1) -> Records:
+    """Return records of the keyed count over 40 words."""
+    chosen = random.Random(seed)
+    found = []
+    for n in range(number):
+        word = f"w{chosen.randrange(40)}"
+        found.append((str(n), word, json.dumps({"word": word, "n": str(n)}), 1))
+    return found
+
+
+def page_records(pages: list[Page], number: int) -> Records:
+    """Return records of the word index, going round the pages as often as needed."""
+    found = []
+    for n in range(number):
+        page = pages[n % len(pages)]
+        name = f"{n} {page.name}"
+        found.append((name, name, json.dumps({"page": name, "text": page.text}), len(set(words(page.text)))))
+    return found
+
+
+def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s: float, home: Path) -> App:
+    """Return the job as a Falkirk application."""
+    app = App(job.name.replace("_", "-"), home=home)
+    app.sources["records"] = source_node("records", Kafka(source, schema=job.schema, key=job.key))
+    if job is KEYED_COUNT:
+
+        def counted(records: Stream) -> Stream:
+            return records.groupBy("word").agg(F.count("*").alias("version"), latest("n"))
+
+        app.add_processor("result", counted, reads=("records",), policy=Lazy(interval_s))
+    else:
+        declared = load_application(example()).processors
+        app.add_processor("words", declared["words"].body, reads=("records",), policy=Lazy(interval_s))
+        app.add_processor("result", declared["index"].body, reads=("words",), policy=Lazy(interval_s))
+    app.sink("result", "result", Kafka(sink, key=job.output_key), delivery=delivery)
+    return app
+
+
+def plain(
+    job: Job, session: SparkSession, bootstrap: str, source: str, sink: str, interval_s: float, home: Path
+) -> Any:
+    """Start the job as plain Real-time Mode in one query, as one would write it without Falkirk; return the query."""
+    reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    raw = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
+    rows = raw.select("offset", F.from_json(F.col("value").cast("string"), job.schema).alias("r")).select(
+        "offset", "r.*"
+    )
+    if job is KEYED_COUNT:
+        result = rows.groupBy("word").agg(F.count("*").alias("version"), F.max_by("n", "offset").alias("n"))
+    else:
+        body = load_application(example()).processors["words"].body
+        result = (
+            _plain_words(rows, body)
+            .groupBy("word")
+            .agg(
+                F.count("*").alias("version"),
+                F.max_by("page", "offset").alias("page"),
+                F.max_by("positions", "offset").alias("positions"),
+            )
+        )
+    out = result.select(F.col(job.output_key).cast("binary").alias("key"), F.to_json(F.struct("*")).alias("value"))
+    writer = (
+        out.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", sink)
+        .option("kafka.linger.ms", "0")
+        .option("checkpointLocation", str(home))
+        .outputMode("update")
+    )
+    return writer.trigger(realTime=f"{round(interval_s * 1000)} milliseconds").start()  # type: ignore[call-overload]
+
+
+def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
+    """Apply the example's own transformation to a plain DataFrame that carries the offset along."""
+    from falkirk.plan.region import steps_of
+    from falkirk.stream import ProcessorNode
+
+    data = rows
+    for step in steps_of(body(Stream(ProcessorNode(name="records"))).node):
+        if step.operation == "explode":
+            column, name = step.arguments
+            data = data.select("*", F.explode(column).alias(name))
+        elif step.operation == "select":
+            data = data.select(*step.arguments, "offset")
+        elif step.operation == "where":
+            data = data.where(*step.arguments)
+        else:
+            data = data.withColumns(*step.arguments)
+    return data

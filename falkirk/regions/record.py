@@ -1,0 +1,87 @@
+"""Record: what a region's checkpoint rests on, written before its first start and compared at each later one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from falkirk.coordinator.store import RegionRecord
+from falkirk.errors import HomeError, LogError
+from falkirk.logs.ranges import read_range
+from falkirk.plan.region import Region
+from falkirk.regions.context import Context
+from falkirk.regions.rows import OutputTopic
+
+
+def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic], folder: Path) -> RegionRecord:
+    """Return what the checkpoint rests on, created before the first start and compared at each later one."""
+    store, topics = context.home.store, context.topics
+    source = region.source.topic
+    partitions = {name: topic.partitions for name, topic in output.items()}
+    partitions[source.topic] = topics.facts(source.topic).partitions
+    record = store.region(region.name)
+    if record is None:
+        if (folder / "metadata").exists():
+            raise HomeError(
+                "HOME_DAMAGED",
+                f"region {region.name!r} has a checkpoint but no record of decisions.",
+                where=folder,
+                hint="Restore decisions.db from a backup, or use a new home.",
+            )
+        _refuse_own_records(region, context, output)
+        first = topics.first_positions if source.starting == "earliest" else topics.end_positions
+        record = RegionRecord(
+            fingerprint=region.fingerprint,
+            start_offsets={source.topic: first(source.topic)},
+            partitions=partitions,
+        )
+        store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
+        return record
+    _compare(region, record, partitions)
+    return record
+
+
+def _refuse_own_records(region: Region, context: Context, output: Mapping[str, OutputTopic]) -> None:
+    """Refuse a region that is new to this home but whose output this home has written: a renamed sink."""
+    for name in output:
+        ends = context.topics.end_positions(name)
+        last = {p: max(0, o - 1) for p, o in ends.items()}
+        first = context.topics.first_positions(name)
+        begin = {p: max(first[p], o) for p, o in last.items()}
+        for record in read_range(context.connection, name, begin, ends):
+            if record.header is not None and record.header.application == context.home.identity:
+                raise HomeError(
+                    "APPLICATION_CHANGED",
+                    f"region {region.name!r} is new to this home, but the home has written {name!r} before.",
+                    where=region.where,
+                    hint="Give the sink its former name back, or begin with a new home and a new output topic.",
+                    changed={"region": (None, region.name)},
+                )
+
+
+def _compare(region: Region, record: RegionRecord, partitions: dict[str, int]) -> None:
+    for topic, count in partitions.items():
+        before = record.partitions.get(topic)
+        if before is not None and before != count:
+            raise LogError(
+                "PARTITIONS_CHANGED",
+                f"topic {topic!r} has {count} partitions and had {before} when this home was made: records of a key "
+                "would move to another channel.",
+                where=region.where,
+                hint="Begin with a new home and a new output topic.",
+                topic=topic,
+                before=before,
+                now=count,
+            )
+    changed = {
+        name: (record.fingerprint.get(name), value)
+        for name, value in region.fingerprint.items()
+        if record.fingerprint.get(name) != value
+    }
+    if changed:
+        what = "; ".join(f"{name}: was {old}, is {new}" for name, (old, new) in changed.items())
+        raise HomeError(
+            "APPLICATION_CHANGED",
+            f"region {region.name!r} no longer fits its checkpoint: {what}.",
+            where=region.where,
+            hint="Undo the change, or begin with a new home (it reads its input from the start).",
+            changed=changed,
+        )
