@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from falkirk.check.align import align
+from falkirk.check.echoes import Echoes
 from falkirk.check.explain import PERMITTED, Failure, Limits, Move, Script, Search, follows_exactly
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun
@@ -61,9 +62,9 @@ def diagnose(run: KeyRun, model: Model[S], nodes_max: int) -> Diagnosis | None:
 def _find(run: KeyRun, model: Model[S], guarantee: Guarantee, aligned: Script, nodes_max: int) -> Script | Failure:
     """Return the cheapest script that `guarantee` permits: `aligned` if it is that, else what a search finds."""
     permitted = PERMITTED[guarantee]
-    # Each row has one output at most, so that no script costs less than what is missing or too many.
+    # No script costs less than what is missing and what is too many.
     cost = sum(step.move not in (Move.DELIVER, Move.SILENT) for step in aligned)
-    cheapest = model.every_row_answers and cost == abs(run.input_count - len(run.observed))
+    cheapest = model.every_row_answers and cost == Echoes(run, model).imbalance()
     if cheapest and permitted.issuperset(step.move for step in aligned):
         return aligned
     return Search(run, model, permitted, Limits(nodes_max=nodes_max)).find()

@@ -6,6 +6,7 @@ the index says little.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import TypeVar
 
@@ -31,6 +32,12 @@ class Echoes:
             for position, echo in enumerate(echoes):
                 if echo in self._rows:
                     self._rows[echo][source].append(position)
+
+    def imbalance(self) -> int:
+        """Return how many rows and outputs must stay without a partner, of every echo those too many."""
+        rows = Counter(echo for source in self._of_rows for echo in source)
+        outputs = Counter(self._wanted)
+        return sum(abs(rows[echo] - outputs[echo]) for echo in rows | outputs)
 
     def can_come(self, observed: int, positions: Positions) -> bool:
         """Return whether some row that is left may give the output `observed`."""

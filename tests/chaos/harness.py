@@ -47,9 +47,11 @@ class Application:
         self._command += ["--home", str(home), "--create-topics", *options]
         self._env, self.home = {**os.environ, **env}, home
         self._process: subprocess.Popen[bytes] | None = None
+        self._since_s = 0.0
 
     def start(self) -> None:
         """Start the coordinator, which starts the rest."""
+        self.forget_status()
         self.home.mkdir(parents=True, exist_ok=True)
         with open(self.home / "run.log", "ab") as log:
             self._process = subprocess.Popen(
@@ -66,8 +68,12 @@ class Application:
         """Return how many results the present incarnations have found released already."""
         return sum(r["suppressed"] for r in self.status()["regions"])
 
-    def wait_committed(self, batches: int, after_s: float = 0.0) -> None:
-        """Wait until every region runs and has committed a batch number of at least `batches`, seen after `after_s`."""
+    def forget_status(self) -> None:
+        """From now on only a status that is newer counts."""
+        self._since_s = time.time()
+
+    def wait_committed(self, batches: int) -> None:
+        """Wait until every region runs and has committed a batch number of at least `batches`."""
 
         def ready() -> bool:
             assert self._process is not None
@@ -76,15 +82,17 @@ class Application:
             regions = status["regions"]
             return bool(
                 regions
-                and status["at_s"] > after_s
+                and status["at_s"] > self._since_s
                 and all(r["state"] == "running" and r["last_commit"] >= batches for r in regions)
             )
 
         wait_until(ready, START_S, f"batch {batches} to be committed\n{self.log()}")
 
     def last_commit(self) -> int:
-        """Return the last batch that every region has committed."""
-        return min((r["last_commit"] for r in self.status()["regions"]), default=-1)
+        """Return the last batch that every region has committed, by a status that counts."""
+        status = self.status()
+        commits = [r["last_commit"] for r in status["regions"] if status["at_s"] > self._since_s]
+        return min(commits, default=-1)
 
     def wait_next_commit(self) -> None:
         """Wait until every region has committed a further batch."""

@@ -1,7 +1,6 @@
 """kill -9 of everything, of Python alone, of an executor: judged by the checker alone."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def test_three_kills_of_everything(broker: Broker, home: Path, tag: str) -> None
             for _ in range(3):
                 some_behind_a_commit(run)
                 run.application.kill_everything()
-                run.application.wait_committed(0, after_s=os.stat(home / "run.log").st_mtime)
+                run.application.wait_committed(0)
                 suppressed += run.application.suppressed()
         assert_exactly_once(run, load.sent)
     print(f"suppressed over all kills: {suppressed}")
@@ -36,7 +35,8 @@ def test_kill_of_python_alone_leaves_no_writer(broker: Broker, home: Path, tag: 
             old = run.application.host()
             old.kill()
             wait_until(lambda: not _alive(jvm), 60, "the JVM of the killed host to be gone")
-            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+            run.application.forget_status()
+            run.application.wait_committed(1)
             assert run.application.host().pid != old.pid
         assert_exactly_once(run, load.sent)
         assert run.application.suppressed() > 0
@@ -51,7 +51,8 @@ def test_killed_executor_of_a_cluster(broker: Broker, home: Path, tag: str) -> N
             executors[0].kill()
             host = run.application.host()
             wait_until(lambda: not _alive(host), 120, "the Spark application to be replaced")
-            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+            run.application.forget_status()
+            run.application.wait_committed(1)
         assert_exactly_once(run, load.sent)
         assert run.application.suppressed() > 0
 
@@ -66,7 +67,8 @@ def test_stopped_executor_goes_on_too_late(broker: Broker, home: Path, tag: str)
             for executor in executors:
                 executor.suspend()
             wait_until(lambda: not _alive(host), 180, "the Spark application to be replaced")
-            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+            run.application.forget_status()
+            run.application.wait_committed(1)
             for executor in executors:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     executor.resume()
@@ -81,7 +83,7 @@ def test_repeated_delivery_repeats_and_keeps_its_state(broker: Broker, home: Pat
         with Load(broker.bootstrap, run.events) as load:
             some_behind_a_commit(run)
             run.application.kill_everything()
-            run.application.wait_committed(1, after_s=os.stat(home / "run.log").st_mtime)
+            run.application.wait_committed(1)
         settle(run.bootstrap, run.counts, load.sent + 1, run.application)
         verdict = judge_counts(run.bootstrap, run.events, run.counts)
     print(verdict.counts)

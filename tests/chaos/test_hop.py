@@ -1,0 +1,50 @@
+"""The word index under kill -9 of everything: a hop between two regions, several change records per page."""
+
+from itertools import islice
+from pathlib import Path
+
+from falkirk.check import Guarantee
+from falkirk.demo.load import PageProducer
+from falkirk.demo.pages import pages
+from falkirk.demo.word_index import INDEX, PAGES, example, judge
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from tests.chaos.harness import Application
+from tests.support import wait_until
+
+
+def test_two_kills_of_the_word_index(broker: Broker, home: Path) -> None:
+    topics = Topics(Connection.of(broker.bootstrap))
+    for topic in (PAGES, INDEX):
+        topics.create(topic, 2, {})
+
+    def released() -> int:
+        return sum(topics.end_positions(INDEX).values())
+
+    application = Application(example(), broker.bootstrap, home, {})
+    application.start()
+    producer = PageProducer(broker.bootstrap, PAGES, islice(pages(), 400), rate=8.0)
+    producer.warm.set()
+    suppressed = 0
+    try:
+        application.wait_committed(-1)
+        producer.start()
+        for _ in range(2):
+            application.wait_next_commit()
+            before = released()
+            wait_until(lambda before=before: released() > before + 100, 120, "change records after the commit")
+            application.kill_everything()
+            application.wait_committed(-1)
+            suppressed += application.suppressed()
+        producer.stopping.set()
+        producer.join()
+        wait_until(lambda: released() >= producer.changes_due, 180, f"all change records\n{application.log()}")
+        application.wait_next_commit()
+        verdict = judge(broker.bootstrap)
+    finally:
+        producer.stopping.set()
+        application.stop()
+    print(f"suppressed {suppressed} replayed outputs; {verdict.counts}")
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert suppressed > 0
