@@ -312,3 +312,20 @@ def test_only_the_first_anomalies_are_carried_but_all_are_counted() -> None:
     verdict = check_keyed(pages("a", "b", "c", "d"), [], INDEX, anomalies_shown=1)
     assert len(verdict.anomalies) == 1
     assert verdict.counts.lost == 4
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_wide_gap_and_a_replay_in_one_key_are_counted_in_full(partitions: int) -> None:
+    rows = [
+        Input(
+            key="spark",
+            place=Place("pages", number % partitions, number),
+            row={"word": "spark", "page": str(number)},
+        )
+        for number in range(400)
+    ]
+    versions = [(number + 1, str(number)) for number in range(400)]
+    verdict = check_keyed(rows, changes(*versions[:200], *versions[150:200], *versions[300:]), INDEX)
+    assert verdict.guarantee is Guarantee.BROKEN
+    counts = verdict.counts
+    assert (counts.lost, counts.duplicates, counts.unexplained, counts.broken_sequences) == (100, 50, 0, 1)
