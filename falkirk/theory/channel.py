@@ -5,7 +5,7 @@ partition, state partition and output partition arrive in the order of their sta
 channel.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from falkirk.theory.stamp import Stamp
@@ -37,8 +37,8 @@ class ReleasedTail:
     It tells what is out already only while what a channel has accepted is a *prefix* of what was sent on it.
     The barrier of the paper ensures that by awaiting every acknowledgement; here the producer does
     (idempotent, in order, never expiring). After an error that breaks it, the set of released stamps must be
-    asked until a commit covers everything that was released by then (`positions.is_caught_up`): one commit
-    alone may cover less, and leave holes below the greatest stamp.
+    asked (`gaps` tells what the greatest would lose), until a commit covers everything that was released by
+    then (`positions.is_caught_up`): one commit alone may cover less, and leave holes below the greatest stamp.
     """
 
     greatest: Mapping[Channel, Stamp] = field(default_factory=dict)
@@ -67,3 +67,19 @@ def fold_tail(records: Iterable[tuple[Channel, Stamp]]) -> tuple[ReleasedTail, t
         else:
             greatest[channel] = stamp
     return ReleasedTail(greatest=greatest), tuple(regressions)
+
+
+def gaps(
+    sent: Iterable[tuple[Channel, Stamp]], released: Collection[tuple[Channel, Stamp]]
+) -> tuple[tuple[Channel, Stamp], ...]:
+    """Return what was sent and is not out although something later on its channel is, sorted.
+
+    These are just the elements that a barrier made of the greatest stamps would lose. Where all that is out
+    is in `sent`, there are none iff each channel has released a prefix. What is missing at a channel's end is
+    no gap: a replay releases it.
+
+    Args: sent: in any order. released: every released stamp, in any order, repeated or not.
+    """
+    out = frozenset(released)
+    tail, _ = fold_tail(out)
+    return tuple(sorted({s for s in sent if tail.is_released(*s) and s not in out}))

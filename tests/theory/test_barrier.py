@@ -1,10 +1,14 @@
 """The barrier: crashes don't show in the output as long as what is accepted is a prefix of what was sent."""
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falkirk.theory.channel import Channel, gaps
 from falkirk.theory.delivery import SourcePartition, touched
 from falkirk.theory.positions import is_caught_up
+from falkirk.theory.stamp import Stamp
 from tests.strategies import inputs
 from tests.theory.model import (
     Element,
@@ -20,6 +24,10 @@ from tests.theory.model import (
 )
 
 lives = st.integers(0, 4)
+
+
+def stamped(elements: Iterable[Element]) -> list[tuple[Channel, Stamp]]:
+    return [(e.channel, e.stamp) for e in elements]
 
 
 @given(inputs(), lives, st.data())
@@ -38,6 +46,7 @@ def test_without_the_prefix_the_greatest_stamp_loses_records() -> None:
     source = {0: [(0,), (0,), (0,)]}
     everything = sent(source, {})
     log = [everything[0], everything[2]]
+    assert gaps(stamped(everything), stamped(log)) == tuple(stamped([everything[1]]))
     log += after_greatest(sent(source, {}), log)
     assert not_in_set(everything, log) == [everything[1]]
 
@@ -87,3 +96,22 @@ def test_one_commit_after_a_hole_does_not_make_the_greatest_stamp_right_again() 
     assert after_greatest(sent(source, committed), log) == []
     assert not_in_set(sent(source, committed), log) == [everything[2]]
     assert not is_caught_up(touched(tail_of(log)), committed)
+
+
+@given(inputs(), st.data())
+def test_gaps_are_what_the_greatest_stamp_loses(source: Inputs, data: st.DataObject) -> None:
+    everything = sent(source, {})
+    log = draw_subset(data, data.draw(st.permutations(everything), label="order of arrival"))
+    found = gaps(stamped(everything), stamped(log + log[:2]))
+    lost = set(not_in_set(everything, log)) - set(after_greatest(everything, log))
+    assert found == tuple(sorted(stamped(lost)))
+    queues = by_channel(everything)
+    out = set(log)
+    is_prefix = all([e in out for e in q] == sorted((e in out for e in q), reverse=True) for q in queues.values())
+    assert (found == ()) == is_prefix
+
+
+@given(inputs(), st.data())
+def test_a_prefix_has_no_gaps(source: Inputs, data: st.DataObject) -> None:
+    everything = sent(source, {})
+    assert gaps(stamped(everything), stamped(draw_prefix(data, everything))) == ()
