@@ -12,7 +12,7 @@ from falkirk.theory.stamp import Stamp
 from tests.strategies import channels, offsets, stamps
 
 _CANONICAL = re.compile(r"(0|[1-9][0-9]{0,18})(\.(0|[1-9][0-9]{0,18})){2,}")
-indexes = st.lists(offsets, max_size=3)
+indexes = st.lists(st.integers(0, 3), max_size=3)
 
 
 def derived(stamp: Stamp, path: list[int]) -> Stamp:
@@ -23,9 +23,12 @@ def derived(stamp: Stamp, path: list[int]) -> Stamp:
 
 @given(offsets, offsets, st.data())
 def test_derivation_keeps_the_order_of_parents(source: int, partition: int, data: st.DataObject) -> None:
-    """Parents have equally many sub-indexes: every record of a region takes the same steps."""
+    """Parents have equally many sub-indexes: every record of a region takes the same steps.
+
+    Their numbers are small, so that two often differ in the last one only.
+    """
     depth = data.draw(st.integers(0, 2), label="steps before")
-    places = data.draw(st.lists(st.tuples(*[offsets] * (depth + 1)), min_size=2, max_size=2, unique=True))
+    places = data.draw(st.lists(st.tuples(*[st.integers(0, 2)] * (depth + 1)), min_size=2, max_size=2, unique=True))
     earlier, later = (Stamp(source, partition, offset, tuple(sub)) for offset, *sub in sorted(places))
     assert derived(earlier, data.draw(indexes)) < derived(later, data.draw(indexes))
 
