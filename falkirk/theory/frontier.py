@@ -7,7 +7,7 @@ Source: Falkirk Wheel, §3.1. (In timely dataflow a frontier is what is *not* ye
 sense.)
 
     >>> edge = Edge(topic="pages", partition=0)
-    >>> read = Frontier.of({edge: 2})
+    >>> read = OffsetFrontier.of({edge: 2})
     >>> SequenceTime(edge=edge, offset=1) in read, SequenceTime(edge=edge, offset=2) in read
     (True, False)
     >>> EMPTY <= read <= TOP
@@ -22,10 +22,10 @@ from falkirk.theory.times import Edge, SequenceTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frontier:
+class OffsetFrontier:
     """A downward-closed set f of sequence-number times: if t ∈ f and s ≤ t then s ∈ f.
 
-    Made by `Frontier.of` or `down`.
+    Made by `OffsetFrontier.of` or `down`.
 
     Args: prefixes: (edge, length > 0), each edge once, sorted; an edge that is not there has length 0. None
         for ⊤, which holds every time of every edge and equals no vector of lengths.
@@ -34,7 +34,7 @@ class Frontier:
     prefixes: tuple[tuple[Edge, int], ...] | None
 
     @classmethod
-    def of(cls, lengths: Mapping[Edge, int]) -> "Frontier":
+    def of(cls, lengths: Mapping[Edge, int]) -> "OffsetFrontier":
         """Return the frontier {(e, s) : s < lengths[e]}.
 
         Raises: InternalError: `FRONTIER_MALFORMED` for a length below 0.
@@ -53,46 +53,46 @@ class Frontier:
         length = self.length(time.edge)
         return length is None or time.offset < length
 
-    def __le__(self, other: "Frontier") -> bool:
+    def __le__(self, other: "OffsetFrontier") -> bool:
         """Tell whether f ⊆ g."""
         if self.prefixes is None or other.prefixes is None:
             return other.prefixes is None
         theirs = dict(other.prefixes)
         return all(length <= theirs.get(edge, 0) for edge, length in self.prefixes)
 
-    def __or__(self, other: "Frontier") -> "Frontier":
+    def __or__(self, other: "OffsetFrontier") -> "OffsetFrontier":
         """Return f ∪ g, the smallest frontier that includes both."""
         if self.prefixes is None or other.prefixes is None:
             return TOP
         lengths = dict(self.prefixes)
         for edge, length in other.prefixes:
             lengths[edge] = max(length, lengths.get(edge, 0))
-        return Frontier.of(lengths)
+        return OffsetFrontier.of(lengths)
 
-    def __and__(self, other: "Frontier") -> "Frontier":
+    def __and__(self, other: "OffsetFrontier") -> "OffsetFrontier":
         """Return f ∩ g, the largest frontier that both include."""
         if self.prefixes is None:
             return other
         if other.prefixes is None:
             return self
         theirs = dict(other.prefixes)
-        return Frontier.of({edge: min(length, theirs.get(edge, 0)) for edge, length in self.prefixes})
+        return OffsetFrontier.of({edge: min(length, theirs.get(edge, 0)) for edge, length in self.prefixes})
 
-    def advance(self, time: SequenceTime) -> "Frontier":
+    def advance(self, time: SequenceTime) -> "OffsetFrontier":
         """Return f ∪ ↓{time}, the smallest frontier that includes this one and holds `time`."""
         return self | down([time])
 
 
-EMPTY = Frontier(prefixes=())
+EMPTY = OffsetFrontier(prefixes=())
 """∅, the frontier of a processor that has seen nothing: its initial state."""
 
-TOP = Frontier(prefixes=None)
+TOP = OffsetFrontier(prefixes=None)
 """⊤, every time: the frontier of a processor that has not failed and loses nothing."""
 
 
-def down(times: Iterable[SequenceTime]) -> Frontier:
+def down(times: Iterable[SequenceTime]) -> OffsetFrontier:
     """Return ↓X, the smallest frontier that contains all of `times`."""
     lengths: dict[Edge, int] = {}
     for time in times:
         lengths[time.edge] = max(time.offset + 1, lengths.get(time.edge, 0))
-    return Frontier.of(lengths)
+    return OffsetFrontier.of(lengths)

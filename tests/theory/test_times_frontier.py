@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falkirk.errors import InternalError
-from falkirk.theory.frontier import EMPTY, TOP, Frontier, down
+from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier, down
 from falkirk.theory.times import Edge, SequenceTime
 from tests.strategies import edges, frontiers, sequence_times
 
 UNIVERSE = tuple(SequenceTime(edge=Edge(topic=t, partition=0), offset=o) for t in "ab" for o in range(3))
 BOUNDED = tuple(
-    Frontier.of({Edge(topic="a", partition=0): i, Edge(topic="b", partition=0): j}) for i in range(4) for j in range(4)
+    OffsetFrontier.of({Edge(topic="a", partition=0): i, Edge(topic="b", partition=0): j})
+    for i in range(4)
+    for j in range(4)
 )
 
 
-def holds(frontier: Frontier) -> frozenset[SequenceTime]:
+def holds(frontier: OffsetFrontier) -> frozenset[SequenceTime]:
     return frozenset(t for t in UNIVERSE if t in frontier)
 
 
@@ -47,7 +49,7 @@ def test_nothing_lies_below_offset_0(edge: Edge, number: int) -> None:
         SequenceTime(edge=edge, offset=number)
     assert time.value.condition == "TIME_MALFORMED"
     with pytest.raises(InternalError) as frontier:
-        Frontier.of({edge: number})
+        OffsetFrontier.of({edge: number})
     assert frontier.value.condition == "FRONTIER_MALFORMED"
 
 
@@ -73,7 +75,7 @@ def test_down_is_the_smallest_frontier_that_contains() -> None:
 
 
 @given(frontiers, frontiers, frontiers)
-def test_frontiers_are_a_distributive_lattice(f: Frontier, g: Frontier, h: Frontier) -> None:
+def test_frontiers_are_a_distributive_lattice(f: OffsetFrontier, g: OffsetFrontier, h: OffsetFrontier) -> None:
     assert f | g == g | f
     assert f & g == g & f
     assert f | (g | h) == (f | g) | h
@@ -85,7 +87,7 @@ def test_frontiers_are_a_distributive_lattice(f: Frontier, g: Frontier, h: Front
 
 
 @given(frontiers, sequence_times)
-def test_bounds(f: Frontier, time: SequenceTime) -> None:
+def test_bounds(f: OffsetFrontier, time: SequenceTime) -> None:
     assert EMPTY <= f <= TOP
     assert time not in EMPTY
     assert time in TOP
@@ -93,7 +95,7 @@ def test_bounds(f: Frontier, time: SequenceTime) -> None:
 
 
 @given(frontiers, sequence_times)
-def test_advance_adds_no_more_than_it_must(f: Frontier, time: SequenceTime) -> None:
+def test_advance_adds_no_more_than_it_must(f: OffsetFrontier, time: SequenceTime) -> None:
     after = f.advance(time)
     assert time in after
     assert f <= after
@@ -102,4 +104,4 @@ def test_advance_adds_no_more_than_it_must(f: Frontier, time: SequenceTime) -> N
 
 
 def test_an_edge_of_length_0_is_no_edge() -> None:
-    assert Frontier.of({Edge(topic="a", partition=0): 0}) == EMPTY == down([])
+    assert OffsetFrontier.of({Edge(topic="a", partition=0): 0}) == EMPTY == down([])
