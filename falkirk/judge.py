@@ -37,6 +37,7 @@ from falkirk.plan import frames
 from falkirk.plan.frames import STAMP, Frame
 from falkirk.plan.region import steps_of
 from falkirk.policy import Delivery
+from falkirk.regions.rows import JSON_OPTIONS
 from falkirk.stream import Latest as DeclaredLatest
 from falkirk.stream import ProcessorNode, SourceNode, Step, Stream
 
@@ -74,14 +75,14 @@ def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSessi
     good = Frame(data=frame.data.where(frames.is_good()), depth=frame.depth)
     records = read_topic(connection.client_options(), sink.topic.topic)
     if declared.keyed is None:
-        rows = good.data.select(F.to_json(F.struct(*good.columns)).alias("value"), STAMP)
+        rows = good.data.select(F.to_json(F.struct(*good.columns), JSON_OPTIONS).alias("value"), STAMP)
         return check_stateless(_inputs(rows, (), declared.source), outputs_of(records, key=lambda record, values: None))
     keys, aggregates = _keyed(declared.keyed)
     outputs = outputs_of(records, key=lambda record, values: _key(values, keys))
     if tuple(sink.topic.keys) != keys:
         raise _not_checkable(sink, f"its key is not that of groupBy({', '.join(keys)})")
     columns, model = _model(keys, aggregates, sink)
-    data = good.data.select(F.to_json(F.struct(*keys, *columns)).alias("value"), STAMP)
+    data = good.data.select(F.to_json(F.struct(*keys, *columns), JSON_OPTIONS).alias("value"), STAMP)
     return check_keyed(_inputs(data, keys, declared.source), outputs, model)
 
 

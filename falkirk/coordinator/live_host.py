@@ -72,6 +72,7 @@ class LiveHost:
             raise
 
     def _open(self, watched: _Watched) -> None:
+        _refuse_split_keys(watched.live)
         opening = watched.live.start()
         status = watched.status
         status.state, status.detail = "running", ""
@@ -121,7 +122,7 @@ class LiveHost:
         status = watched.status
         fatal = _fatal(error, watched.live)
         reason = str(error).split("\n")[0][:300]
-        watched.live.end(reason)
+        watched.live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
             status.state, status.detail = "failed", str(fatal)
             raise fatal from error
@@ -183,19 +184,37 @@ class LiveHost:
             watched.status.state = "stopped"
 
 
+def _refuse_split_keys(live: LiveRegion) -> None:
+    """Refuse a region whose input was found not to be partitioned as declared: a replay may meet it in another order.
+
+    Raises: DefinitionError: `NOT_CO_PARTITIONED`, as the incarnation that found it.
+    """
+    condition, _, message = (live.last_ended() or "").partition(": ")
+    if condition == "NOT_CO_PARTITIONED":
+        raise _split_key(message, live)
+
+
+def _split_key(message: str, live: LiveRegion) -> DefinitionError:
+    source = live.region.source.topic
+    return DefinitionError(
+        "NOT_CO_PARTITIONED",
+        message,
+        where=source.where,
+        hint="Leave out key=, and a sequencer hop orders the records; nothing wrong was released. Use a new home.",
+        topic=source.topic,
+    )
+
+
 def _fatal(error: Exception, live: LiveRegion) -> FalkirkError | None:
     """Return the error to give up with when a restart can't help."""
     text, region = str(error), live.region
     source = region.source.topic.topic
     # The text holds the query's plan as well, so only the raised form of the marker counts: with numbers behind it.
     if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
-        return DefinitionError(
-            "NOT_CO_PARTITIONED",
+        return _split_key(
             f"topic {source!r} is said to be partitioned by {', '.join(region.source.topic.keys)}, but one key came "
             f"from partitions {split[1]} and {split[2]}: {split[3][:200]}",
-            where=region.source.topic.where,
-            hint="Leave out key=, and a sequencer hop orders the records; nothing wrong was released. Use a new home.",
-            topic=source,
+            live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
         return LogError(

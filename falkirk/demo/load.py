@@ -4,11 +4,28 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from falkirk.demo.pages import Page, words
+
+
+class Collector(threading.Thread):
+    """Reads pages while Spark starts: parsing a thousand modules takes several seconds."""
+
+    def __init__(self, source: Iterator[Page]) -> None:
+        super().__init__(name="demo-collector", daemon=True)
+        self._source = source
+        self.stopping = threading.Event()
+        self.pages: list[Page] = []
+
+    def run(self) -> None:
+        """Read until there are no more or `stopping` is set."""
+        for page in self._source:
+            self.pages.append(page)
+            if self.stopping.is_set():
+                break
 
 
 class PageProducer(threading.Thread):
@@ -16,28 +33,36 @@ class PageProducer(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, pages: Iterable[Page], rate: float) -> None:
         super().__init__(name="demo-producer", daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+        # Idempotent: a page that the client sent twice would be two pages.
+        settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
+        self._producer = Producer(settings)
         self._topic, self._pages, self._rate = topic, pages, rate
         self.stopping, self.warm = threading.Event(), threading.Event()
         self.sent_at_s: dict[str, float] = {}
+        self.began_s: float | None = None
         self.changes_due = 0
 
     def run(self) -> None:
         """Send one page, wait until it has come through (`warm`), then send until the pages end or `stopping` is
         set."""
-        began = time.monotonic()
+        self.began_s = began = time.monotonic()
         for number, page in enumerate(self._pages):
             if number == 1:
                 self.warm.wait()
-                began = time.monotonic()
+                began = time.monotonic() - 1 / self._rate
             if self.stopping.wait(max(0.0, began + number / self._rate - time.monotonic())):
                 break
-            value = json.dumps({"page": page.name, "text": page.text})
+            value = json.dumps({"page": page.name, "text": page.text}, ensure_ascii=False)
             self.changes_due += len(set(words(page.text)))
             self.sent_at_s[page.name] = time.monotonic()
             self._producer.produce(self._topic, key=page.name, value=value)
             self._producer.poll(0)
         self._producer.flush()
+
+    def recent(self, window_s: float = 10.0) -> int:
+        """Return how many pages were sent in the last seconds."""
+        horizon = time.monotonic() - window_s
+        return sum(sent_at_s >= horizon for sent_at_s in list(self.sent_at_s.values()))
 
 
 class IndexReader(threading.Thread):

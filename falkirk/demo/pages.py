@@ -1,19 +1,24 @@
 """Pages: documents that every machine has, or the user's own text."""
 
 import ast
+import random
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from falkirk.errors import MachineError
 
-#: Longer pages are cut: a record must stay below Kafka's default limit of 1 MB.
+#: Longer pages are cut: at four bytes each, a record stays below Kafka's default limit of 1 MB.
 CHARACTERS_MAX = 200_000
+#: What counts as text in a folder.
+SUFFIXES = {".md", ".rst", ".txt"}
 _HEADING = re.compile(r"^\s*((?:= )+)([^=].*?)(?: =)+\s*$")
 _WORD = re.compile(r"[a-z0-9_]+")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,25 +34,39 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def pages(source: Path | None = None) -> Iterator[Page]:
+def pages(source: Path | None = None, *, seed: int | None = None) -> Iterator[Page]:
     """Yield pages in a fixed order: of a file or folder of text, else the docstrings of the installed Python modules.
 
     A file is cut into sections at headings such as `` = Title = ``; without headings it is one page. A folder gives
-    a page per text file. Pages without words are left out.
+    a page per text file. Pages without words are left out. Nothing is read before it is asked for.
 
+    Args: seed: another order, which is the same for the same seed; None is the natural one.
     Raises: MachineError: `INPUT_MISSING`.
     """
     if source is None:
-        found = _docstrings()
+        found = _docstrings(seed)
     elif source.is_dir():
-        found = (Page(name=str(f.relative_to(source)), text=_read(f)) for f in sorted(source.rglob("*.txt")))
+        files = _ordered((f for f in source.rglob("*") if f.suffix in SUFFIXES and f.is_file()), seed)
+        found = (Page(name=str(f.relative_to(source)), text=_read(f)) for f in files)
     elif source.is_file():
-        found = _sections(source)
+        found = _sections(source) if seed is None else iter(_shuffled(list(_sections(source)), seed))
     else:
         raise MachineError("INPUT_MISSING", f"there is no file or folder {source}.", hint="Name one with --input.")
     for page in found:
-        if _WORD.search(page.text.lower()):
-            yield Page(name=page.name, text=page.text[:CHARACTERS_MAX])
+        # A docstring may hold half a surrogate pair, which no encoding has.
+        text = page.text[:CHARACTERS_MAX].encode("utf-8", "replace").decode()
+        if _WORD.search(text.lower()):
+            yield Page(name=page.name, text=text)
+
+
+def _ordered(files: Iterable[Path], seed: int | None) -> list[Path]:
+    natural = sorted(files)
+    return natural if seed is None else _shuffled(natural, seed)
+
+
+def _shuffled(items: list[_T], seed: int) -> list[_T]:
+    random.Random(seed).shuffle(items)
+    return items
 
 
 def _read(file: Path) -> str:
@@ -68,19 +87,20 @@ def _sections(file: Path) -> Iterator[Page]:
     yield Page(name=f"{number:05d} {title}", text="\n".join(lines))
 
 
-def _docstrings() -> Iterator[Page]:
-    seen: set[str] = set()
+def _docstrings(seed: int | None) -> Iterator[Page]:
+    modules: dict[str, Path] = {}
     paths = sysconfig.get_paths()
     for name in ("stdlib", "purelib", "platlib"):
         root = Path(paths[name])
         for file in sorted(root.rglob("*.py")):
             module = ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-            if module in seen or module.startswith("site-packages."):
-                continue
-            seen.add(module)
-            text = _documentation(file)
-            if text:
-                yield Page(name=module, text=text)
+            if not module.startswith("site-packages."):  # it is a root of its own
+                modules.setdefault(module, file)
+    names = list(modules)
+    for module in names if seed is None else _shuffled(names, seed):
+        text = _documentation(modules[module])
+        if text:
+            yield Page(name=module, text=text)
 
 
 def _documentation(file: Path) -> str:

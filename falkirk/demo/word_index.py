@@ -1,28 +1,45 @@
 """The word index live: pages in, change records out, one kill -9 half-way, and the checker's verdict at the end."""
 
 import contextlib
+import fcntl
 import json
+import os
 import shutil
+import signal
+import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import psutil
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
 import falkirk
-from falkirk.check import AggregateModel, Count, Input, Latest, Place, Verdict, check_keyed, outputs_of, read_topic
+from falkirk.check import (
+    AggregateModel,
+    Count,
+    Guarantee,
+    Input,
+    Latest,
+    Place,
+    Verdict,
+    check_keyed,
+    outputs_of,
+    read_topic,
+    render,
+)
 from falkirk.coordinator.home import ProcessRecord
 from falkirk.coordinator.load import load_application
+from falkirk.coordinator.store import Store
 from falkirk.coordinator.supervise import Coordinator, RunSettings
-from falkirk.demo.load import IndexReader, PageProducer, percentiles_ms
+from falkirk.demo.load import Collector, IndexReader, PageProducer, percentiles_ms
 from falkirk.demo.pages import pages, words
+from falkirk.demo.screen import Screen, latency
 from falkirk.errors import FalkirkError, MachineError
 from falkirk.local import broker as local_broker
 from falkirk.local.jars import cache_home
@@ -32,68 +49,19 @@ from falkirk.logs.topics import Topics
 PAGES, INDEX, PARTITIONS = "pages", "index", 2
 #: Seconds without a new change record after which the rest is given up for lost.
 PATIENCE_S = 120.0
+LINE_EVERY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What the user can choose: pages to send, per second, from where, and whether to keep what the demo leaves."""
+    """What the user can choose: pages to send, per second, from where and in which order, and whether to keep what the
+    demo leaves."""
 
     pages: int = 1000
     rate: float = 20.0
     source: Path | None = None
+    seed: int | None = None
     keep: bool = False
-
-
-@dataclass(kw_only=True)
-class _Show:
-    """What is on the terminal: the host's last status and a line per event."""
-
-    console: Console
-    began_s: float = field(default_factory=time.monotonic)
-    status: dict[str, Any] = field(default_factory=dict)
-    events: list[str] = field(default_factory=list)
-    suppressed: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    def say(self, text: str) -> None:
-        """Add an event."""
-        self.events.append(f"{time.monotonic() - self.began_s:5.0f} s  {text}")
-        if not self.console.is_terminal:
-            self.console.print(self.events[-1])
-
-    def take(self, status: dict[str, Any]) -> None:
-        """Take the host's status."""
-        self.status = status
-        for region in status["regions"]:
-            self.suppressed[region["name"], region["incarnation"]] = region["suppressed"]
-
-    def running(self) -> bool:
-        """Tell whether all regions run."""
-        regions = self.status.get("regions", [])
-        return bool(regions) and all(r["state"] == "running" for r in regions)
-
-    def render(self, producer: PageProducer, reader: IndexReader, total: int) -> Group:
-        """Return the picture of this moment."""
-        sent, elapsed_s = len(producer.sent_at_s), max(0.1, time.monotonic() - self.began_s)
-        recent = percentiles_ms(reader.recent_s())
-        lines = [
-            f"pages {sent:,} of {total:,}   change records {reader.received:,} of {producer.changes_due:,} due"
-            f"   ({len(reader.recent_s()) / min(10.0, elapsed_s):,.0f}/s)",
-            "latency, last 10 s: " + _latency(recent),
-        ]
-        for region in self.status.get("regions", []):
-            age = region["checkpoint_age_s"]
-            lines.append(
-                f"{region['name']:<14} {region['state']:<10} incarnation {region['incarnation']}"
-                + (f"   checkpoint {age:.0f} s old" if age is not None else "")
-            )
-        return Group(*[Text(line) for line in (*lines, "", *self.events[-8:])])
-
-
-def _latency(percentiles: list[float]) -> str:
-    if not percentiles:
-        return "nothing yet"
-    p50, p95, p99, most = percentiles
-    return f"p50 {p50:,.0f} ms   p95 {p95:,.0f} ms   p99 {p99:,.0f} ms   max {most:,.0f} ms"
 
 
 def example() -> Path:
@@ -108,76 +76,149 @@ def example() -> Path:
 def run_demo(settings: DemoSettings, console: Console) -> bool:
     """Run the demo; return whether the checker found exactly-once.
 
-    Raises: FalkirkError: what kept it from running.
+    Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
     """
-    chosen = list(islice(pages(settings.source), settings.pages))
-    console.print(f"word index over {len(chosen):,} pages from {settings.source or 'the docstrings of this Python'}")
-    folder = cache_home() / "demo-broker"
-    local_broker.stop(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    bootstrap = local_broker.start(folder).bootstrap
-    home = Path(tempfile.mkdtemp(prefix="falkirk-demo-"))
+    source = pages(settings.source, seed=settings.seed)
+    first = next(source, None)
+    if first is None:
+        raise MachineError(
+            "INPUT_MISSING", "there are no words in it.", where=settings.source, hint="Name some text with --input."
+        )
+    collector = Collector(islice(chain([first], source), settings.pages))
+    collector.start()
+    console.print(f"word index over {settings.source or 'the docstrings of this Python'}", soft_wrap=True)
     try:
-        topics = Topics(Connection.of(bootstrap))
-        for topic in (PAGES, INDEX):
-            topics.create(topic, PARTITIONS, {})
-        show = _Show(console=console)
-        producer = PageProducer(bootstrap, PAGES, chosen, settings.rate)
-        reader = IndexReader(bootstrap, INDEX, PARTITIONS, producer.sent_at_s)
-        _play(show, producer, reader, bootstrap, home, total=len(chosen))
-        return _conclude(show, reader, bootstrap, console)
+        with workplace(keep=settings.keep, console=console) as folder:
+            bootstrap = local_broker.start(folder / "broker").bootstrap
+            topics = Topics(Connection.of(bootstrap))
+            for topic in (PAGES, INDEX):
+                topics.create(topic, PARTITIONS, {})
+            producer = PageProducer(bootstrap, PAGES, collector.pages, settings.rate)
+            reader = IndexReader(bootstrap, INDEX, PARTITIONS, producer.sent_at_s)
+            screen = Screen(console=console, producer=producer, reader=reader, total=settings.pages)
+            _play(screen, collector, bootstrap, folder / "home")
+            return _conclude(screen, bootstrap, folder / "home")
     finally:
-        if settings.keep:
-            console.print(f"kept: home {home}, broker {bootstrap} (data in {folder})", soft_wrap=True)
-        else:
-            local_broker.stop(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.rmtree(home, ignore_errors=True)
+        collector.stopping.set()
 
 
-def _play(show: _Show, producer: PageProducer, reader: IndexReader, bootstrap: str, home: Path, *, total: int) -> None:
+@contextlib.contextmanager
+def workplace(*, keep: bool, console: Console) -> Iterator[Path]:
+    """Yield a fresh folder for one run, and stop its broker and remove it in the end.
+
+    What a demo that was itself killed with -9 left behind is removed first: its folder has a lock that nobody holds.
+    """
+    root = cache_home() / "demo"
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / ".lock", "w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        for former in sorted(root.glob("*/lock")):
+            with contextlib.suppress(BlockingIOError):
+                os.close(_lock(former))
+                _clear(former.parent)
+        folder = Path(tempfile.mkdtemp(dir=root))
+        held = _lock(folder / "lock")
+    try:
+        yield folder
+    finally:
+        with _undisturbed():
+            if keep:
+                (folder / "lock").unlink()
+                console.print(f"kept: {folder}, with its broker, which has to be stopped by hand", soft_wrap=True)
+            else:
+                _clear(folder)
+            os.close(held)
+
+
+def _lock(file: Path) -> int:
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _clear(folder: Path) -> None:
+    local_broker.stop(folder / "broker")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let a second, impatient Ctrl-C not break the cleaning up that the first one asked for."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _play(screen: Screen, collector: Collector, bootstrap: str, home: Path) -> None:
     file = example()
-    app = load_application(file)
     run = RunSettings(file=file, kafka=bootstrap, home=home)
-    coordinator = Coordinator(app, run, say=show.say, on_status=show.take)
+    coordinator = Coordinator(load_application(file), run, say=screen.say, on_status=screen.take)
     ended: list[FalkirkError | None] = []
     thread = threading.Thread(target=lambda: ended.append(_guarded(coordinator)), name="demo-coordinator", daemon=True)
+    producer, reader = screen.producer, screen.reader
     thread.start()
     reader.start()
-    killed, last_received, last_progress_s = False, 0, time.monotonic()
-    show.say("starting Spark")
-    live = Live(console=show.console, refresh_per_second=4) if show.console.is_terminal else contextlib.nullcontext()
-    printed_s = 0.0
-    with live as screen:
-        while not ended:
-            if show.running() and not producer.ident:
-                show.say("the regions run; pages begin to arrive")
-                producer.start()
-            if not killed and len(producer.sent_at_s) >= total // 2:
-                killed = True
-                show.say(f"latency so far: {_latency(percentiles_ms(reader.latencies_s))}")
-                show.say(f"kill -9 of the Spark application: {_kill_spark(home)} processes")
-            if reader.received > last_received:
-                producer.warm.set()
-                last_received, last_progress_s = reader.received, time.monotonic()
-            done = killed and not producer.is_alive() and reader.received >= producer.changes_due
-            if done or (producer.ident and time.monotonic() - last_progress_s > PATIENCE_S):
-                break
-            if screen is not None:
-                screen.update(show.render(producer, reader, total))
-            elif time.monotonic() - printed_s > 2.0:
-                printed_s = time.monotonic()
-                show.console.print(show.render(producer, reader, total).renderables[0])
-            time.sleep(0.1)
-    producer.stopping.set()
-    producer.warm.set()
-    _linger(reader)
-    coordinator.stop()
-    thread.join()
-    reader.stopping.set()
-    reader.join()
+    try:
+        screen.say("starting Spark")
+        _watch(screen, collector, home, ended)
+        producer.stopping.set()
+        _linger(reader)
+    finally:
+        with _undisturbed():
+            producer.stopping.set()
+            producer.warm.set()
+            reader.stopping.set()
+            coordinator.stop()
+            thread.join()
+            reader.join()
     if ended and ended[0] is not None:
         raise ended[0]
+
+
+def _watch(screen: Screen, collector: Collector, home: Path, ended: list[FalkirkError | None]) -> None:
+    """Show what goes on, and kill the Spark application half-way, until all is read or nothing comes any more."""
+    producer, reader, terminal = screen.producer, screen.reader, screen.console.is_terminal
+    killed_s, again_s, received, progress_s, printed_s = 0.0, 0.0, 0, time.monotonic(), 0.0
+    live = Live(console=screen.console, refresh_per_second=4, transient=True) if terminal else None
+    with live or contextlib.nullcontext():
+        while not ended:
+            now_s = time.monotonic()
+            if producer.began_s is None:
+                progress_s = now_s
+                if screen.running() and not collector.is_alive() and producer.ident is None:
+                    screen.total = len(collector.pages)
+                    screen.say("the regions run; pages begin to arrive")
+                    producer.start()
+            elif not killed_s and len(producer.sent_at_s) >= screen.total / 2 and screen.running() and reader.received:
+                screen.say(f"latency so far: {latency(percentiles_ms(reader.latencies_s))}")
+                screen.say(f"kill -9 of the Spark application: {_kill_spark(home)} processes, and no word of warning")
+                screen.mark_killed()
+                killed_s = progress_s = now_s
+            elif killed_s and not again_s and screen.running():
+                again_s = now_s
+                screen.say(f"all regions run again, {now_s - killed_s:.0f} s after the kill")
+            if reader.received > received:
+                producer.warm.set()
+                received, progress_s = reader.received, now_s
+            if again_s and not producer.is_alive() and received >= producer.changes_due:
+                break
+            if now_s - progress_s > PATIENCE_S:
+                screen.say(f"nothing has come for {PATIENCE_S:.0f} s; the rest is given up")
+                break
+            if live is not None:
+                live.update(screen.picture())
+            elif now_s - printed_s > LINE_EVERY_S:
+                printed_s = now_s
+                screen.console.print(screen.line(), soft_wrap=True)
+            time.sleep(0.1)
+    if live is not None:  # once more, to stay on the terminal
+        screen.console.print(screen.picture())
 
 
 def _guarded(coordinator: Coordinator) -> FalkirkError | None:
@@ -227,18 +268,24 @@ def judge(bootstrap: str) -> Verdict:
     return check_keyed(inputs, outputs_of(read_topic(config, INDEX)), model)
 
 
-def _conclude(show: _Show, reader: IndexReader, bootstrap: str, console: Console) -> bool:
-    from falkirk.check import Guarantee, render
-
-    console.print("the checker reads both topics and recomputes the index …")
+def _conclude(screen: Screen, bootstrap: str, home: Path) -> bool:
+    console, reader = screen.console, screen.reader
+    console.print("\nThe checker reads both topics and recomputes the index …")
     verdict = judge(bootstrap)
     console.print(render(verdict))
-    console.print(f"replayed and suppressed: {sum(show.suppressed.values()):,} change records")
-    console.print("latency over all, the recovery included: " + _latency(percentiles_ms(reader.latencies_s)))
+    store = Store(home / "decisions.db")
+    suppressed = {name: sum(int(row.suppressible) for row in store.incarnations(name)) for name in store.region_names()}
+    store.close()
+    shares = ", ".join(f"{name} {count:,}" for name, count in suppressed.items())
+    console.print(f"pages: {len(screen.producer.sent_at_s):,}")
+    console.print(f"replayed and suppressed: {sum(suppressed.values()):,} ({shares})")
+    console.print(f"latency overall, the recovery included: {latency(percentiles_ms(reader.latencies_s))}\n")
     for word in ("the", "exactly"):
         _look_up(reader, word, console)
-    while console.is_terminal and (word := console.input("look up a word (empty line ends): ").strip().lower()):
-        _look_up(reader, word, console)
+    if console.is_terminal and sys.stdin.isatty():
+        with contextlib.suppress(EOFError):
+            while word := console.input("look up a word (an empty line ends): ").strip().lower():
+                _look_up(reader, word, console)
     return verdict.guarantee is Guarantee.EXACTLY_ONCE
 
 
@@ -246,4 +293,4 @@ def _look_up(reader: IndexReader, word: str, console: Console) -> None:
     found = reader.index.get(word, [])
     best = sorted(found, key=lambda entry: (-entry[1], entry[0]))[:5]
     listed = ", ".join(f"{page} ({count}×)" for page, count in best)
-    console.print(f"“{word}” is on {len(found):,} pages{': ' + listed if best else ''}", soft_wrap=True)
+    console.print(f"“{word}” is on {len(found):,} pages{': ' + listed if best else ''}", soft_wrap=True, markup=False)

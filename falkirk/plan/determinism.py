@@ -7,6 +7,7 @@ a live region ensures.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,11 +21,16 @@ NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias Unr
 _LOGIC = """
 And AtLeastNNonNulls CaseWhen Cast Coalesce EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual Greatest If In
 InSet IsNaN IsNotNull IsNull Least LessThan LessThanOrEqual NaNvl Not Nvl NullIf Or RuntimeReplaceable
+Between CommonExpressionDef CommonExpressionRef EqualNull KnownNotNull KnownNullable Nvl2 NullIfResult NullIfZero
+TryEval TypeOf With ZeroIfNull
 """
 _NUMBERS = """
 Abs Add BitwiseAnd BitwiseCount BitwiseNot BitwiseOr BitwiseXor BRound CheckOverflow Ceil Divide Exp Floor
 IntegralDivide Log Log10 Log2 Multiply Pmod Pow Remainder Round ShiftLeft ShiftRight Signum Sqrt Subtract UnaryMinus
 UnaryPositive Crc32 Md5 Murmur3Hash Sha1 Sha2 XxHash64 Hex Unhex Conv
+Acos Acosh Asin Asinh Atan Atan2 Atanh Bin BitwiseGet Cbrt Cos Cosh Cot Csc EulerNumber Expm1 Factorial Hypot Log1p
+Logarithm Pi Rint Sec ShiftRightUnsigned Sin Sinh Tan Tanh ToCharacter ToDegrees ToNumber ToRadians TryAdd TryDivide
+TryMod TryMultiply TrySubtract TryToNumber WidthBucket
 """
 _TEXT = """
 Ascii Base64 BitLength Chr Concat ConcatWs Contains EndsWith FormatNumber FormatString InitCap Left Length Like LikeAll
@@ -32,30 +38,38 @@ Lower OctetLength Overlay RegExpExtract RegExpExtractAll RegExpReplace RLike Rig
 StringInstr StringLocate StringLPad StringRepeat StringReplace StringRPad StringSplit StringSplitSQL StringToMap
 StringTranslate StringTrim StringTrimLeft StringTrimRight Substring SubstringIndex UnBase64 Upper Encode Decode
 ParseUrl Levenshtein JsonToStructs StructsToJson GetJsonObject JsonTuple LengthOfJsonArray Invoke StaticInvoke
+Collation CsvToStructs Elt FindInSet ILike IsValidUTF8 IsVariantNull JsonObjectKeys Luhncheck MakeValidUTF8 Mask
+ParseJson Quote RegExpCount RegExpInStr RegExpSubStr SchemaOfJson Sentences SplitPart StringDecode StringSpace
+StringTrimBoth StructsToCsv ToBinary ToVariantObject TryToBinary UrlDecode UrlEncode VariantGet XmlToStructs
 """
 _COLLECTIONS = """
 ArrayAppend ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists ArrayFilter ArrayForAll ArrayIntersect
 ArrayJoin ArrayMax ArrayMin ArrayPosition ArrayPrepend ArrayRemove ArrayRepeat ArraySize ArraySort ArrayTransform
 ArrayUnion ArrayAggregate ArraysOverlap ArraysZip Cardinality Flatten MapConcat MapEntries MapFilter MapFromArrays
 MapFromEntries MapKeys MapValues Sequence Size Slice SortArray TransformKeys TransformValues ZipWith Explode
-PosExplode TryElementAt
+PosExplode TryElementAt ArrayInsert Get MapContainsKey MapZipWith
 """
 _TIME = """
 AddMonths DateAdd DateDiff DateFormatClass DateSub DayOfMonth DayOfWeek DayOfYear FromUnixTime Hour LastDay MakeDate
 MakeTimestamp MicrosToTimestamp MillisToTimestamp Minute Month MonthsBetween NextDay ParseToDate ParseToTimestamp
 Quarter Second SecondsToTimestamp TimestampAdd TimestampDiff ToUnixTimestamp TruncDate TruncTimestamp UnixMicros
 UnixMillis UnixSeconds UnixTimestamp WeekDay WeekOfYear Year
+ConvertTimezone DateAddInterval DateAddYMInterval DateFromUnixDate DayName Extract ExtractANSIIntervalDays
+FromUTCTimestamp MakeDTInterval MakeInterval MakeYMInterval MonthName PreciseTimestampConversion SubtractDates
+SubtractTimestamps TimestampAddInterval TimestampAddYMInterval ToUTCTimestamp UnixDate
 """
 _AGGREGATES = """
-Average BitAndAgg BitOrAgg BitXorAgg BoolAnd BoolOr Count CountIf Max MaxBy Min MinBy Sum
+AnyValue Average BitAndAgg BitOrAgg BitXorAgg BoolAnd BoolOr Corr Count CountIf CovPopulation CovSample First
+HyperLogLogPlusPlus Kurtosis Last Max MaxBy Min MinBy Skewness StddevPop StddevSamp Sum TryAverage TrySum VariancePop
+VarianceSamp
 """
 DETERMINISTIC = frozenset(" ".join((_STRUCTURE, _LOGIC, _NUMBERS, _TEXT, _COLLECTIONS, _TIME, _AGGREGATES)).split())
 
 
-def operations(data: DataFrame) -> frozenset[str]:
-    """Return the simple class names of all expressions and operators in a DataFrame's analysed plan."""
+def operations(data: DataFrame) -> Counter[str]:
+    """Count the expressions and operators in a DataFrame's analysed plan, by simple class name."""
     plan = json.loads(data._jdf.queryExecution().analyzed().toJSON())
-    return frozenset(_names(plan))
+    return Counter(_names(plan))
 
 
 def _names(node: Any) -> Iterator[str]:

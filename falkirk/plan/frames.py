@@ -8,7 +8,6 @@ can't split or union a source with itself) still delivers it to the dead letters
 A bad record has no key, so in a keyed step it is grouped by its source partition, apart from all good ones.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +15,10 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
 
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
@@ -25,6 +26,7 @@ from falkirk.stream import Latest, Step
 
 STAMP, BAD, LANE, SPREAD = "__falkirk_stamp", "__falkirk_bad", "__falkirk_lane", "__falkirk_spread"
 OURS = (STAMP, BAD, SPREAD)
+_PREFIX = "__falkirk"
 
 #: The columns of Spark's Kafka source, for analysis without a broker.
 KAFKA_DDL = (
@@ -72,9 +74,14 @@ def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
     else:
         fields, columns, reason = _parse_json(topic, raw)
     origin = [F.col(name).alias(name) for name in ("topic", "partition", "offset", "key", "value")]
-    data = raw.withColumn("__parsed", fields).withColumn("__reason", reason)
-    bad = F.when(F.col("__reason").isNotNull(), F.struct(F.col("__reason").alias("reason"), *origin)).alias(BAD)
-    kept = [F.when(F.col("__reason").isNull(), F.col("__parsed").getField(name)).alias(name) for name in columns]
+    data = raw.withColumn("__falkirk_parsed", fields).withColumn("__falkirk_reason", reason)
+    bad = F.when(
+        F.col("__falkirk_reason").isNotNull(), F.struct(F.col("__falkirk_reason").alias("reason"), *origin)
+    ).alias(BAD)
+    kept = [
+        F.when(F.col("__falkirk_reason").isNull(), F.col("__falkirk_parsed").getField(name)).alias(name)
+        for name in columns
+    ]
     return Frame(data=data.select(*kept, stamp, bad))
 
 
@@ -89,14 +96,15 @@ def _parse_json(topic: Kafka, raw: DataFrame) -> tuple[Column, list[str], Column
             hint='Write columns as "id STRING NOT NULL, n INT".',
             schema=topic.ddl,
         ) from error
+    _check_names([field.name for field in schema.fields], topic.where)
     required = [field.name for field in schema.fields if not field.nullable]
     nullable = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__corrupt"}
-    fields = F.from_json(F.col("value").cast("string"), f"{nullable}, `__corrupt` STRING", options)
-    parsed = F.col("__parsed")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__falkirk_corrupt"}
+    fields = F.from_json(F.col("value").cast("string"), f"{nullable}, `__falkirk_corrupt` STRING", options)
+    parsed = F.col("__falkirk_parsed")
     reason = (
         F.when(F.col("value").isNull(), F.lit("the value is null"))
-        .when(parsed.isNull() | parsed.getField("__corrupt").isNotNull(), F.lit("does not fit the schema"))
+        .when(parsed.isNull() | parsed.getField("__falkirk_corrupt").isNotNull(), F.lit("does not fit the schema"))
     )  # fmt: skip
     for name in required:
         reason = reason.when(parsed.getField(name).isNull(), F.lit(f"column {name} is null"))
@@ -109,20 +117,61 @@ def apply(frame: Frame, step: Step) -> Frame:
     Raises: DefinitionError: `COLUMN_MISSING`, `STEP_INVALID`, `GENERATOR_IN_SELECT`; `where` is the step's line.
     """
     try:
-        with _quiet():
-            return _OPERATIONS[step.operation](frame, *step.arguments)
+        with quiet():
+            after = _OPERATIONS[step.operation](frame, *step.arguments)
     except (PySparkException, Py4JJavaError) as error:
         raise _explain(error, frame, step) from error
     except TypeError as error:
         raise DefinitionError(
             "STEP_INVALID", f"{step.operation}(): {error}.", where=step.where, operation=step.operation
         ) from error
+    except _SeesOurs as error:
+        raise DefinitionError(
+            "COLUMN_RESERVED",
+            f"{step.operation}(): {error}.",
+            where=step.where,
+            hint="Names that begin with __falkirk are Falkirk's own. Name columns in place of a '*' in an expression.",
+            operation=step.operation,
+        ) from error
+    _check_names(after.data.columns, step.where, ours=frame.carried + after.carried)
+    return after
+
+
+class _SeesOurs(Exception):
+    """An expression of the user's refers to a column of ours, by name or through a '*'."""
+
+
+def _check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -> None:
+    """Refuse names that could not be told apart later: Spark ignores case.
+
+    Raises: DefinitionError: `COLUMN_TWICE`, `COLUMN_RESERVED`.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold().startswith(_PREFIX) and name not in ours:
+            raise DefinitionError(
+                "COLUMN_RESERVED",
+                f"a column is named {name!r}.",
+                where=where,
+                hint="Names that begin with __falkirk are Falkirk's own.",
+                column=name,
+            )
+        if name.casefold() in seen:
+            raise DefinitionError(
+                "COLUMN_TWICE",
+                f"there are two columns named {name!r}.",
+                where=where,
+                hint="Give each a name of its own with alias(); upper and lower case count as the same.",
+                column=name,
+            )
+        seen.add(name.casefold())
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep PySpark from logging as JSON the mistakes that are about to be raised as a `DefinitionError`."""
-    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    # Made by PySpark's own class, which it needs to find under these names ever after.
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
@@ -136,8 +185,8 @@ def _quiet() -> Iterator[None]:
 def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
     condition = getattr(error, "getCondition", lambda: None)() or ""
     if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
-        missing = (error.getMessageParameters() or {}).get("objectName", "?") if hasattr(
-            error, "getMessageParameters") else "?"  # fmt: skip
+        parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
+        missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
         return DefinitionError(
             "COLUMN_MISSING",
             f"{step.operation}(): there is no column {missing}.",
@@ -157,7 +206,7 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
 
 def first_line(error: Exception) -> str:
     """Return the first line of Spark's message, without its error class and trailing dot."""
-    return str(error).split("\n")[0].removesuffix(".")
+    return str(error).strip().split("\n")[0].removesuffix(".")
 
 
 def _carry(frame: Frame) -> list[Column]:
@@ -165,46 +214,77 @@ def _carry(frame: Frame) -> list[Column]:
 
 
 def _require(frame: Frame, *names: str) -> None:
-    frame.data.select(*[F.col(f"`{name}`") for name in names])  # Spark ignores unknown names in drop and rename
+    """See that columns exist, since Spark ignores unknown names in drop and rename."""
+    _refuse_ours(frame, [F.col(f"`{name}`") for name in names])
+
+
+def _refuse_ours(frame: Frame, columns: Sequence[Any]) -> None:
+    analyzed = frame.data.select(*columns)._jdf.queryExecution().analyzed()
+    references = analyzed.references().toSeq()
+    for i in range(references.size()):
+        if references.apply(i).name() in OURS:
+            raise _SeesOurs(f"it would see {references.apply(i).name()}")
+
+
+def _is_star(column: Any) -> bool:
+    return str(column._jc.toString()) == "*" if hasattr(column, "_jc") else bool(column == "*")
 
 
 def _select(frame: Frame, *columns: Any) -> Frame:
     plain = [c for entry in columns for c in (entry if isinstance(entry, list | tuple) else (entry,))]
-    expanded = [F.col(c) for name in plain for c in (frame.columns if isinstance(name, str) and name == "*" else [name])
-                ] if all(isinstance(c, str) for c in plain) else plain  # fmt: skip
+    users = [F.col(f"`{name}`") for name in frame.columns]
+    expanded = [c for entry in plain for c in (users if _is_star(entry) else [entry])]
+    if expanded:
+        _refuse_ours(frame, expanded)
     return replace(frame, data=frame.data.select(*expanded, *_carry(frame)))
 
 
 def _select_expr(frame: Frame, *expressions: str) -> Frame:
-    return _select(frame, *[F.expr(text) for text in expressions])
+    return _select(frame, *["*" if text.strip() == "*" else F.expr(text) for text in expressions])
 
 
 def _where(frame: Frame, condition: Any) -> Frame:
     holds = F.expr(condition) if isinstance(condition, str) else condition
+    _refuse_ours(frame, [holds])
     return replace(frame, data=frame.data.where(~is_good() | holds))
 
 
 def _with_columns(frame: Frame, columns: dict[str, Column]) -> Frame:
+    _refuse_names(*columns)
+    if columns:
+        _refuse_ours(frame, list(columns.values()))
     return replace(frame, data=frame.data.withColumns(columns))
+
+
+def _refuse_names(*names: str) -> None:
+    for name in names:
+        if isinstance(name, str) and name.casefold().startswith(_PREFIX):
+            raise _SeesOurs(f"it names {name}")
 
 
 def _rename(frame: Frame, existing: str, new: str) -> Frame:
     _require(frame, existing)
+    _refuse_names(new)
     return replace(frame, data=frame.data.withColumnRenamed(existing, new))
 
 
 def _drop(frame: Frame, *names: str) -> Frame:
-    _require(frame, *names)
+    if names:
+        _require(frame, *names)
     return replace(frame, data=frame.data.drop(*names))
 
 
 def _explode(frame: Frame, column: Any, name: str) -> Frame:
     array = F.col(column) if isinstance(column, str) else column
-    kept = [F.col(c) for c in frame.columns if c != name]
-    data = frame.data.select(*kept, F.posexplode_outer(F.when(is_good(), array)).alias("__place", name), *_carry(frame))
-    data = data.where(~is_good() | F.col("__place").isNotNull())
-    place = F.coalesce(F.col("__place"), F.lit(0)).alias(f"sub{frame.depth}")
-    data = data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place)).drop("__place")
+    _refuse_names(name)
+    _refuse_ours(frame, [array])
+    kept = [F.col(f"`{c}`") for c in frame.columns if c.casefold() != name.casefold()]
+    data = frame.data.select(
+        *kept, F.posexplode_outer(F.when(is_good(), array)).alias("__falkirk_place", name), *_carry(frame)
+    )
+    data = data.where(~is_good() | F.col("__falkirk_place").isNotNull())
+    place = F.coalesce(F.col("__falkirk_place"), F.lit(0)).alias(f"sub{frame.depth}")
+    data = data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place)).drop("__falkirk_place")
     return replace(frame, data=data, depth=frame.depth + 1)
 
 
@@ -225,9 +305,31 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
         F.max(STAMP).alias(STAMP),
         F.max_by(BAD, F.col(STAMP)).alias(BAD),
         F.struct(F.min(partition).alias("least"), F.max(partition).alias("greatest")).alias(SPREAD),
-    ).drop(LANE)
+    )
+    data = data.where(_always_and_needs(data)).drop(LANE)
     names = [name for name in data.columns if name not in OURS][: len(keys)]
     return replace(frame, data=data, keyed=True, grouped_by=tuple(names))
+
+
+def _always_and_needs(data: DataFrame) -> Column:
+    """Return a condition that holds always, but that the optimiser can't tell to, and that needs every column.
+
+    Without it the optimiser melts what follows into the aggregation, whose state then has another shape whenever a
+    step behind it is changed: an unused aggregate is dropped, and others change places.
+    """
+    parts = [part for field in data.schema.fields for part in _parts(F.col(f"`{field.name}`"), field.dataType)]
+    return F.hash(*parts) >= F.lit(-(2**31))
+
+
+def _parts(column: Column, kind: DataType) -> list[Column]:
+    """Return expressions that are cheap to hash and can't be had without the column."""
+    if isinstance(kind, StructType):
+        return [part for field in kind.fields for part in _parts(column.getField(field.name), field.dataType)]
+    if isinstance(kind, StringType | BinaryType):
+        return [F.octet_length(column)]
+    if isinstance(kind, ArrayType | MapType):
+        return [F.size(column)]
+    return [column.isNull() if isinstance(kind, VariantType) else column]
 
 
 def _latest(aggregate: Latest) -> tuple[Column, str]:

@@ -8,6 +8,8 @@ It walks the recorded steps of each sink from the source on, on empty DataFrames
 Everything else is fused.
 """
 
+import itertools
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +19,8 @@ from falkirk.app import App, Processor, Sink
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
-from falkirk.plan import determinism, frames
+from falkirk.plan import columns, determinism, frames
+from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
 from falkirk.plan.region import Hop, Plan, Region, root_of, steps_of
 from falkirk.policy import Delivery, Ephemeral, Lazy
@@ -66,12 +69,24 @@ def _check_topics(app: App) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """An internal log as its readers see it; `split` as in `_Draft`."""
+
+    source: SourceNode
+    split: bool
+
+
 @dataclass(kw_only=True)
 class _Draft:
-    """A region while it is being cut: where it begins, its steps so far, and the frame they lead to."""
+    """A region while it is being cut: where it begins, its steps so far, and the frame they lead to.
+
+    `split`: the log it reads may hold several records that come from one record of the user's source.
+    """
 
     source: SourceNode
     reads_hop: bool
+    split: bool
     node: Node
     frame: Frame
     keys: dict[str, int]
@@ -84,7 +99,7 @@ class _Planner:
     session: SparkSession
     identity: str
     regions: list[Region] = field(default_factory=list)
-    logs: dict[str, SourceNode] = field(default_factory=dict)
+    logs: dict[str, _Log] = field(default_factory=dict)
     visiting: list[str] = field(default_factory=list)
     dead_letter_topics: set[str] = field(default_factory=set)
 
@@ -100,12 +115,23 @@ class _Planner:
                 column=missing[0],
                 columns=tuple(draft.frame.columns),
             )
+        if draft.split and sink.delivery is Delivery.AT_MOST_ONCE:
+            raise GuaranteeError(
+                "DERIVATIVES_APART",
+                f"hop {draft.source.name} lies between {sink.name!r} and a step that makes several records of one, "
+                "so a failure could skip some of them and keep others: at-most-once can't be promised.",
+                where=sink.where,
+                hint="Key the source by what is grouped, so that no hop is needed, or ask for exactly-once.",
+                sink=sink.name,
+                hop=draft.source.topic.topic,
+            )
+        columns.check_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
         self._close(draft, name=sink.name, output=sink.topic, hop=None, delivery=sink.delivery, where=sink.where)
 
     def _read(self, name: str, where: SourceLocation, *, delivery: Delivery, direct: bool) -> _Draft:
         """Return a draft whose frame is the output of the named source or processor."""
         if name in self.app.sources:
-            return self._begin(self.app.sources[name], reads_hop=False)
+            return self._begin(self.app.sources[name])
         processor = self.app.processors.get(name)
         if processor is None:
             raise DefinitionError(
@@ -117,7 +143,7 @@ class _Planner:
             )
         shared = not isinstance(processor.policy, Ephemeral) and self._readers(name) > 1
         if name in self.logs:
-            return self._begin(self.logs[name], reads_hop=True)
+            return self._begin_at(self.logs[name])
         if name in self.visiting:
             raise DefinitionError(
                 "CYCLE",
@@ -133,15 +159,18 @@ class _Planner:
         if not shared and (direct or isinstance(processor.policy, Ephemeral)):
             return draft
         reason = f"{name} is not ephemeral and is read by others: its output is a log"
-        self.logs[name] = self._hop(draft, name, (), reason, processor.where)
-        return self._begin(self.logs[name], reads_hop=True)
+        self.logs[name] = self._hop(draft, f"{name}-out", (), reason, processor.where)
+        return self._begin_at(self.logs[name])
 
     def _readers(self, name: str) -> int:
         return sum(name in p.reads for p in self.app.processors.values()) + sum(
             s.reads == name for s in self.app.sinks.values()
         )
 
-    def _begin(self, source: SourceNode, *, reads_hop: bool) -> _Draft:
+    def _begin_at(self, log: _Log) -> _Draft:
+        return replace(self._begin(log.source), reads_hop=True, split=log.split)
+
+    def _begin(self, source: SourceNode) -> _Draft:
         empty = self.session.createDataFrame([], frames.KAFKA_DDL)
         frame = frames.parse(empty, source.topic)
         missing = [key for key in source.topic.keys if key not in frame.columns]
@@ -154,9 +183,9 @@ class _Planner:
                 column=missing[0],
                 columns=tuple(frame.columns),
             )
-        ids = _expression_ids(frame)
+        ids = columns.expression_ids(frame)
         keys = {key: ids[key] for key in source.topic.keys}
-        return _Draft(source=source, reads_hop=reads_hop, node=source, frame=frame, keys=keys)
+        return _Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys)
 
     def _process(self, processor: Processor, delivery: Delivery) -> _Draft:
         if len(processor.reads) > 1:
@@ -178,25 +207,24 @@ class _Planner:
                 hint="Return the transformed stream.",
                 processor=processor.name,
             )
-        for number, step in enumerate(steps_of(result.node)):
-            draft = self._step(draft, step, processor, number, delivery)
+        for step in steps_of(result.node):
+            draft = self._step(draft, step, processor, delivery)
         draft.processors.append(processor.name)
         return draft
 
-    def _step(self, draft: _Draft, step: Step, processor: Processor, number: int, delivery: Delivery) -> _Draft:
+    def _step(self, draft: _Draft, step: Step, processor: Processor, delivery: Delivery) -> _Draft:
         if step.operation in ("agg", "count"):
-            keys = step.arguments[0]
+            frames.apply(draft.frame, step)  # the user's mistakes are told before ours is made
+            keys = columns.plain_keys(draft.frame, step.arguments[0])
             reason = self._needs_sequencer(draft, keys)
             if reason is not None:
-                frames.apply(draft.frame, step)  # the user's mistakes are told before ours is made
-                name = f"{processor.name}-by-{_key_label(keys, number)}"
-                hop = self._hop(draft, name, keys, reason, step.where)
-                draft = self._begin(hop, reads_hop=True)
+                name = self._unused(f"{processor.name}-by-{_key_label(keys)}")
+                draft = self._begin_at(self._hop(draft, name, keys, reason, step.where))
         before = draft.frame
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
-        added = determinism.operations(draft.frame.data) - determinism.operations(before.data)
-        if "Generate" in added and step.operation != "explode":
+        had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
+        if has["Generate"] > had["Generate"] and step.operation != "explode":
             raise DefinitionError(
                 "GENERATOR_IN_SELECT",
                 f"{step.operation}() makes several records of one, which need sub-indexes.",
@@ -204,7 +232,7 @@ class _Planner:
                 hint="Use stream.explode(column, name).",
                 operation=step.operation,
             )
-        unknown = sorted(added - determinism.DETERMINISTIC)
+        unknown = sorted(has.keys() - had.keys() - determinism.DETERMINISTIC)
         if unknown and delivery is not Delivery.REPEATED:
             raise GuaranteeError(
                 "UNDETERMINED_OPERATION",
@@ -220,19 +248,21 @@ class _Planner:
     def _needs_sequencer(self, draft: _Draft, keys: tuple[Any, ...]) -> str | None:
         if draft.frame.keyed:
             return "a live query has one keyed step"
-        label = _key_label(keys, 0)
+        label = _key_label(keys)
         if not draft.keys:
             return f"no key is declared for {draft.source.topic.topic}, so one {label} may come from several partitions"
-        ids = _expression_ids(draft.frame)
+        ids = columns.expression_ids(draft.frame)
         grouped = {ids.get(key) for key in keys if isinstance(key, str)}
         if set(draft.keys.values()) <= grouped:
             return None
         return f"{draft.source.topic.topic} is partitioned by {', '.join(draft.keys)}, not by {label}"
 
-    def _hop(self, draft: _Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> SourceNode:
+    def _hop(self, draft: _Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> _Log:
+        """Close the draft with a log of its own, partitioned by `keys`, and return that log."""
         topic = f"falkirk.{self.app.name}.{self.identity}.{name}"
-        columns = draft.frame.data.select(*[f"`{c}`" for c in draft.frame.columns])
-        names = tuple(key for key in keys if isinstance(key, str)) if all(isinstance(k, str) for k in keys) else ()
+        columns.check_key(draft.frame, keys, where)
+        ddl = columns.hop_ddl(draft.frame, where)
+        names = keys if all(isinstance(key, str) for key in keys) else ()
         self._close(
             draft,
             name=name,
@@ -241,8 +271,14 @@ class _Planner:
             delivery=Delivery.EXACTLY_ONCE,
             where=where,
         )
-        ddl = columns._jdf.schema().toDDL().replace(" NOT NULL", "")
-        return SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where))
+        source = SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where))
+        return _Log(source=source, split=draft.split or draft.frame.depth > 0)
+
+    def _unused(self, name: str) -> str:
+        """Return the name, or the first numbered form of it that no region has."""
+        taken = {region.name for region in self.regions}
+        numbered = (f"{name}-{i}" for i in itertools.count(2))
+        return next(n for n in itertools.chain([name], numbered) if n not in taken)
 
     def _close(
         self,
@@ -254,6 +290,21 @@ class _Planner:
         delivery: Delivery,
         where: SourceLocation,
     ) -> None:
+        if name in {region.name for region in self.regions}:
+            raise DefinitionError(
+                "NAME_TAKEN",
+                f"{name!r} is what an internal log is called.",
+                where=where,
+                hint="Give it another name.",
+                name=name,
+            )
+        if not draft.frame.columns:
+            raise DefinitionError(
+                "COLUMN_MISSING",
+                f"nothing is left to write for {name!r}.",
+                where=where,
+                hint="Keep at least one column.",
+            )
         lazy = [
             self.app.processors[p].policy for p in draft.processors
             if isinstance(self.app.processors[p].policy, Lazy)
@@ -273,7 +324,9 @@ class _Planner:
                 stateful=draft.frame.keyed,
                 where=where,
                 dead_letter_topic=self._dead_letter_topic(draft, output, hop),
-                fingerprint=_fingerprint(draft, output, self.app.state_partitions),
+                fingerprint=fingerprint(
+                    draft.source.topic.topic, output, draft.node, draft.frame, self.app.state_partitions
+                ),
             )
         )
 
@@ -282,51 +335,25 @@ class _Planner:
         source = draft.source.topic
         named = output.dead_letters or (None if draft.reads_hop else source.dead_letters)
         familiar = source.topic if hop is not None and not draft.reads_hop else output.topic
-        for topic in (named, f"{familiar}.dead-letters", f"{output.topic}.dead-letters"):
-            if topic is not None and topic not in self.dead_letter_topics:
+        declared = {source.topic.topic for source in self.app.sources.values()}
+        declared |= {sink.topic.topic for sink in self.app.sinks.values()}
+        others: tuple[str, ...] = (f"{familiar}.dead-letters", f"{output.topic}.dead-letters")
+        if output.dead_letters is not None or named in declared:  # asked for, so nothing else will do
+            others = ()
+        for topic in (named, *others):
+            if topic is not None and topic not in self.dead_letter_topics | declared:
                 self.dead_letter_topics.add(topic)
                 return topic
         raise DefinitionError(
             "TOPIC_SHARED",
-            f"dead-letter topic {named!r} is named twice.",
+            f"dead-letter topic {named!r} has another use.",
             where=output.where,
             hint="Give each sink a dead-letter topic of its own.",
             topic=named,
         )
 
 
-def _key_label(keys: tuple[Any, ...], number: int) -> str:
-    named = [key for key in keys if isinstance(key, str)]
-    return "-".join(named) if len(named) == len(keys) else f"key{number or ''}"
-
-
-def _expression_ids(frame: Frame) -> dict[str, int]:
-    """Return Catalyst's identity of each column: it survives steps that pass a column through, and only those."""
-    output = frame.data._jdf.queryExecution().analyzed().output()
-    attributes = [output.apply(i) for i in range(output.size())]
-    return {a.name(): a.exprId().id() for a in attributes}
-
-
-def _fingerprint(draft: _Draft, output: Kafka, state_partitions: int) -> dict[str, str]:
-    """Return what a checkpoint of the region rests on; the values are compared as text when the home is opened
-    again."""
-    keyed = [step for step in steps_of(draft.node) if step.operation in ("agg", "count")]
-    shape = ", ".join(f.simpleString() for f in draft.frame.data.schema.fields if f.name == frames.STAMP)
-    return {
-        "reads": draft.source.topic.topic,
-        "writes": output.topic,
-        "stamp": shape,
-        "keyed step": "; ".join(_text(step) for step in keyed) or "none",
-        "state partitions": str(state_partitions) if keyed else "none",
-    }
-
-
-def _text(step: Step) -> str:
-    def render(value: Any) -> str:
-        if isinstance(value, tuple | list):
-            return "(" + ", ".join(map(render, value)) + ")"
-        if hasattr(value, "_jc"):
-            return str(value._jc.toString())
-        return str(value)
-
-    return step.operation + render(step.arguments)
+def _key_label(keys: tuple[Any, ...]) -> str:
+    """Return a grouping key as part of a name; what is no plain column is called "key"."""
+    named = [re.sub("[^A-Za-z0-9_]+", "-", key).strip("-") for key in keys if isinstance(key, str)]
+    return "-".join(filter(None, named)) if len(named) == len(keys) and any(named) else "key"

@@ -4,6 +4,7 @@ Real-time Mode takes a core slot for every source and shuffle task when a batch 
 free.
 """
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Left free for jobs of our own, such as reading a long tail.
 SPARE_SLOTS = 2
+#: A cluster has no slots until its executors have registered, which takes seconds.
+EXECUTORS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +49,14 @@ def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:
 
 
 def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int:
-    """Return the slots that the session has.
+    """Return the slots that the session has. On a cluster, wait a while for its executors to be there.
 
     Raises: SparkError: `SLOTS_MISSING` when the plan needs more.
     """
-    total, available = sum(n.total for n in needed), session.sparkContext.defaultParallelism
+    total, context = sum(n.total for n in needed), session.sparkContext
+    deadline = time.monotonic() + (0.0 if (context.master or "").startswith("local[") else EXECUTORS_S)
+    while (available := context.defaultParallelism) < total and time.monotonic() < deadline:
+        time.sleep(0.2)
     if total > available:
         raise SparkError(
             "SLOTS_MISSING",

@@ -290,6 +290,11 @@ class LiveRegion:
         last = checkpoint.last_committed_batch(self._checkpoint)
         return None if last < 0 else time.time() - checkpoint.committed_at_s(self._checkpoint, last)
 
+    def last_ended(self) -> str | None:
+        """Return why the last incarnation ended, or None when there was none or nobody saw it end."""
+        incarnations = self._store.incarnations(self.region.name)
+        return str(incarnations[-1].ended) if incarnations and incarnations[-1].ended is not None else None
+
     def failure(self) -> Exception | None:
         """Return what ended the query, or None while it runs or when it was stopped."""
         if self.query is None or self.query.isActive:

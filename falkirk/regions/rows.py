@@ -23,6 +23,14 @@ from falkirk.theory.stamp import Stamp
 OVERHEAD_BYTES = 512
 #: Bytes of the raw value that a dead letter keeps; more could make the dead letter itself too large.
 RAW_BYTES_MAX = 65_536
+#: How records are written as JSON: with nulls, to the microsecond (Spark's own default is the millisecond), and in a
+#: time zone that does not depend on the session, since a replay must give the same bytes.
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
 #: Marks the failure of a task whose topic was not partitioned as declared.
 CO_PARTITIONING = "FALKIRK_CO_PARTITIONING"
 
@@ -69,7 +77,7 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     """Return the DataFrame of Kafka rows (topic, partition, key, value, headers) that the region releases."""
     stamp = F.col(STAMP)
     state = F.spark_partition_id() if region.stateful else F.lit(0)
-    value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in frame.columns]), {"ignoreNullFields": "false"})
+    value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in frame.columns]), JSON_OPTIONS)
     size = F.octet_length("__value") + F.coalesce(F.octet_length("__key"), F.lit(0))
     data = frame.data.select(
         "*",
@@ -112,7 +120,7 @@ def _key(region: Region) -> Column:
         return F.lit(None).cast("binary")
     if len(keys) == 1:
         return F.col(f"`{keys[0]}`").cast("string").cast("binary")
-    return F.to_json(F.struct(*[F.col(f"`{k}`") for k in keys])).cast("binary")
+    return F.to_json(F.struct(*[F.col(f"`{k}`") for k in keys]), JSON_OPTIONS).cast("binary")
 
 
 def _partition(region: Region, release: Release) -> Column:

@@ -136,6 +136,14 @@ class Application:
                     found.append(process)
         return found
 
+    def busy_executors(self, broker: Broker) -> list[psutil.Process]:
+        """Return the executors that are connected to the broker: those that run tasks of a region."""
+        return [
+            executor
+            for executor in self.executors()
+            if any(c.raddr and c.raddr.port == broker.port for c in executor.net_connections("tcp"))
+        ]
+
     def kill_everything(self) -> None:
         """kill -9 of every process, the coordinator first, and start the application again."""
         processes = self.processes()

@@ -46,10 +46,9 @@ def test_killed_executor_of_a_cluster(broker: Broker, home: Path, tag: str) -> N
     with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
         with Load(broker.bootstrap, run.events) as load:
             some_behind_a_commit(run)
-            executors = run.application.executors()
-            assert len(executors) == 2
-            executors[0].kill()
+            assert len(run.application.executors()) == 2
             host = run.application.host()
+            run.application.busy_executors(broker)[0].kill()
             wait_until(lambda: not _alive(host), 120, "the Spark application to be replaced")
             run.application.forget_status()
             run.application.wait_committed(1)

@@ -1,0 +1,62 @@
+"""Columns: which of them a grouping key is, and what their types must bear: to be hashed and to be carried by a hop."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from falkirk.errors import DefinitionError
+from falkirk.plan.frames import Frame, first_line, key_column, quiet
+
+
+def plain_keys(frame: Frame, keys: Sequence[Any]) -> tuple[Any, ...]:
+    """Return grouping expressions with those that are just a column, however written, as that column's name."""
+    names = {number: name for name, number in expression_ids(frame).items() if re.fullmatch(r"\w+", name)}
+    output = frame.data.select(*[key_column(key) for key in keys])._jdf.queryExecution().analyzed().output()
+    return tuple(names.get(output.apply(i).exprId().id(), key_column(key)) for i, key in enumerate(keys))
+
+
+def check_key(frame: Frame, keys: Sequence[Any], where: object) -> None:
+    """See that a key can choose a partition.
+
+    Raises: DefinitionError: `KEY_INVALID`.
+    """
+    try:
+        with quiet():
+            frame.data.select(F.hash(*[key_column(key) for key in keys], F.lit(0)))
+    except PySparkException as error:
+        raise DefinitionError(
+            "KEY_INVALID",
+            f"it can't be a key: {first_line(error)}.",
+            where=where,
+            hint="Use a column that is no map and has none in it.",
+        ) from error
+
+
+def hop_ddl(frame: Frame, where: object) -> str:
+    """Return the user's columns as DDL, which a hop's records are read with.
+
+    Raises: DefinitionError: `TYPE_UNSUITABLE`: a type does not survive being written and read again.
+    """
+    columns = frame.data.select(*[F.col(f"`{name}`") for name in frame.columns])
+    ddl = str(columns._jdf.schema().toDDL()).replace(" NOT NULL", "")
+    try:
+        with quiet():
+            columns.select(F.from_json(F.lit("{}"), ddl))
+    except PySparkException as error:
+        raise DefinitionError(
+            "TYPE_UNSUITABLE",
+            f"a hop is needed here, and a column does not survive it: {first_line(error)}.",
+            where=where,
+            hint="Turn it into a simpler type first: the keys of a map must be strings.",
+        ) from error
+    return ddl
+
+
+def expression_ids(frame: Frame) -> dict[str, int]:
+    """Return Catalyst's identity of each column: it survives steps that pass a column through, and only those."""
+    output = frame.data._jdf.queryExecution().analyzed().output()
+    attributes = [output.apply(i) for i in range(output.size())]
+    return {a.name(): a.exprId().id() for a in attributes}

@@ -1,0 +1,49 @@
+"""Fingerprint: what a region's checkpoint rests on, as text, to be compared when a home is opened again."""
+
+import re
+from typing import Any
+
+from falkirk.endpoints import Kafka
+from falkirk.plan import frames
+from falkirk.plan.frames import Frame
+from falkirk.plan.region import steps_of
+from falkirk.stream import Node, Step
+
+_LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
+
+
+def fingerprint(reads: str, output: Kafka, node: Node, frame: Frame, state_partitions: int) -> dict[str, str]:
+    """Return what must stay the same, by name.
+
+    Args: reads: the topic that the region reads. node: its steps. frame: what they lead to.
+    """
+    keyed = [step for step in steps_of(node) if step.operation in ("agg", "count")]
+    shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
+    return {
+        "reads": reads,
+        "writes": output.topic,
+        "stamp": shape,
+        "keyed step": "; ".join(_text(step) for step in keyed) or "none",
+        "state partitions": str(state_partitions) if keyed else "none",
+    }
+
+
+def _text(step: Step) -> str:
+    return step.operation + _without_numbers(_render(step.arguments))
+
+
+def _render(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return "(" + ", ".join(map(_render, value)) + ")"
+    if hasattr(value, "_jc"):
+        return str(value._jc.toString())
+    return str(value)
+
+
+def _without_numbers(text: str) -> str:
+    """Return the text with lambdas' parameters numbered from 0: PySpark counts them on through a whole process."""
+    names: dict[str, str] = {}
+    for parameters in _LAMBDA.findall(text):
+        for name in re.findall(r"\w+", parameters):
+            names.setdefault(name, f"λ{len(names)}")
+    return re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text)

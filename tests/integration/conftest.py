@@ -1,0 +1,30 @@
+"""Fixtures of the tests with Spark."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.plan.planner import plan_application
+from falkirk.plan.region import Plan
+from tests.integration.functions import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def plan(spark: "SparkSession") -> Callable[..., Plan]:
+    """Plan one processor between a source and a sink."""
+
+    def planned(
+        body: Callable[[fk.Stream], Any], *, key: Any = None, sink_key: Any = None, schema: str = SCHEMA, **sink: Any
+    ) -> Plan:
+        app = fk.App("planned")
+        app.source("events", fk.Kafka("events", schema=schema, key=key))
+        app.add_processor("counts", body, reads=("events",), policy=fk.Lazy("5 seconds"))
+        app.sink("out", "counts", fk.Kafka("out", key=sink_key), **sink)
+        return plan_application(app, spark, "deadbeef")
+
+    return planned

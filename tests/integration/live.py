@@ -1,0 +1,106 @@
+"""Helpers for tests with a running query: topics of their own, records in and out, and waiting for what is due."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+import falkirk as fk
+from falkirk.check import Record, read_topic
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.query import Query
+from tests.support import wait_until
+
+TIMEOUT_S = 180.0
+
+
+@dataclass(kw_only=True)
+class Wire:
+    """The topics of one test, named with its tag."""
+
+    bootstrap: str
+    tag: str
+    topics: Topics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.topics = Topics(Connection.of(self.bootstrap))
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self.producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "message.max.bytes": 100_000_000, "log_level": 0}
+        )
+
+    def topic(self, name: str, partitions: int = 2, **config: str) -> str:
+        """Create a topic; `config` with underscores for dots."""
+        full = f"{name}-{self.tag}"
+        self.topics.create(full, partitions, {key.replace("_", "."): value for key, value in config.items()})
+        return full
+
+    def send(self, topic: str, values: Iterable[Any], partition: int = 0, key: str | bytes | None = None) -> None:
+        """Produce values, as they are or as JSON, to one partition, and wait until they are there."""
+        for value in values:
+            raw = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            self.producer.produce(topic, value=raw, partition=partition, key=key)
+        assert self.producer.flush(60) == 0
+
+    def records(self, topic: str) -> list[Record]:
+        """Return everything that an ordinary consumer finds in a topic now."""
+        return list(read_topic({"bootstrap.servers": self.bootstrap}, topic))
+
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        """Return the values of a topic now."""
+        return [json.loads(record.value or b"null") for record in self.records(topic)]
+
+    def count(self, topic: str) -> int:
+        """Return how many records a topic has had."""
+        return sum(self.topics.end_positions(topic).values())
+
+    def await_count(self, topic: str, expected: int, query: Query) -> None:
+        """Wait until a topic has had as many records, while the query runs."""
+
+        def there() -> bool:
+            if not query.isActive:
+                raise AssertionError(f"the query ended: {query.exception()}")
+            return self.count(topic) >= expected
+
+        wait_until(there, TIMEOUT_S, f"{expected} records in {topic}; it has {self.count(topic)}: {query.status}")
+
+    def expire(self, topic: str) -> None:
+        """Delete all records that are in a topic now."""
+        ends = self.topics.end_positions(topic)
+        done = self.admin.delete_records([TopicPartition(topic, p, end) for p, end in ends.items()])
+        for future in done.values():
+            future.result()
+
+    def widen(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, and wait until they are there."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        wait_until(lambda: self.topics.facts(topic).partitions == partitions, 30, "the new partitions")
+
+
+def settle(query: Query) -> None:
+    """Wait until every region has committed a batch that began after now, so that what was in flight is out."""
+    last = {region.name: region.last_commit for region in query.status}
+
+    def settled() -> bool:
+        assert query.isActive, f"the query ended: {query.exception()}"
+        return all(region.last_commit > last[region.name] + 1 for region in query.status)
+
+    wait_until(settled, TIMEOUT_S, f"two commits more: {query.status}")
+
+
+def failed(query: Query) -> fk.FalkirkError:
+    """Wait until a query has ended for good, and return why."""
+    wait_until(lambda: not query.isActive, TIMEOUT_S, f"the query to end: {query.status}")
+    error = query.exception()
+    assert error is not None
+    return error
+
+
+def in_home(home: Path, file: str) -> str:
+    """Return the text of a file of a home."""
+    return (home / file).read_text()

@@ -1,0 +1,134 @@
+"""Live regions in one process: what a start refuses, one clear error each, and what ends a query for good."""
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.local.broker import Broker
+from falkirk.location import SourceLocation
+from falkirk.query import Query
+from tests.integration.live import Wire, failed, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORDS = "word STRING NOT NULL, n INT"
+
+
+@pytest.fixture
+def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
+    """Topics of the test's own on the broker; there is a session."""
+    return Wire(bootstrap=broker.bootstrap, tag=tag)
+
+
+def start(wire: Wire, events: str, out: str, home: Path, *aggregates: Any, then: Any = None, **options: Any) -> Query:
+    """Start a count per word."""
+    stream = fk.stream(fk.Kafka(events, schema=WORDS, key="word"))
+    keyed = stream.groupBy("word").agg(*(aggregates or (F.count("*").alias("version"),)))
+    stream = then(keyed) if then else keyed
+    sink = fk.Kafka(out, key="word")
+    return stream.write(sink, kafka=wire.bootstrap, home=str(home), interval="2 seconds", **options)
+
+
+def refused(condition: str, *arguments: Any, **options: Any) -> fk.FalkirkError:
+    """Start what must not start."""
+    with pytest.raises(fk.FalkirkError) as caught:
+        start(*arguments, **options).stop()
+    assert caught.value.condition == condition, caught.value
+    assert caught.value.hint
+    return caught.value
+
+
+def test_one_home_and_what_it_refuses(wire: Wire, home: Path) -> None:
+    events, out, other = wire.topic("events"), wire.topic("out"), wire.topic("other")
+    wire.send(events, [{"word": w} for w in "abcabc"])
+    query = start(wire, events, out, home)
+    wire.await_count(out, 6, query)
+    refused("HOME_IN_USE", wire, events, out, home)
+    settle(query)
+    query.stop()
+
+    sums = (F.sum("n").alias("version"),)
+    changed = refused("APPLICATION_CHANGED", wire, events, out, home, *sums)
+    assert "keyed step" in changed.parameters["changed"]  # type: ignore[operator]
+    refused("HOME_OF_ANOTHER", wire, events, other, home)
+    assert wire.count(out) == 6
+
+    wire.send(events, [{"word": w} for w in "abc"])
+    query = start(wire, events, out, home, then=lambda s: s.withColumn("twice", F.col("version") * 2))
+    wire.await_count(out, 9, query)
+    settle(query)
+    query.stop()
+    wire.send(events, [{"word": w} for w in "abc"])
+    query = start(wire, events, out, home, then=lambda s: s.drop("version").withColumn("thrice", F.lit(3)))
+    wire.await_count(out, 12, query)
+    query.stop()
+    rows = wire.rows(out)
+    numbered = sorted((row["word"], row["version"]) for row in rows if "version" in row)
+    assert numbered == [(w, v) for w in "abc" for v in (1, 2, 3)]
+    assert [row["twice"] for row in rows if "twice" in row] == [6, 6, 6]
+    assert sorted(row["word"] for row in rows if "thrice" in row) == ["a", "b", "c"]
+
+    wire.send(out, [{"word": "a", "version": 99}])
+    foreign = refused("FOREIGN_WRITER", wire, events, out, home)
+    assert foreign.parameters["topic"] == out
+    wire.expire(out)
+    assert refused("OUTPUT_EXPIRED", wire, events, out, home).parameters["topic"] == out
+    wire.widen(events, 3)
+    widened = refused("PARTITIONS_CHANGED", wire, events, out, home)
+    assert (widened.parameters["before"], widened.parameters["now"]) == (2, 3)
+
+
+def test_topics_that_can_not_be_used_are_named(wire: Wire, home: Path) -> None:
+    events, out = wire.topic("events"), wire.topic("out")
+    compacted = wire.topic("compacted", cleanup_policy="compact")
+    assert refused("OUTPUT_COMPACTED", wire, events, compacted, home / "a").parameters["topic"] == compacted
+    both = wire.topic("both", cleanup_policy="compact,delete")
+    refused("OUTPUT_COMPACTED", wire, events, both, home / "b")
+    lines, first = inspect.getsourcelines(start)
+    source = first + next(i for i, line in enumerate(lines) if "fk.stream(" in line)
+    missing = refused("TOPIC_MISSING", wire, f"absent-{wire.tag}", out, home / "c")
+    assert isinstance(missing.where, SourceLocation)
+    assert (missing.where.file, missing.where.line) == (__file__, source)
+    lost = refused("TOPIC_MISSING", wire, events, f"absent-{wire.tag}", home / "d")
+    assert isinstance(lost.where, SourceLocation)
+    assert lost.where.file == __file__
+    assert not wire.topics.exists(f"absent-{wire.tag}")
+
+
+def test_records_of_a_key_from_two_partitions_end_the_query(wire: Wire, home: Path) -> None:
+    events, out = wire.topic("events"), wire.topic("out")
+    wire.send(events, [{"word": w, "n": 1} for w in "abcd"], partition=0)
+    query = start(wire, events, out, home)
+    wire.await_count(out, 4, query)
+    wire.send(events, [{"word": "a", "n": 2}, {"word": "e", "n": 2}], partition=1)
+    error = failed(query)
+    assert error.condition == "NOT_CO_PARTITIONED"
+    assert error.parameters["topic"] == events
+    assert isinstance(error.where, SourceLocation)
+    assert error.where.file == __file__
+    rows = wire.rows(out)
+    assert [row["version"] for row in rows if row["word"] == "a"] == [1]
+    with pytest.raises(fk.DefinitionError):
+        query.awaitTermination(1)
+    assert refused("NOT_CO_PARTITIONED", wire, events, out, home).parameters["topic"] == events
+    assert [row["version"] for row in wire.rows(out) if row["word"] == "a"] == [1]
+
+
+def test_input_that_expired_below_the_checkpoint_is_named(wire: Wire, home: Path) -> None:
+    events, out = wire.topic("events"), wire.topic("out")
+    wire.send(events, [{"word": w} for w in "abc"])
+    query = start(wire, events, out, home)
+    wire.await_count(out, 3, query)
+    settle(query)
+    query.stop()
+    wire.send(events, [{"word": w} for w in "abc"])
+    wire.expire(events)
+    error = failed(start(wire, events, out, home))
+    assert error.condition == "INPUT_EXPIRED"
+    assert error.parameters["topic"] == events
+    assert wire.count(out) == 3
