@@ -54,7 +54,6 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
             "bootstrap.servers": measurement.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 2,
             "log_level": 0,
         }
     )
@@ -69,16 +68,16 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
     latency_s: dict[str, float] = {}
     last_s = time.monotonic()
     while due and not (done.is_set() and time.monotonic() - last_s > 30.0):
-        for message in consumer.consume(200, 0.005):
-            if message.error() is not None:
-                continue
-            now = last_s = time.monotonic()
-            identity = str(json.loads(message.value() or b"{}").get(measurement.identity_field))
-            if identity in due:
-                due[identity] -= 1
-                if due[identity] == 0:
-                    latency_s[identity] = now - sent_at_s[identity]
-                    del due[identity]
+        message = consumer.poll(0.1)  # returns at once with the first message; consume() would wait for more
+        if message is None or message.error() is not None:
+            continue
+        now = last_s = time.monotonic()
+        identity = str(json.loads(message.value() or b"{}").get(measurement.identity_field))
+        if identity in due:
+            due[identity] -= 1
+            if due[identity] == 0:
+                latency_s[identity] = now - sent_at_s[identity]
+                del due[identity]
     consumer.close()
     counted = [i for n, (i, *_) in enumerate(measurement.records) if n >= measurement.warm_up_s * measurement.rate]
     came = [i for i in counted if i in latency_s]

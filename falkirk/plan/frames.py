@@ -24,8 +24,9 @@ from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.stream import Latest, Step
 
-STAMP, BAD, LANE, SPREAD = "__falkirk_stamp", "__falkirk_bad", "__falkirk_lane", "__falkirk_spread"
-OURS = (STAMP, BAD, SPREAD)
+STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
+OURS = (STAMP, BAD, LEAST)
+_LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
 _PREFIX = "__falkirk"
 
 #: The columns of Spark's Kafka source, for analysis without a broker.
@@ -73,10 +74,9 @@ def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
         reason = F.when(F.col("value").isNull(), F.lit("the value is null"))
     else:
         fields, columns, reason = _parse_json(topic, raw)
-    origin = [F.col(name).alias(name) for name in ("topic", "partition", "offset", "key", "value")]
     data = raw.withColumn("__falkirk_parsed", fields).withColumn("__falkirk_reason", reason)
     bad = F.when(
-        F.col("__falkirk_reason").isNotNull(), F.struct(F.col("__falkirk_reason").alias("reason"), *origin)
+        F.col("__falkirk_reason").isNotNull(), F.struct(F.col("__falkirk_reason").alias("reason"), "key", "value")
     ).alias(BAD)
     kept = [
         F.when(F.col("__falkirk_reason").isNull(), F.col("__falkirk_parsed").getField(name)).alias(name)
@@ -157,14 +157,18 @@ def _check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) 
                 column=name,
             )
         if name.casefold() in seen:
-            raise DefinitionError(
-                "COLUMN_TWICE",
-                f"there are two columns named {name!r}.",
-                where=where,
-                hint="Give each a name of its own with alias(); upper and lower case count as the same.",
-                column=name,
-            )
+            raise _twice(name, where)
         seen.add(name.casefold())
+
+
+def _twice(name: str, where: object) -> DefinitionError:
+    return DefinitionError(
+        "COLUMN_TWICE",
+        f"there are two columns named {name!r}.",
+        where=where,
+        hint="Give each a name of its own with alias(); upper and lower case count as the same.",
+        column=name,
+    )
 
 
 @contextmanager
@@ -195,6 +199,8 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
             column=missing.strip("`"),
             columns=tuple(frame.columns),
         )
+    if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
+        return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
     return DefinitionError(
         "STEP_INVALID",
         f"{step.operation}(): {first_line(error)}",
@@ -295,20 +301,22 @@ def key_column(key: Any) -> Column:
 
 def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     partition = F.col(f"{STAMP}.partition")
-    lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(LANE)
-    newest = [F.max_by(c, F.col(STAMP)).alias(n) for c, n in (_latest(a) for a in aggregates if isinstance(a, Latest))]
-    plain = {id(a): F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, Latest)}
-    ordered = [newest.pop(0) if isinstance(a, Latest) else plain[id(a)] for a in aggregates]
-    grouped = frame.data.groupBy(*[key_column(k) for k in keys], lane)
-    data = grouped.agg(
-        *ordered,
-        F.max(STAMP).alias(STAMP),
-        F.max_by(BAD, F.col(STAMP)).alias(BAD),
-        F.struct(F.min(partition).alias("least"), F.max(partition).alias("greatest")).alias(SPREAD),
+    lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
+    latest = [_latest(a) for a in aggregates if isinstance(a, Latest)]
+    # One aggregate for all that comes from the newest record: fewer make less state and a shorter pause at a checkpoint.
+    newest = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, (column, _) in enumerate(latest)])
+    users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, Latest)]
+    data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(
+        *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(partition).alias(LEAST)
     )
-    data = data.where(_always_and_needs(data)).drop(LANE)
-    names = [name for name in data.columns if name not in OURS][: len(keys)]
-    return replace(frame, data=data, keyed=True, grouped_by=tuple(names))
+    data = data.where(_always_and_needs(data))
+    names = data.columns
+    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -2])
+    picked = (F.col(f"{_NEWEST}.latest{i}").alias(name) for i, (_, name) in enumerate(latest))
+    ordered = [next(picked) if isinstance(a, Latest) else F.col(f"`{next(others)}`") for a in aggregates]
+    ours = [F.col(f"{_NEWEST}.{name}").alias(name) for name in (STAMP, BAD)]
+    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *ours, LEAST)
+    return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
 
 def _always_and_needs(data: DataFrame) -> Column:

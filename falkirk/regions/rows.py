@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.errors import InternalError
-from falkirk.plan.frames import BAD, SPREAD, STAMP, Frame, is_good, key_column
+from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, is_good, key_column
 from falkirk.plan.region import Region
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.stamp import Stamp
@@ -148,8 +148,9 @@ def _dead_letter(region: Region) -> Column:
 
 def _co_partitioned(topic: Column) -> Column:
     """Fail the task when records of one key came from two partitions: their order would not be reproducible."""
-    split = is_good() & (F.col(f"{SPREAD}.least") != F.col(f"{SPREAD}.greatest"))
-    fields = [F.col(f"{SPREAD}.least"), F.col(f"{SPREAD}.greatest"), F.substring("__value", 1, 200)]
+    newest = F.col(f"{STAMP}.partition")  # the greatest, since a stamp begins with it
+    split = is_good() & (F.col(LEAST) != newest)
+    fields = [F.col(LEAST), newest, F.substring("__value", 1, 200)]
     return F.when(split, F.raise_error(F.concat_ws("|", F.lit(CO_PARTITIONING), *fields))).otherwise(topic)
 
 
