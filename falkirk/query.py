@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.streaming.query import StreamingQuery
+
 from falkirk.app import App
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
 from falkirk.coordinator.live_host import LiveHost, RegionStatus
@@ -61,6 +63,11 @@ class Query:
     def hops(self) -> tuple[str, ...]:
         """The internal topics between the regions."""
         return self._host.hops
+
+    @property
+    def queries(self) -> tuple[StreamingQuery, ...]:
+        """Spark's own queries of the regions that run, upstream first: their progress tells what Spark does."""
+        return self._host.queries
 
     def exception(self) -> FalkirkError | None:
         """Return what ended the query for good, or None."""

@@ -12,6 +12,12 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+#: After the last record was sent: how long nothing may come, and how long what comes late is waited for in all.
+SILENCE_S = 30.0
+PATIENCE_S = 90.0
+#: After everything came: how long a repetition is waited for.
+LINGER_S = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
@@ -32,11 +38,32 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Latencies in seconds of the records counted, with when each was sent; `missing` never came out in full."""
+    """Latencies in seconds of the records counted, with when each was sent on the monotonic clock.
+
+    Args: missing: never came out in full. repeated: outputs beyond those that were due, of all records.
+    """
 
     latencies_s: list[float]
     sent_at_s: list[float]
     missing: int
+    repeated: int
+
+    def points(self) -> list[tuple[float, float]]:
+        """Return (sent at, latency) in the order of sending."""
+        return sorted(zip(self.sent_at_s, self.latencies_s, strict=True))
+
+    def longest_per(self, interval_s: float) -> list[float]:
+        """Return the longest latency of each full interval: what a checkpoint made a record wait."""
+        points = self.points()
+        if not points:
+            return []
+        slots = int((points[-1][0] - points[0][0]) / interval_s + 0.05)
+        longest = [0.0] * slots
+        for sent, latency_s in points:
+            slot = int((sent - points[0][0]) / interval_s)
+            if slot < slots:
+                longest[slot] = max(longest[slot], latency_s)
+        return longest
 
 
 def start_measuring(measurement: Measurement) -> "tuple[multiprocessing.process.BaseProcess, Queue[Any]]":
@@ -66,18 +93,24 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
     producer = threading.Thread(target=_produce, args=(measurement, sent_at_s, done), daemon=True)
     producer.start()
     latency_s: dict[str, float] = {}
-    last_s = time.monotonic()
-    while due and not (done.is_set() and time.monotonic() - last_s > 30.0):
+    repeated, last_s, done_s = 0, time.monotonic(), 0.0
+    while due or time.monotonic() - last_s < LINGER_S:
+        if done.is_set():
+            done_s = done_s or time.monotonic()
+            if time.monotonic() - max(last_s, done_s) > SILENCE_S or time.monotonic() - done_s > PATIENCE_S:
+                break
         message = consumer.poll(0.1)  # returns at once with the first message; consume() would wait for more
         if message is None or message.error() is not None:
             continue
         now = last_s = time.monotonic()
         identity = str(json.loads(message.value() or b"{}").get(measurement.identity_field))
-        if identity in due:
-            due[identity] -= 1
-            if due[identity] == 0:
-                latency_s[identity] = now - sent_at_s[identity]
-                del due[identity]
+        if identity not in due:
+            repeated += 1
+            continue
+        due[identity] -= 1
+        if due[identity] == 0:
+            latency_s[identity] = now - sent_at_s[identity]
+            del due[identity]
     consumer.close()
     counted = [i for n, (i, *_) in enumerate(measurement.records) if n >= measurement.warm_up_s * measurement.rate]
     came = [i for i in counted if i in latency_s]
@@ -86,6 +119,7 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
             latencies_s=[latency_s[i] for i in came],
             sent_at_s=[sent_at_s[i] for i in came],
             missing=len(counted) - len(came),
+            repeated=repeated,
         )
     )
 

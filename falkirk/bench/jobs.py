@@ -25,16 +25,30 @@ class Job:
     """A job to measure: its name, its source's schema, and the output field that names the causing record."""
 
     name: str
+    title: str
     schema: str
     key: str | None
     identity_field: str
     output_key: str
 
 
-KEYED_COUNT = Job(name="keyed_count", schema="word STRING, n STRING", key="word", identity_field="n", output_key="word")
-WORD_INDEX = Job(
-    name="word_index", schema="page STRING, text STRING", key=None, identity_field="page", output_key="word"
+KEYED_COUNT = Job(
+    name="keyed_count",
+    title="keyed count",
+    schema="word STRING, n STRING",
+    key="word",
+    identity_field="n",
+    output_key="word",
 )
+WORD_INDEX = Job(
+    name="word_index",
+    title="word index",
+    schema="page STRING, text STRING",
+    key=None,
+    identity_field="page",
+    output_key="word",
+)
+JOBS = {job.name: job for job in (KEYED_COUNT, WORD_INDEX)}
 
 
 def count_records(number: int, seed: int = 1) -> Records:
@@ -118,7 +132,8 @@ def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
     for step in steps_of(body(Stream(ProcessorNode(name="records"))).node):
         if step.operation == "explode":
             column, name = step.arguments
-            data = data.select("*", F.explode(column).alias(name))
+            # An inner explode would make Spark filter by the array's size first, and compute it all over for that.
+            data = data.select("*", F.explode_outer(column).alias(name))
         elif step.operation == "select":
             data = data.select(*step.arguments, "offset")
         elif step.operation == "where":

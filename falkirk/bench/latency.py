@@ -1,55 +1,84 @@
 """`falkirk bench latency`: what exactly-once costs in latency, against the same job without it, in one run.
 
 The experiment of Delivery, consistency, and determinism, §VI: keyed count at 100 records/s and the word index at 50
-pages/s, with checkpoints every 10, 30 and 60 s. The variants of the keyed count run side by side at the same time,
-so the machine's drift falls on all of them alike; those of the word index, which load the machine, run in turn.
+pages/s, with checkpoints every 10, 30 and 60 s, and the timeline around a kill (its Figure 9). The variants take turns,
+each in a JVM of its own: side by side they would measure each other, on two processors.
 """
 
+import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from falkirk.bench.client import Measured, Measurement, start_measuring
-from falkirk.bench.jobs import KEYED_COUNT, WORD_INDEX, Job, Records, application, count_records, page_records, plain
+from falkirk.bench.jobs import KEYED_COUNT, WORD_INDEX, Job, Records, count_records, page_records
 from falkirk.bench.report import Report
+from falkirk.bench.subject import PARTITIONS, Account, Running, Subject
 from falkirk.demo.pages import pages
-from falkirk.errors import SparkError
 from falkirk.local import broker as local_broker
-from falkirk.local.spark import session as spark_session
 from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_range
 from falkirk.logs.topics import Topics
-from falkirk.policy import Delivery
-from falkirk.query import Query, run_here
 
 VARIANTS = ("none", "repeated", "exactly-once")
-PARTITIONS = 2
+#: Of the timeline.
+KILL_AFTER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySettings:
-    """What is measured: intervals and times in seconds, rates per second. `source`: text for the word index."""
+    """What is measured: intervals and times in seconds, rates per second. `source`: text for the word index.
+
+    Args: warm_up_s: sent first and not counted. window_s: counted, but at least two intervals. timeline_s: how long
+        records are sent in the run with a kill.
+    """
 
     intervals_s: tuple[float, ...] = (10.0, 30.0, 60.0)
     count_rate: float = 100.0
     page_rate: float = 50.0
-    warm_up_s: float = 40.0
-    window_s: float = 120.0
+    warm_up_s: float = 45.0
+    window_s: float = 60.0
+    timeline_s: float = 60.0
     source: Path | None = None
 
     @classmethod
     def quick(cls, source: Path | None) -> "LatencySettings":
         """Return settings that take less than four minutes in all."""
-        return cls(intervals_s=(10.0,), warm_up_s=15.0, window_s=25.0, source=source)
+        return cls(intervals_s=(5.0,), warm_up_s=6.0, window_s=10.0, timeline_s=25.0, source=source)
+
+    def window_of(self, interval_s: float) -> float:
+        """Return the seconds that are counted at one interval: a checkpoint or two must be among them."""
+        return max(self.window_s, 2 * interval_s)
 
 
-def run_latency(settings: LatencySettings, say: Callable[[str], None]) -> Report:
-    """Measure, and return the report. `say` takes a line of progress at a time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The run with a kill: each record's latency by when it was sent, in seconds since the kill."""
+
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(kw_only=True)
+class LatencyRun:
+    """What was found. `latencies_s`: by the stem of their figures."""
+
+    report: Report
+    latencies_s: dict[str, list[float]] = field(default_factory=dict)
+    timeline: Timeline | None = None
+
+
+def run_latency(settings: LatencySettings, say: Callable[[str], None]) -> LatencyRun:
+    """Measure, and return what was found. `say` takes a line of progress at a time.
+
+    Raises: SparkError: `BENCH_INCOMPLETE`: a subject failed.
+    """
     report = Report(
         bench="latency",
         settings={
@@ -57,130 +86,161 @@ def run_latency(settings: LatencySettings, say: Callable[[str], None]) -> Report
             "count_rate_per_s": settings.count_rate,
             "page_rate_per_s": settings.page_rate,
             "warm_up_s": settings.warm_up_s,
-            "window_s": settings.window_s,
+            "window_s": [settings.window_of(interval_s) for interval_s in settings.intervals_s],
+            "timeline_s": settings.timeline_s,
             "input": settings.source.name if settings.source else "docstrings",
         },
     )
     folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
-    bootstrap = local_broker.start(folder / "broker").bootstrap
-    session = spark_session("falkirk-bench", master="local[24]", state_partitions=PARTITIONS)
-    bench = _Bench(settings=settings, bootstrap=bootstrap, session=session, folder=folder, report=report, say=say)
     try:
+        bootstrap = local_broker.start(folder / "broker").bootstrap
+        run = LatencyRun(report=report)
+        bench = _Bench(settings=settings, bootstrap=bootstrap, folder=folder, run=run, say=say)
+        bench.timeline()
         for interval_s in settings.intervals_s:
-            bench.keyed_count(interval_s)
-            bench.word_index(interval_s)
+            for job in (KEYED_COUNT, WORD_INDEX):
+                bench.compare(job, interval_s)
+        return run
     finally:
-        session.stop()
         local_broker.stop(folder / "broker")
-    return report
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Bench:
     settings: LatencySettings
     bootstrap: str
-    session: SparkSession
     folder: Path
-    report: Report
+    run: LatencyRun
     say: Callable[[str], None]
 
-    def keyed_count(self, interval_s: float) -> None:
-        """Measure the variants of the keyed count side by side."""
-        total_s = self.settings.warm_up_s + self.settings.window_s
-        self.say(f"keyed count, checkpoint every {interval_s:g} s: three variants side by side for {total_s:g} s")
-        records = count_records(int(self.settings.count_rate * total_s))
-        runs = [self._start(KEYED_COUNT, variant, interval_s) for variant in VARIANTS]
-        clients = [self._measure(KEYED_COUNT, run, records, self.settings.count_rate) for run in runs]
-        for variant, run, (process, results) in zip(VARIANTS, runs, clients, strict=True):
-            self._take(KEYED_COUNT, variant, interval_s, results.get(timeout=total_s + 120))
-            process.join()
-            run.stop()
-        self._compare(KEYED_COUNT, interval_s)
-
-    def word_index(self, interval_s: float) -> None:
-        """Measure the variants of the word index one after the other."""
-        total_s = self.settings.warm_up_s + self.settings.window_s
-        known = list(pages(self.settings.source))
-        records = page_records(known, int(self.settings.page_rate * total_s))
+    def compare(self, job: Job, interval_s: float) -> None:
+        """Measure the variants of a job one after the other."""
+        window_s = self.settings.window_of(interval_s)
+        records, rate = self._records(job, self.settings.warm_up_s + window_s)
+        report, none = self.run.report, figure_name(job.name, "none", interval_s)
         for variant in VARIANTS:
-            self.say(f"word index, {variant}, checkpoint every {interval_s:g} s: {total_s:g} s")
-            run = self._start(WORD_INDEX, variant, interval_s)
-            process, results = self._measure(WORD_INDEX, run, records, self.settings.page_rate)
-            self._take(WORD_INDEX, variant, interval_s, results.get(timeout=total_s + 240))
-            process.join()
-            run.stop()
-            if variant == "exactly-once":
-                hop_bytes = run.hop_bytes(self.bootstrap)
-                self.report.figures[f"word_index_{interval_s:g}s_hop_bytes_per_page"] = round(
-                    hop_bytes / len(records), 1
-                )
-        self._compare(WORD_INDEX, interval_s)
+            name = figure_name(job.name, variant, interval_s)
+            subject = self._subject(job, variant, interval_s)
+            running = Running(subject)
+            running.await_running()
+            try:
+                process, results = self._measure(job, subject, records, rate, self.settings.warm_up_s)
+                measured: Measured = results.get()
+                process.join()
+                account = running.stop()
+            finally:
+                running.kill()
+            self._take(name, measured, account, interval_s)
+            if account.hops:
+                bytes_written = self._bytes_in(account.hops)
+                report.figures[f"{name}_hop_bytes_per_record"] = round(bytes_written / len(records), 1)
+            if variant != "none":
+                report.add_difference(f"{name}_minus_none", name, none)
+            self._tell(name, f"{job.title}, {variant}, checkpoint every {interval_s:g} s")
 
-    def _start(self, job: Job, variant: str, interval_s: float) -> "_Run":
+    def timeline(self) -> None:
+        """Kill the word index with -9 while pages arrive, start it again, and follow the latency through it."""
+        interval_s, total_s = self.settings.intervals_s[0], self.settings.warm_up_s + self.settings.timeline_s
+        subject = self._subject(WORD_INDEX, "exactly-once", interval_s)
+        records, rate = self._records(WORD_INDEX, total_s)
+        running = Running(subject)
+        running.await_running()
+        try:
+            process, results = self._measure(WORD_INDEX, subject, records, rate, 0.0)
+            time.sleep(self.settings.warm_up_s + KILL_AFTER_S)
+            killed_at_s = time.monotonic()
+            running.kill()
+            running = Running(subject)
+            running.await_running()
+            measured: Measured = results.get()
+            process.join()
+            account = running.stop()
+        finally:
+            running.kill()
+        came = [sent + latency - killed_at_s for sent, latency in measured.points()]
+        figures = {
+            "recovery_s": min((at for at in came if at > 1.0), default=total_s),
+            "longest_latency_s": max(measured.latencies_s, default=total_s),
+            "suppressed_count": account.suppressed,
+            "repeated_count": measured.repeated,
+            "missing_count": measured.missing,
+        }
+        self.run.report.figures |= {f"word_index_kill_{name}": round(value, 3) for name, value in figures.items()}
+        self.run.timeline = Timeline(points=tuple((sent - killed_at_s, s) for sent, s in measured.points()))
+        self.say(
+            f"word index, killed with -9: results again after {figures['recovery_s']:.1f} s; {account.suppressed:,} "
+            f"replayed and suppressed, {measured.repeated} repeated, {measured.missing} missing"
+        )
+
+    def _records(self, job: Job, total_s: float) -> tuple[Records, float]:
+        if job is KEYED_COUNT:
+            return count_records(int(self.settings.count_rate * total_s)), self.settings.count_rate
+        number = int(self.settings.page_rate * total_s)
+        return page_records(list(pages(self.settings.source)), number), self.settings.page_rate
+
+    def _subject(self, job: Job, variant: str, interval_s: float) -> Subject:
         tag = uuid.uuid4().hex[:6]
         source, sink = f"{job.name}-{tag}", f"{job.name}-{tag}-out"
         topics = Topics(Connection.of(self.bootstrap))
         for topic in (source, sink):
             topics.create(topic, PARTITIONS, {})
-        home = self.folder / f"{job.name}-{tag}"
-        if variant == "none":
-            query = plain(job, self.session, self.bootstrap, source, sink, interval_s, home)
-            return _Run(source=source, sink=sink, query=query)
-        app = application(job, source, sink, Delivery(variant), interval_s, home)
-        return _Run(source=source, sink=sink, query=run_here(app, Connection.of(self.bootstrap)))
+        return Subject(
+            job=job.name,
+            variant=variant,
+            interval_s=interval_s,
+            bootstrap=self.bootstrap,
+            source=source,
+            sink=sink,
+            home=self.folder / f"{job.name}-{tag}",
+        )
 
-    def _measure(self, job: Job, run: "_Run", records: Records, rate: float) -> Any:
+    def _measure(
+        self, job: Job, subject: Subject, records: Records, rate: float, warm_up_s: float
+    ) -> "tuple[BaseProcess, Queue[Any]]":
         return start_measuring(
             Measurement(
                 bootstrap=self.bootstrap,
-                source=run.source,
-                sink=run.sink,
+                source=subject.source,
+                sink=subject.sink,
                 identity_field=job.identity_field,
                 records=records,
                 rate=rate,
-                warm_up_s=self.settings.warm_up_s,
+                warm_up_s=warm_up_s,
             )
         )
 
-    def _take(self, job: Job, variant: str, interval_s: float, measured: Measured) -> None:
-        if measured.missing:
-            raise SparkError(
-                "BENCH_INCOMPLETE",
-                f"{job.name}, {variant}: {measured.missing} records did not come out.",
-                hint="The machine may be too slow for the rate; the figures would mean nothing.",
-                missing=measured.missing,
-            )
-        self.report.add_latencies(figure_name(job.name, variant, interval_s), measured.latencies_s)
+    def _take(self, name: str, measured: Measured, account: Account, interval_s: float) -> None:
+        report = self.run.report
+        report.figures[f"{name}_missing_count"] = measured.missing
+        report.figures[f"{name}_repeated_count"] = measured.repeated
+        self.run.latencies_s[name] = measured.latencies_s
+        report.add_latencies(name, measured.latencies_s)
+        pauses = measured.longest_per(interval_s)
+        if pauses:
+            report.figures[f"{name}_pause_ms"] = round(1000 * median(pauses), 1)
+        for phase, value in account.phases_ms.items():
+            report.figures[f"{name}_pause_{phase}_ms"] = round(value, 1)
 
-    def _compare(self, job: Job, interval_s: float) -> None:
-        none = figure_name(job.name, "none", interval_s)
-        for variant in VARIANTS[1:]:
-            one = figure_name(job.name, variant, interval_s)
-            self.report.add_difference(f"{one}_minus_none", one, none)
+    def _tell(self, name: str, title: str) -> None:
+        figures = self.run.report.figures
+        if f"{name}_p50_ms" not in figures:
+            self.say(f"{title}: nothing came out")
+            return
+        behind = f"; {figures[f'{name}_missing_count']:,} missing" if figures[f"{name}_missing_count"] else ""
+        self.say(f"{title}: p50 {figures[f'{name}_p50_ms']:,} ms, p99 {figures[f'{name}_p99_ms']:,} ms{behind}")
+
+    def _bytes_in(self, hops: tuple[str, ...]) -> int:
+        """Return the bytes of keys, values and headers in some topics."""
+        connection, total = Connection.of(self.bootstrap), 0
+        topics = Topics(connection)
+        for hop in hops:
+            for record in read_range(connection, hop, topics.first_positions(hop), topics.end_positions(hop)):
+                header = record.header.encode() if record.header else b""
+                total += len(record.value or b"") + len(record.key or b"") + len(header)
+        return total
 
 
 def figure_name(job: str, variant: str, interval_s: float) -> str:
     """Return the stem of the figures of one variant, such as ``keyed_count_exactly_once_10s``."""
     return f"{job}_{variant.replace('-', '_')}_{interval_s:g}s"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    source: str
-    sink: str
-    query: Any
-
-    def stop(self) -> None:
-        self.query.stop()
-
-    def hop_bytes(self, bootstrap: str) -> int:
-        """Return the bytes of keys, values and headers that the run has written to its hops."""
-        if not isinstance(self.query, Query):
-            return 0
-        topics, total = Topics(Connection.of(bootstrap)), 0
-        for hop in self.query.hops:
-            first, last = topics.first_positions(hop), topics.end_positions(hop)
-            for record in read_range(Connection.of(bootstrap), hop, first, last):
-                header = record.header.encode() if record.header else b""
-                total += len(record.value or b"") + len(record.key or b"") + len(header)
-        return total

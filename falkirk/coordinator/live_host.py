@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from pyspark.sql.streaming.query import StreamingQuery
+
 from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
 from falkirk.plan.region import Plan
 from falkirk.regions.context import Context
@@ -176,6 +178,11 @@ class LiveHost:
         """The internal topics between the regions."""
         regions = [w.live.region for w in self._watched]
         return tuple(region.hop.topic for region in regions if region.hop is not None)
+
+    @property
+    def queries(self) -> tuple[StreamingQuery, ...]:
+        """Spark's queries of the regions that run."""
+        return tuple(w.live.query for w in self._watched if w.live.query is not None)
 
     def stop(self) -> None:
         """Stop all regions, writers first. What their producers still hold is flushed by the next start's fence."""

@@ -303,14 +303,14 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     partition = F.col(f"{STAMP}.partition")
     lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
     latest = [_latest(a) for a in aggregates if isinstance(a, Latest)]
-    # One aggregate for all that comes from the newest record: fewer make less state and a shorter pause at a checkpoint.
+    # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
     newest = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, (column, _) in enumerate(latest)])
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, Latest)]
     data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(
         *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(partition).alias(LEAST)
     )
-    data = data.where(_always_and_needs(data))
     names = data.columns
+    data = data.where(_always_and_needs(data, names[len(keys) + 1 :]))
     grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -2])
     picked = (F.col(f"{_NEWEST}.latest{i}").alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, Latest) else F.col(f"`{next(others)}`") for a in aggregates]
@@ -319,25 +319,24 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
 
-def _always_and_needs(data: DataFrame) -> Column:
-    """Return a condition that holds always, but that the optimiser can't tell to, and that needs every column.
+def _always_and_needs(data: DataFrame, names: Sequence[str]) -> Column:
+    """Return a condition that holds always, but that the optimiser can't tell to, and that needs these columns.
 
     Without it the optimiser melts what follows into the aggregation, whose state then has another shape whenever a
     step behind it is changed: an unused aggregate is dropped, and others change places.
     """
-    parts = [part for field in data.schema.fields for part in _parts(F.col(f"`{field.name}`"), field.dataType)]
-    return F.hash(*parts) >= F.lit(-(2**31))
+    return F.hash(*[_part(F.col(f"`{name}`"), data.schema[name].dataType) for name in names]) >= F.lit(-(2**31))
 
 
-def _parts(column: Column, kind: DataType) -> list[Column]:
-    """Return expressions that are cheap to hash and can't be had without the column."""
-    if isinstance(kind, StructType):
-        return [part for field in kind.fields for part in _parts(column.getField(field.name), field.dataType)]
+def _part(column: Column, kind: DataType) -> Column:
+    """Return something that is cheap to hash and can't be had without the column."""
+    if isinstance(kind, StructType) and kind.fields:
+        return _part(column.getField(kind.fields[0].name), kind.fields[0].dataType)
     if isinstance(kind, StringType | BinaryType):
-        return [F.octet_length(column)]
+        return F.octet_length(column)
     if isinstance(kind, ArrayType | MapType):
-        return [F.size(column)]
-    return [column.isNull() if isinstance(kind, VariantType) else column]
+        return F.size(column)
+    return column.isNull() if isinstance(kind, VariantType) else column
 
 
 def _latest(aggregate: Latest) -> tuple[Column, str]:

@@ -59,6 +59,10 @@ class Barrier:
     unsafe_main: frozenset[str] | None = None
     unsafe_dead: frozenset[str] | None = None
 
+    def is_open(self) -> bool:
+        """Tell whether nothing is released yet, so that nothing is to be held back."""
+        return not (self.main.greatest or self.dead.greatest or self.unsafe_main or self.unsafe_dead)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
@@ -90,22 +94,25 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     too_large = F.when(size > limit, F.concat(F.lit("too large: "), size.cast("string"), F.lit(f" bytes, {limit} fit")))
     data = data.withColumn("__reason", F.coalesce(F.col(f"{BAD}.reason"), too_large))
     dead = F.col("__reason").isNotNull()
-    data = data.withColumn("__dead", dead).withColumn(
-        "__to",
-        F.when(dead, F.col(f"{STAMP}.partition") % release.dead.partitions).otherwise(F.col("__partition")),
+    to = F.when(dead, F.col(f"{STAMP}.partition") % release.dead.partitions).otherwise(F.col("__partition"))
+    if release.barrier is not None and not release.barrier.is_open():
+        data = data.withColumn("__to", to)
+        to = F.col("__to")
+        data = data.where(~_is_released(frame.depth, dead, release.barrier, release))
+    header = F.concat_ws(
+        "/",
+        F.lit(f"{release.application}/{release.incarnation}"),
+        F.concat_ws(".", *[stamp[name] for name in _fields(frame.depth)]),
+        F.col("__state"),
     )
-    if release.barrier is not None:
-        data = data.where(~_is_released(frame.depth, release.barrier, release))
-    text = F.concat_ws(".", *[stamp[name] for name in _fields(frame.depth)])
-    header = F.concat_ws("/", F.lit(f"{release.application}/{release.incarnation}"), text, F.col("__state"))
-    topic = F.when(F.col("__dead"), F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
+    topic = F.when(dead, F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
     if region.stateful and region.source.topic.keys:
         topic = _co_partitioned(topic)
     return data.select(
         topic.alias("topic"),
-        F.col("__to").cast("int").alias("partition"),
-        F.when(~F.col("__dead"), F.col("__key")).otherwise(F.col(f"{BAD}.key")).alias("key"),
-        F.when(~F.col("__dead"), F.col("__value")).otherwise(_dead_letter(region)).cast("binary").alias("value"),
+        to.cast("int").alias("partition"),
+        F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key")).alias("key"),
+        F.when(dead, _dead_letter(region)).otherwise(F.col("__value")).cast("binary").alias("value"),
         F.array(F.struct(F.lit("falkirk").alias("key"), header.cast("binary").alias("value"))).alias("headers"),
     )
 
@@ -154,10 +161,10 @@ def _co_partitioned(topic: Column) -> Column:
     return F.when(split, F.raise_error(F.concat_ws("|", F.lit(CO_PARTITIONING), *fields))).otherwise(topic)
 
 
-def _is_released(depth: int, barrier: Barrier, release: Release) -> Column:
-    main = _released(depth, barrier.main, barrier.unsafe_main, release, release.main)
-    dead = _released(depth, barrier.dead, barrier.unsafe_dead, release, release.dead)
-    return F.when(F.col("__dead"), dead).otherwise(main)
+def _is_released(depth: int, dead: Column, barrier: Barrier, release: Release) -> Column:
+    in_main = _released(depth, barrier.main, barrier.unsafe_main, release, release.main)
+    in_dead = _released(depth, barrier.dead, barrier.unsafe_dead, release, release.dead)
+    return F.when(dead, in_dead).otherwise(in_main)
 
 
 def _released(

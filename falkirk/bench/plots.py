@@ -1,0 +1,81 @@
+"""Plots of the latency bench, after Figures 9 to 12 of Delivery, consistency, and determinism."""
+
+from pathlib import Path
+
+from falkirk.bench.jobs import JOBS
+from falkirk.bench.latency import VARIANTS, LatencyRun, LatencySettings, Timeline, figure_name
+from falkirk.bench.report import POINTS, percentile, point_name
+from falkirk.errors import MachineError
+
+_COLOURS = {"none": "#8a8f98", "repeated": "#d08a2e", "exactly-once": "#1f6f8b"}
+
+
+def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> list[Path]:
+    """Draw the percentiles of each job at each interval and the timeline of the kill; return the files.
+
+    Raises: MachineError: `PLOTS_MISSING`: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MachineError(
+            "PLOTS_MISSING", "plots need matplotlib.", hint="Install it with pip install 'falkirk[bench]'."
+        ) from error
+    matplotlib.use("agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [_percentiles(run, job, settings.intervals_s, folder) for job in JOBS]
+    if run.timeline is not None:
+        files.append(_timeline(run.timeline, folder))
+    return files
+
+
+def _percentiles(run: LatencyRun, job: str, intervals_s: tuple[float, ...], folder: Path) -> Path:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        1, len(intervals_s), figsize=(1.5 + 4.2 * len(intervals_s), 3.6), sharey=True, squeeze=False
+    )
+    for axis, interval_s in zip(axes[0], intervals_s, strict=True):
+        for place, variant in enumerate(VARIANTS):
+            ordered = sorted(run.latencies_s.get(figure_name(job, variant, interval_s), []))
+            if not ordered:
+                continue
+            heights = [1000 * percentile(ordered, point) for point in POINTS]
+            at = [i + 0.27 * (place - 1) for i in range(len(POINTS))]
+            bars = axis.bar(at, heights, 0.25, label=variant, color=_COLOURS[variant])
+            axis.bar_label(bars, [f"{h:.0f}" if h >= 10 else f"{h:.1f}" for h in heights], fontsize=5.5, padding=1)
+        axis.set_xticks(range(len(POINTS)), [point_name(point).replace("_", ".") for point in POINTS])
+        axis.set_yscale("log")
+        axis.set_title(f"checkpoint every {interval_s:g} s", fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("latency in ms")
+    axes[0][0].legend(frameon=False, fontsize=8, loc="upper left")
+    figure.suptitle(f"{JOBS[job].title}: latency by percentile", fontsize=11)
+    figure.tight_layout()
+    return _save(figure, folder / f"latency-{job.replace('_', '-')}.png")
+
+
+def _timeline(timeline: Timeline, folder: Path) -> Path:
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8, 3.4))
+    sent, latencies = zip(*timeline.points, strict=True)
+    axis.scatter(sent, [1000 * s for s in latencies], s=3, color=_COLOURS["exactly-once"], linewidths=0)
+    axis.axvline(0, color="#b3261e", linewidth=1)
+    axis.annotate("kill -9", (0, 1), xycoords=("data", "axes fraction"), xytext=(4, -10), textcoords="offset points",
+                  color="#b3261e", fontsize=9)  # fmt: skip
+    axis.set_yscale("log")
+    axis.set_xlabel("page sent, in seconds since the kill")
+    axis.set_ylabel("latency in ms")
+    axis.set_title("word index, exactly once: latency of each page around a kill", fontsize=11)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return _save(figure, folder / "latency-timeline.png")
+
+
+def _save(figure: object, file: Path) -> Path:
+    from matplotlib import pyplot
+
+    figure.savefig(file, dpi=160)  # type: ignore[attr-defined]
+    pyplot.close(figure)  # type: ignore[arg-type]
+    return file
