@@ -14,7 +14,7 @@ from falkirk.coordinator.load import load_application
 from falkirk.demo.pages import Page, words
 from falkirk.demo.word_index import example
 from falkirk.endpoints import Kafka
-from falkirk.policy import Delivery, Lazy
+from falkirk.policy import Delivery, Ephemeral, Lazy
 from falkirk.stream import Stream, latest, source_node
 
 Records = list[tuple[str, str, str, int]]
@@ -83,7 +83,7 @@ def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s
         app.add_processor("result", counted, reads=("records",), policy=Lazy(interval_s))
     else:
         declared = load_application(example()).processors
-        app.add_processor("words", declared["words"].body, reads=("records",), policy=Lazy(interval_s))
+        app.add_processor("words", declared["words"].body, reads=("records",), policy=Ephemeral())
         app.add_processor("result", declared["index"].body, reads=("words",), policy=Lazy(interval_s))
     app.sink("result", "result", Kafka(sink, key=job.output_key), delivery=delivery)
     return app
@@ -95,11 +95,9 @@ def plain(
     """Start the job as plain Real-time Mode in one query, as one would write it without Falkirk; return the query."""
     reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     raw = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
-    rows = raw.select("offset", F.from_json(F.col("value").cast("string"), job.schema).alias("r")).select(
-        "offset", "r.*"
-    )
+    rows = raw.select(F.from_json(F.col("value").cast("string"), job.schema).alias("r")).select("r.*")
     if job is KEYED_COUNT:
-        result = rows.groupBy("word").agg(F.count("*").alias("version"), F.max_by("n", "offset").alias("n"))
+        result = rows.groupBy("word").agg(F.count("*").alias("version"), F.last("n").alias("n"))
     else:
         body = load_application(example()).processors["words"].body
         result = (
@@ -107,8 +105,8 @@ def plain(
             .groupBy("word")
             .agg(
                 F.count("*").alias("version"),
-                F.max_by("page", "offset").alias("page"),
-                F.max_by("positions", "offset").alias("positions"),
+                F.last("page").alias("page"),
+                F.last("positions").alias("positions"),
             )
         )
     out = result.select(F.col(job.output_key).cast("binary").alias("key"), F.to_json(F.struct("*")).alias("value"))
@@ -124,7 +122,7 @@ def plain(
 
 
 def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
-    """Apply the example's own transformation to a plain DataFrame that carries the offset along."""
+    """Apply the example's own transformation to a plain DataFrame."""
     from falkirk.plan.region import steps_of
     from falkirk.stream import ProcessorNode
 
@@ -135,7 +133,7 @@ def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
             # An inner explode would make Spark filter by the array's size first, and compute it all over for that.
             data = data.select("*", F.explode_outer(column).alias(name))
         elif step.operation == "select":
-            data = data.select(*step.arguments, "offset")
+            data = data.select(*step.arguments)
         elif step.operation == "where":
             data = data.where(*step.arguments)
         else:

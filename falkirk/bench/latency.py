@@ -43,15 +43,15 @@ class LatencySettings:
     intervals_s: tuple[float, ...] = (10.0, 30.0, 60.0)
     count_rate: float = 100.0
     page_rate: float = 50.0
-    warm_up_s: float = 45.0
-    window_s: float = 60.0
+    warm_up_s: float = 40.0
+    window_s: float = 50.0
     timeline_s: float = 60.0
     source: Path | None = None
 
     @classmethod
     def quick(cls, source: Path | None) -> "LatencySettings":
         """Return settings that take less than four minutes in all."""
-        return cls(intervals_s=(5.0,), warm_up_s=6.0, window_s=10.0, timeline_s=25.0, source=source)
+        return cls(intervals_s=(5.0,), warm_up_s=6.0, window_s=10.0, timeline_s=22.0, source=source)
 
     def window_of(self, interval_s: float) -> float:
         """Return the seconds that are counted at one interval: a checkpoint or two must be among them."""
