@@ -22,7 +22,7 @@ demo: setup
 
 test: setup
 	@$(BIN)/python -m pytest tests/theory tests/unit -q
-	@$(BIN)/python -m pytest tests/integration tests/chaos -q
+	@$(BIN)/python -m pytest tests/integration tests/chaos -q --numprocesses 2 --dist loadfile
 
 check: setup
 	@$(BIN)/ruff format --check .

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ from rich.console import Console
 from falkirk.app import App
 from falkirk.bench.command import bench
 from falkirk.coordinator.load import broker_of, load_application
-from falkirk.coordinator.supervise import Coordinator, RunSettings, stop_on_signals
+from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status, stop_on_signals
 from falkirk.demo.command import demo
 from falkirk.errors import FalkirkError
-from falkirk.local.commands import doctor, kafka
+from falkirk.local.commands import doctor, jars, kafka
 
 _console = Console(stderr=True, highlight=False)
 
@@ -39,26 +39,26 @@ def main() -> None:
 
 main.add_command(kafka)
 main.add_command(doctor)
+main.add_command(jars)
 main.add_command(demo)
 main.add_command(bench)
 
 
-def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options by which an application finds its broker, home and Spark."""
-    for option in (
-        click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the file's."),
-        click.option("--local", is_flag=True, help="Start a broker on this machine, and topics, to try things out."),
-        click.option("--home", type=click.Path(path_type=Path), help="Folder for checkpoints and decisions."),
-        click.option("--master", help="Spark master; by default local, with as many slots as the plan needs."),
-        click.option("--create-topics", is_flag=True, help="Create sources and sinks that are missing."),
-    ):
-        command = option(command)
-    return command
+_file = click.argument("file", type=click.Path(path_type=Path))
+_broker = click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the file's.")
+_local = click.option("--local", is_flag=True, help="A broker on this machine, to try things out; starts it.")
+_home = click.option("--home", type=click.Path(path_type=Path), help="Folder for checkpoints and decisions.")
+_master = click.option("--master", help="Spark master; by default local, with as many slots as the plan needs.")
+_json = click.option("--json", "as_json_", is_flag=True, help="As JSON.")
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@run_options
+@_file
+@_broker
+@_local
+@_home
+@_master
+@click.option("--create-topics", is_flag=True, help="Create sources and sinks that are missing; --local does too.")
 def run(
     file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool
 ) -> None:
@@ -70,23 +70,16 @@ def run(
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json_", is_flag=True, help="As JSON.")
-@run_options
-def plan(
-    file: Path,
-    as_json_: bool,
-    broker: str | None,
-    local: bool,
-    home: Path | None,
-    master: str | None,
-    create_topics: bool,
-) -> None:
+@_file
+@_broker
+@_home
+@_master
+@_json
+def plan(file: Path, broker: str | None, home: Path | None, master: str | None, as_json_: bool) -> None:
     """Print how FILE's application will run: regions, hops and why, core slots needed against available."""
     from falkirk.plan.preview import preview
 
-    app = load_application(file)
-    shown = preview(app, kafka=_local_broker() if local else broker, home=home, master=master)
+    shown = preview(load_application(file), kafka=broker, home=home, master=master)
     if as_json_:
         click.echo(json.dumps(shown.as_json(), indent=1))
     else:
@@ -94,11 +87,31 @@ def plan(
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the file's.")
+@_file
+@_home
+@_json
+def status(file: Path, home: Path | None, as_json_: bool) -> None:
+    """Print what the regions of FILE's application do now. Exit code 1 when it does not run."""
+    app = load_application(file)
+    found = read_status((home or app.home) / "status.json") or {"at_s": 0.0, "regions": []}
+    age_s = time.time() - found["at_s"]
+    runs = age_s < SILENT_S and any(region["state"] != "stopped" for region in found["regions"])
+    if as_json_:
+        click.echo(json.dumps({"runs": runs, **found}, indent=1))
+    elif runs:
+        Console(highlight=False).print(_line(app, found).replace(" · ", "\n  ").replace(": ", ":\n  ", 1), markup=False)
+    else:
+        click.echo(f"{app.name}: does not run")
+    sys.exit(0 if runs else 1)
+
+
+@main.command()
+@_file
+@_broker
+@_local
 @click.option("--sink", "names", multiple=True, help="Only this sink; may be repeated.")
-@click.option("--json", "as_json_", is_flag=True, help="As JSON.")
-def check(file: Path, broker: str | None, names: tuple[str, ...], as_json_: bool) -> None:
+@_json
+def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], as_json_: bool) -> None:
     """Judge what FILE's application has released, from what went in and what came out alone.
 
     Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise.
@@ -108,7 +121,7 @@ def check(file: Path, broker: str | None, names: tuple[str, ...], as_json_: bool
     from falkirk.local.spark import session
 
     app = load_application(file)
-    connection, good = broker_of(app, broker), True
+    connection, good = broker_of(app, _local_broker() if local else broker), True
     spark = session(app.name, master="local[2]")
     for sink in app.sinks.values():
         if names and sink.name not in names:
@@ -148,7 +161,9 @@ def _line(app: App, status: dict[str, Any]) -> str:
         age = region["checkpoint_age_s"]
         aged = f", checkpoint {age:.0f} s ago" if age is not None else ""
         detail = f" ({region['detail']})" if region["detail"] else ""
-        parts.append(f"{region['name']} {region['state']}{aged}{detail}")
+        dead = f", {region['dead_letters']:,} dead letters" if region["dead_letters"] else ""
+        held = f", {region['suppressed']:,} replayed results held back" if region["suppressed"] else ""
+        parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")
     return f"{app.name}: " + " · ".join(parts)
 
 

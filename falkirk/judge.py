@@ -67,8 +67,11 @@ def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSessi
     Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed yet.
     """
     declared = _declared(app, sink)
+    if declared.source.topic.starting != "earliest":
+        raise _not_checkable(sink, f"its source was read from {declared.source.topic.starting}, wherever that was")
     reader = session.read.format("kafka").options(**connection.spark_options())
-    raw = reader.option("subscribe", declared.source.topic.topic).option("startingOffsets", "earliest").load()
+    reader = reader.option("subscribe", declared.source.topic.topic).option("startingOffsets", "earliest")
+    raw = reader.option("kafka.isolation.level", "read_committed").load()
     frame = frames.parse(raw, declared.source.topic)
     for step in declared.before:
         frame = frames.apply(frame, step)
@@ -135,7 +138,8 @@ def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Sink) -> tupl
             columns.append(frames.key_column(aggregate.column).alias(column))
             parts[aggregate.name] = Latest(column)
             continue
-        call = _CALL.match(str(aggregate._jc.toString()))
+        expression: Any = F.expr(aggregate) if isinstance(aggregate, str) else aggregate
+        call = _CALL.match(str(expression._jc.toString()))
         if call is None:
             raise _not_checkable(sink, f"{aggregate} is not count, sum, min, max or latest with an alias")
         function, argument, name = call.groups()

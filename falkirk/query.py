@@ -4,8 +4,9 @@ This is the smallest use: no `App`, no coordinator process; the regions run in t
 watches them.
 """
 
+import hashlib
+import logging
 import threading
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,10 +15,11 @@ from falkirk.app import App
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
 from falkirk.coordinator.live_host import LiveHost, RegionStatus
 from falkirk.endpoints import Kafka
-from falkirk.errors import DefinitionError, FalkirkError
+from falkirk.errors import DefinitionError, FalkirkError, SparkError
 from falkirk.local.spark import session as spark_session
 from falkirk.location import caller
 from falkirk.logs.connection import Connection
+from falkirk.plan.frames import first_line
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import root_of, steps_of
 from falkirk.plan.slots import check_slots, slots_needed
@@ -25,6 +27,11 @@ from falkirk.plan.topics import prepare_topics
 from falkirk.policy import Delivery, Lazy
 from falkirk.regions.context import Context
 from falkirk.stream import Node, SourceNode, Step, Stream
+
+log = logging.getLogger("falkirk")
+
+#: How long a stop waits for what the producers still hold.
+FLUSH_S = 10.0
 
 
 class Query:
@@ -44,10 +51,19 @@ class Query:
                 self._host.poll()
         except FalkirkError as error:
             self._error = error
+        except Exception as error:  # a JVM that is gone, for instance: who waits must learn of it all the same
+            self._error = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}.", certainty="maybe")
+            self._error.__cause__ = error
         finally:
-            self._host.stop()
-            self._home.close()
-            self._ended.set()
+            try:
+                self._host.stop()
+                if self._host.flush(FLUSH_S):
+                    self._home.forget_processes()  # they write no more, and may be of use to their owner
+            except Exception as error:
+                log.warning("stopping said: %s", first_line(error))
+            finally:
+                self._home.close()
+                self._ended.set()
 
     @property
     def isActive(self) -> bool:
@@ -94,20 +110,21 @@ def start(
     sink: Kafka,
     *,
     kafka: Connection | str | None,
-    home: str | Path | None,
     delivery: Delivery | str,
     interval: str | float,
+    create_topics: bool,
+    **settings: Any,
 ) -> Query:
     """Start writing one stream in this process: see `Stream.write`."""
     if kafka is None:
         raise DefinitionError(
             "BROKER_MISSING", "write() needs a broker.", where=caller(), hint='Pass kafka="host:port".'
         )
-    app = _as_application(stream, sink, kafka, home, delivery, interval)
-    return run_here(app, Connection.of(kafka))
+    app = _as_application(stream, sink, delivery, interval, kafka=kafka, **settings)
+    return run_here(app, Connection.of(kafka), create_topics=create_topics)
 
 
-def run_here(app: App, connection: Connection) -> Query:
+def run_here(app: App, connection: Connection, *, create_topics: bool = False) -> Query:
     """Run an application in this process and session, and return the running query."""
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
@@ -118,7 +135,7 @@ def run_here(app: App, connection: Connection) -> Query:
         record_processes(home, session)
         plan = plan_application(app, session, home.identity)
         context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
-        prepare_topics(plan, context.topics)
+        prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)
         return Query(LiveHost(plan, context), home)
     except BaseException:
@@ -136,7 +153,7 @@ def _jvm_pid(session: Any) -> int:
 
 
 def _as_application(
-    stream: Stream, sink: Kafka, kafka: Any, home: Any, delivery: Delivery | str, interval: str | float
+    stream: Stream, sink: Kafka, delivery: Delivery | str, interval: str | float, **settings: Any
 ) -> App:
     root = root_of(stream.node)
     if not isinstance(root, SourceNode):
@@ -146,8 +163,8 @@ def _as_application(
             where=caller(),
             hint="Use app.sink().",
         )
-    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in sink.topic)
-    app = App(name, kafka=kafka, home=home)
+    name = _name_after(sink.topic)
+    app = App(name, **settings)
     app.sources[root.name] = root
 
     def transform(upstream: Stream) -> Stream:
@@ -159,3 +176,11 @@ def _as_application(
     app.add_processor("stream", transform, reads=(root.name,), policy=Lazy(interval))
     app.sink(name, "stream", sink, delivery=delivery)
     return app
+
+
+def _name_after(topic: str) -> str:
+    """Return an application's name after its topic's, which may be longer and hold dots."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in topic)
+    if name == topic and len(name) <= 64 and not name.startswith("-"):
+        return name
+    return f"{name.lstrip('-')[:50]}-{hashlib.sha256(topic.encode()).hexdigest()[:8]}".lstrip("-")

@@ -134,6 +134,9 @@ class Stream:
         home: str | None = None,
         delivery: Delivery | str = Delivery.EXACTLY_ONCE,
         interval: str | float = "10 seconds",
+        buffer_timeout: str | float = "1 ms",
+        state_partitions: int = 2,
+        create_topics: bool = False,
     ) -> "Query":
         """Start writing the stream to a topic in this process and return the running query.
 
@@ -143,13 +146,18 @@ class Stream:
             home: folder for checkpoints and decisions; ``./.falkirk/<topic>`` by default.
             delivery: what readers are promised, see `Delivery`.
             interval: time between checkpoints.
+            buffer_timeout, state_partitions: as of `App`.
+            create_topics: create the topics that are missing, to try things out.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
         """
         from falkirk.query import start  # needs Spark, which declaring does not
 
         as_topic(sink, caller())
 
-        return start(self, sink, kafka=kafka, home=home, delivery=delivery, interval=interval)
+        settings = {"buffer_timeout": buffer_timeout, "state_partitions": state_partitions, "home": home}
+        return start(
+            self, sink, kafka=kafka, delivery=delivery, interval=interval, create_topics=create_topics, **settings
+        )
 
     def __getattr__(self, name: str) -> NoReturn:
         _refuse_method(name, "a stream", Stream)

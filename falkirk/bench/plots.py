@@ -62,7 +62,7 @@ def _timeline(timeline: Timeline, folder: Path) -> Path:
     sent, latencies = zip(*timeline.points, strict=True)
     axis.scatter(sent, [1000 * s for s in latencies], s=3, color=_COLOURS["exactly-once"], linewidths=0)
     axis.axvline(0, color="#b3261e", linewidth=1)
-    axis.annotate("kill -9", (0, 1), xycoords=("data", "axes fraction"), xytext=(4, -10), textcoords="offset points",
+    axis.annotate("kill -9", (0, 0), xycoords=("data", "axes fraction"), xytext=(4, 6), textcoords="offset points",
                   color="#b3261e", fontsize=9)  # fmt: skip
     axis.set_yscale("log")
     axis.set_xlabel("page sent, in seconds since the kill")

@@ -1,4 +1,5 @@
-"""Atomicity: an input must be processed with all its derivatives or not at all, across keys (THEORY.md §2,
+"""Atomicity: an input must be processed with all its derivatives or not at all, across keys (Delivery,
+consistency, and determinism, §III-E,
 definition 7).
 
 Which row a key has lost is often open: a count says that one of its rows is missing, not which. So before an

@@ -1,10 +1,10 @@
 """Search for the cheapest explanation of one key's outputs: a script of moves that leads from its inputs to
 what was observed.
 
-A guarantee is a set of permitted moves (THEORY.md §2): a run of a key is exactly-once if *deliver* and
-*silent* suffice in some order that respects each source partition, at-most-once if rows may also be
-*skipped*, and so on. With every move permitted there is always a script, and the cheapest one is the smallest
-explanation of what went wrong.
+A guarantee is a set of permitted moves (Delivery, consistency, and determinism, §III-E): a run of a key
+is exactly-once if *deliver* and *silent* suffice in some order that respects each source partition, at-most-once
+if rows may also be *skipped*, and so on. With every move permitted there is always a script, and the cheapest one is
+the smallest explanation of what went wrong.
 
 The search is A*: best cost first, among equals the one that got furthest. A node is (outputs explained, rows
 consumed per source, state), so two paths that agree in these are explored once. The work is bounded; past the

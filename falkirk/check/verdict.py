@@ -10,7 +10,8 @@ from falkirk.check.run import Place, Values
 
 
 class Guarantee(StrEnum):
-    """What outputs can be explained by; the first that holds is what a run reached. Source: THEORY.md §2,
+    """What outputs can be explained by; the first that holds is what a run reached. Source:
+    Delivery, consistency, and determinism, §III-E,
     definitions 6–8.
     """
 

@@ -115,6 +115,10 @@ class Home:
         file.unlink()
         return tuple(r for r, _ in found)
 
+    def forget_processes(self) -> None:
+        """Forget the processes that were recorded: nothing of this home is left in them."""
+        (self.path / "processes.json").unlink(missing_ok=True)
+
     def close(self) -> None:
         """Release the lock and the store."""
         self.store.close()

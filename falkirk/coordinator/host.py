@@ -4,6 +4,7 @@ It reads the application's file, plans it, runs its regions, writes its status e
 host that nobody watches would be a writer that nobody fences.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,9 @@ import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from falkirk.coordinator.home import Home, ProcessRecord, attach_home, write_atomically
+import psutil
+
+from falkirk.coordinator.home import ProcessRecord, attach_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost, RegionStatus
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.errors import FalkirkError, SparkError
@@ -32,6 +35,8 @@ POLL_S = 0.5
 EXIT_FATAL = 3
 #: The host ended because its Spark application has to be a new one.
 EXIT_RESTART = 4
+#: Conditions that a new Spark application, or one that starts once the broker is back, does not meet.
+PASSING = ("SESSION_LOST", "BROKER_AWAY", "WRITER_STILL_RUNNING")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,7 @@ def main() -> int:
         return _run(settings, home_path, stopping)
     except FalkirkError as error:
         write_status(home_path, (), error=error)
-        return EXIT_RESTART if error.condition == "SESSION_LOST" else EXIT_FATAL
+        return EXIT_RESTART if error.condition in PASSING else EXIT_FATAL
     except Exception as error:
         # What Spark or the JVM threw: a new host may do better, and the reason is kept in case none does.
         traceback.print_exc()
@@ -83,13 +88,15 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     app = load_application(Path(settings.file))
     connection = broker_of(app, settings.kafka)
     home = attach_home(home_path, app.name)
-    _die_with_parent(home, stopping)
+    _die_with_parent(stopping)
     topics = Topics(connection)
     topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))
-    partitions = sum(
-        topics.facts(s.topic.topic).partitions if topics.exists(s.topic.topic) else 2 for s in app.sources.values()
-    )
-    guess = (partitions + 4 * app.state_partitions * max(1, len(app.processors))) + SPARE_SLOTS
+    named = [source.topic.topic for source in app.sources.values()]
+    widest = max((topics.facts(topic).partitions for topic in named if topics.exists(topic)), default=2)
+    readers = len(app.processors) + len(
+        app.sinks
+    )  # each may be a region, with a hop before it: slots cost nothing here
+    guess = readers * (widest + 2 * app.state_partitions) + SPARE_SLOTS
     session = spark_session(
         app.name,
         master=settings.master or f"local[{guess}]",
@@ -103,7 +110,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     check_slots(slots_needed(plan, topics), session)
     host = LiveHost(plan, context, say=lambda text: print(text, flush=True))
     write_status(home_path, host.status())
-    host.start()
+    host.start(on_progress=lambda: write_status(home_path, host.status()))
     try:
         while not stopping.wait(POLL_S):
             write_status(home_path, host.poll())
@@ -119,7 +126,7 @@ def _report_waiting(home: Path, waited_s: float) -> None:
     write_status(home, (waiting,))
 
 
-def _die_with_parent(home: Home, stopping: threading.Event) -> None:
+def _die_with_parent(stopping: threading.Event) -> None:
     parent = os.getppid()
 
     def watch() -> None:
@@ -127,7 +134,10 @@ def _die_with_parent(home: Home, stopping: threading.Event) -> None:
         if os.getppid() == parent:
             stopping.set()
             return
-        home.kill_leftovers()  # our own JVM, while this process is spared
+        # Our own only: by now the home may be in other hands, and hold the names of their processes.
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         os._exit(1)
 
     threading.Thread(target=watch, name="falkirk-parent", daemon=True).start()

@@ -5,16 +5,20 @@ Slow, hung and dead are told apart. Dead: the query ended with an error. Hung: i
 the broker answers. Slow is anything else and is left alone; so is a region that waits for a broker that is away.
 """
 
+import contextlib
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
 from falkirk.plan.region import Plan
+from falkirk.regions import fence
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion
 from falkirk.regions.rows import CO_PARTITIONING
@@ -23,6 +27,11 @@ log = logging.getLogger("falkirk")
 
 #: A region is hung when its commit is overdue by this much and the broker answers.
 OVERDUE_S = 30.0
+#: In Spark's ANSI mode, its default, such a value fails the task, and would fail it again at each restart.
+_FAILED_EXPRESSION = re.compile(
+    r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|"
+    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|CANNOT_PARSE_TIMESTAMP)[^\n]{0,200}"
+)
 #: A region that fails this often in a row without a commit in between will not get better by itself.
 FAILURES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -37,6 +46,7 @@ class RegionStatus:
     incarnation: int = 0
     restarts: int = 0
     suppressed: int = 0
+    dead_letters: int = 0
     last_commit: int = -1
     checkpoint_age_s: float | None = None
     input_rows_per_s: float = 0.0
@@ -61,17 +71,33 @@ class LiveHost:
             _Watched(live=LiveRegion(region, context), status=RegionStatus(name=region.name)) for region in plan.regions
         ]
 
-    def start(self) -> None:
+    def start(self, on_progress: Callable[[], None] = lambda: None) -> None:
         """Start every region, readers first, so that a hop's reader is warm when its first record comes.
 
+        Args: on_progress: called before each region: reading a long tail takes its time.
         Raises: FalkirkError: a region can't start; those started before are stopped.
         """
         try:
             for watched in reversed(self._watched):
+                on_progress()
                 self._open(watched)
         except BaseException:
             self.stop()
             raise
+
+    def flush(self, timeout_s: float) -> bool:
+        """Flush what the producers of stopped regions still hold; tell whether nothing is left in any process."""
+        if self._needs_new_session():
+            return False
+        prefix, flushed = fence.client_id(self._context.home.identity, "", 0).removesuffix("-0"), threading.Event()
+
+        def flush() -> None:
+            with contextlib.suppress(SparkError, Py4JError):
+                fence.flush_lingering(self._context.session, lambda client: client.startswith(prefix))
+                flushed.set()
+
+        threading.Thread(target=flush, name="falkirk-flush", daemon=True).start()  # it blocks while the broker is away
+        return flushed.wait(timeout_s)
 
     def _open(self, watched: _Watched) -> None:
         _refuse_split_keys(watched.live)
@@ -107,11 +133,14 @@ class LiveHost:
         try:
             last = watched.live.observe()
         except LogError as error:
+            if error.condition != "BROKER_AWAY":
+                raise
             status.detail = f"waiting for the broker: {error.message}"
             watched.progressed_at_s = time.monotonic()
             return
         if last > status.last_commit:
             watched.progressed_at_s, watched.failures = time.monotonic(), 0
+        status.dead_letters = watched.live.dead_letters
         status.last_commit, status.checkpoint_age_s, status.detail = last, watched.live.checkpoint_age_s(), ""
         progress = watched.live.query.lastProgress if watched.live.query else None
         if progress:
@@ -122,7 +151,7 @@ class LiveHost:
 
     def _fail(self, watched: _Watched, error: Exception) -> None:
         status = watched.status
-        fatal = _fatal(error, watched.live)
+        fatal = _fatal(error, watched.live, self._context)
         reason = str(error).split("\n")[0][:300]
         watched.live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
@@ -160,6 +189,10 @@ class LiveHost:
             return
         try:
             self._open(watched)
+        except SparkError as error:
+            if error.condition != "WRITER_STILL_RUNNING":
+                raise
+            raise SparkError("SESSION_LOST", error.message, certainty="maybe", hint=error.hint) from error
         except LogError as error:
             if error.condition != "BROKER_AWAY":
                 raise
@@ -212,7 +245,7 @@ def _split_key(message: str, live: LiveRegion) -> DefinitionError:
     )
 
 
-def _fatal(error: Exception, live: LiveRegion) -> FalkirkError | None:
+def _fatal(error: Exception, live: LiveRegion, context: Context) -> FalkirkError | None:
     """Return the error to give up with when a restart can't help."""
     text, region = str(error), live.region
     source = region.source.topic.topic
@@ -231,6 +264,29 @@ def _fatal(error: Exception, live: LiveRegion) -> FalkirkError | None:
             hint="Its retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
             topic=source,
         )
-    if "UnknownTopicOrPartition" in text:
-        return LogError("TOPIC_MISSING", f"a topic of region {region.name!r} is gone.", where=region.where, hint="")
+    if failed := _FAILED_EXPRESSION.search(text):
+        return DefinitionError(
+            "EXPRESSION_FAILED",
+            f"an expression of region {region.name!r} fails on a record: {failed[0]}",
+            where=region.where,
+            hint="Make it yield null instead (try_cast, try_divide, try_element_at, …), run again, and it goes on.",
+            region=region.name,
+            spark_condition=failed[1],
+        )
+    if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
+        return LogError(
+            "TOPIC_MISSING",
+            f"{', '.join(gone)} is gone, while region {region.name!r} runs.",
+            where=region.where,
+            hint="What it held is lost to this home: create it anew, and begin with a new home.",
+            topics=gone,
+        )
     return None
+
+
+def _missing(topics: tuple[str, ...], context: Context) -> tuple[str, ...]:
+    """Return the topics that are gone. The broker says the same of a partition that is about to change its leader."""
+    try:
+        return tuple(topic for topic in topics if not context.topics.exists(topic))
+    except LogError:
+        return ()

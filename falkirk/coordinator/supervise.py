@@ -25,9 +25,10 @@ from falkirk.errors import InternalError, SparkError
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
 SILENT_S = 40.0
 SILENT_AT_START_S = 180.0
-#: A host that fails this often in a row, each time before a minute has passed, will not get better by itself.
-QUICK_FAILURES_MAX = 5
-QUICK_S = 60.0
+#: A host that fails this often in a row, each time without a checkpoint of any region, will not get better by itself.
+FRUITLESS_MAX = 5
+#: A longer log of former hosts is put aside when the next one starts.
+LOG_BYTES_MAX = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,7 @@ class Coordinator:
     """Runs one application until it is stopped.
 
     Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status:
-    takes
-        the host's status, a dictionary as written by `falkirk.coordinator.host.write_status`.
+        takes the host's status, a dictionary as written by `falkirk.coordinator.host.write_status`.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Coordinator:
         self._app, self._settings, self._say, self._on_status = app, settings, say, on_status
         self._stopping = threading.Event()
         self._path = settings.home or app.home
+        self._commits: dict[str, int] = {}
         self.restarts = 0
 
     def stop(self) -> None:
@@ -70,19 +71,19 @@ class Coordinator:
     def run(self) -> None:
         """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
         with open_home(self._path, self._app.name) as home:
-            quick = 0
+            fruitless = 0
             while not self._stopping.is_set():
                 for record in home.kill_leftovers():
                     self._say(f"killed {record.role} {record.pid}, left behind by a former run")
-                began = time.monotonic()
+                before = dict(self._commits)
                 reason = self._run_host(home)
                 if self._stopping.is_set():
                     break
-                quick = quick + 1 if time.monotonic() - began < QUICK_S else 0
-                if quick >= QUICK_FAILURES_MAX:
+                fruitless = 0 if self._commits != before else fruitless + 1
+                if fruitless >= FRUITLESS_MAX:
                     raise SparkError(
                         "HOST_KEEPS_FAILING",
-                        f"the Spark application failed {quick} times in a row: {reason}.",
+                        f"the Spark application failed {fruitless} times in a row without a checkpoint: {reason}.",
                         where=self._path / "host.log",
                         hint="The log says why; the home is intact, run again once it is mended.",
                     )
@@ -94,7 +95,10 @@ class Coordinator:
         """Run one host to its end; return why it ended."""
         status_file = self._path / "status.json"
         status_file.unlink(missing_ok=True)
-        with open(self._path / "host.log", "ab") as log:
+        log_file = self._path / "host.log"
+        if log_file.exists() and log_file.stat().st_size > LOG_BYTES_MAX:
+            log_file.replace(self._path / "host.log.1")
+        with open(log_file, "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "falkirk.coordinator.host"],
                 stdin=subprocess.PIPE,
@@ -127,6 +131,7 @@ class Coordinator:
                 last, seen_at_s = status["at_s"], time.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
                     limit_s = SILENT_S
+                self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._on_status(status)
             if time.monotonic() - seen_at_s > limit_s:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
@@ -171,16 +176,20 @@ def run_application(app: App, **options: Any) -> None:
     frame = sys._getframe(2)
     if frame.f_globals.get("__name__") == LOADING:
         return  # the file is only being read for its declarations
+    if options.get("home") is not None:
+        options["home"] = Path(options["home"])
+    settings = RunSettings(file=Path(frame.f_globals["__file__"]), **options)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from falkirk.query import run_here  # under spark-submit the session, and so the host, is this process
 
-        run_here(app, broker_of(app, options.get("kafka"))).awaitTermination()
+        app.home = settings.home or app.home
+        query = run_here(app, broker_of(app, settings.kafka), create_topics=settings.create_topics)
+        stop_on_signals(query.stop)
+        query.awaitTermination()
         return
     from falkirk.cli import run_in_terminal
 
-    if options.get("home") is not None:
-        options["home"] = Path(options["home"])
-    run_in_terminal(app, RunSettings(file=Path(frame.f_globals["__file__"]), **options))
+    run_in_terminal(app, settings)
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:

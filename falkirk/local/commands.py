@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from falkirk.local import broker as local_broker
 from falkirk.local.doctor import diagnose
+from falkirk.local.jars import spark_jars
 
 _console = Console(highlight=False)
 
@@ -53,3 +54,9 @@ def doctor(kafka: str | None) -> None:
         if not finding.ok and finding.fix:
             _console.print(f"    {escape(finding.fix)}", soft_wrap=True)
     sys.exit(0 if all(f.ok for f in findings) else 1)
+
+
+@click.command()
+def jars() -> None:
+    """Print the JVM dependencies, separated by commas: spark-submit --jars "$(falkirk jars)" app.py"""
+    click.echo(",".join(str(path) for path in spark_jars()))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
@@ -26,6 +27,20 @@ ESSENTIAL = {
         "2",
         "a checkpoint must be restorable exactly",
     ),
+}
+#: The scheduling pool of live regions, in fairscheduler.xml.
+LIVE_POOL = "falkirk-live"
+
+#: What a new Spark application is started with, under spark-submit too, unless it is given there.
+_CONTEXT_SETTINGS = {
+    # Where a batch job shares the session, live regions get the next free slots, and wait for them without failing.
+    "spark.scheduler.mode": "FAIR",
+    "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
+    "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
+    # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s",
 }
 
 
@@ -67,6 +82,8 @@ def session(
         if not submitted:
             builder = builder.master(master)
             wanted = {**_launch_settings(master), **wanted}
+        given = dict(SparkConf().getAll()) if submitted else {}
+        wanted |= {name: value for name, value in _CONTEXT_SETTINGS.items() if name not in given}
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
         active = builder.getOrCreate()
@@ -111,11 +128,6 @@ def _launch_settings(master: str) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.scheduler.mode": "FAIR",
-        # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
-        "spark.executor.heartbeatInterval": "2s",
-        "spark.network.timeout": "20s",
-        "spark.network.timeoutInterval": "5s",
     }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -12,16 +12,20 @@ from falkirk.stream import Node, Step
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
 
-def fingerprint(reads: str, output: Kafka, node: Node, frame: Frame, state_partitions: int) -> dict[str, str]:
+def fingerprint(
+    reads: str, output: Kafka, dead_letters: str, node: Node, frame: Frame, state_partitions: int
+) -> dict[str, str]:
     """Return what must stay the same, by name.
 
-    Args: reads: the topic that the region reads. node: its steps. frame: what they lead to.
+    Args: reads: the topic that the region reads. dead_letters: the topic of what does not fit. node: its steps.
+        frame: what they lead to.
     """
     keyed = [step for step in steps_of(node) if step.operation in ("agg", "count")]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
     return {
         "reads": reads,
         "writes": output.topic,
+        "dead letters": dead_letters,
         "stamp": shape,
         "keyed step": "; ".join(_text(step) for step in keyed) or "none",
         "state partitions": str(state_partitions) if keyed else "none",

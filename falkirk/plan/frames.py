@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType, VariantType
 
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
@@ -98,9 +98,11 @@ def _parse_json(topic: Kafka, raw: DataFrame) -> tuple[Column, list[str], Column
         ) from error
     _check_names([field.name for field in schema.fields], topic.where)
     required = [field.name for field in schema.fields if not field.nullable]
-    nullable = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
+    nullable = [StructField(field.name, field.dataType) for field in schema.fields]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__falkirk_corrupt"}
-    fields = F.from_json(F.col("value").cast("string"), f"{nullable}, `__falkirk_corrupt` STRING", options)
+    fields = F.from_json(
+        F.col("value").cast("string"), StructType([*nullable, StructField("__falkirk_corrupt", StringType())]), options
+    )
     parsed = F.col("__falkirk_parsed")
     reason = (
         F.when(F.col("value").isNull(), F.lit("the value is null"))

@@ -149,7 +149,7 @@ class _Planner:
                 "CYCLE",
                 f"processor {name!r} reads its own output.",
                 where=processor.where,
-                hint="",
+                hint="Let it read a source, or a processor that does not depend on it.",
                 processor=name,
             )
         self.visiting.append(name)
@@ -207,9 +207,9 @@ class _Planner:
                 hint="Return the transformed stream.",
                 processor=processor.name,
             )
+        draft.processors.append(processor.name)
         for step in steps_of(result.node):
             draft = self._step(draft, step, processor, delivery)
-        draft.processors.append(processor.name)
         return draft
 
     def _step(self, draft: _Draft, step: Step, processor: Processor, delivery: Delivery) -> _Draft:
@@ -220,6 +220,7 @@ class _Planner:
             if reason is not None:
                 name = self._unused(f"{processor.name}-by-{_key_label(keys)}")
                 draft = self._begin_at(self._hop(draft, name, keys, reason, step.where))
+                draft.processors.append(processor.name)
         before = draft.frame
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
@@ -310,6 +311,7 @@ class _Planner:
             if isinstance(self.app.processors[p].policy, Lazy)
         ]  # fmt: skip
         interval_s = min((p.interval_s for p in lazy if isinstance(p, Lazy)), default=Lazy().interval_s)
+        dead = self._dead_letter_topic(draft, output, hop)
         self.regions.append(
             Region(
                 name=name,
@@ -323,9 +325,9 @@ class _Planner:
                 interval_s=interval_s,
                 stateful=draft.frame.keyed,
                 where=where,
-                dead_letter_topic=self._dead_letter_topic(draft, output, hop),
+                dead_letter_topic=dead,
                 fingerprint=fingerprint(
-                    draft.source.topic.topic, output, draft.node, draft.frame, self.app.state_partitions
+                    draft.source.topic.topic, output, dead, draft.node, draft.frame, self.app.state_partitions
                 ),
             )
         )

@@ -13,15 +13,18 @@ A crash between any two of them leaves the records of the steps before, and the 
 
 import json
 import logging
+import re
 import time
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
 from falkirk.errors import LogError, SparkError
+from falkirk.local.spark import LIVE_POOL
 from falkirk.logs.tail import Tail, read_tail
 from falkirk.plan import frames
 from falkirk.plan.region import Region
@@ -47,6 +50,8 @@ PRODUCER_OPTIONS = {
 
 #: The ends must stand still for this long before they count as the fence.
 SETTLE_S = 0.3
+#: Nothing of ours takes longer to arrive: what still moves the ends is somebody else's, and a broker is slow by nature.
+SETTLE_MAX_S = 30.0
 #: A broker that takes longer than this to tell them is not yet itself again.
 PROMPT_S = 1.0
 
@@ -73,6 +78,9 @@ class LiveRegion:
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._reached: dict[tuple[int, int], int] = {}
+        #: Since this home was made, as of the last `observe`.
+        self.dead_letters = 0
+        self._dead_before = 0
 
     # -- 1 to 4: starting ---------------------------------------------------------------------------------------------
 
@@ -83,8 +91,11 @@ class LiveRegion:
         """
         region, context = self.region, self._context
         output = {t.name: t for t in self._outputs()}
+        self._check_source()
         record = record_of(region, context, output, self._checkpoint)
         restored = checkpoint.last_committed_batch(self._checkpoint)
+        first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
+        self._dead_before = sum(first.positions[region.dead_letter_topic].values())
         incarnation = self._store.open_incarnation(region.name, restored)
         self._store.forget_tails_after(region.name, restored)
         fence.flush_lingering(context.session, self._is_mine)
@@ -136,11 +147,22 @@ class LiveRegion:
         A broker that hung has requests of a killed writer in its sockets and appends them when it goes on.
         """
         before: Positions = {}
+        began_s = time.monotonic()
         while True:
             asked_at_s = time.monotonic()
             ends = {name: self._context.topics.end_positions(name) for name in outputs}
-            if ends == before and time.monotonic() - asked_at_s < PROMPT_S:
+            patient = asked_at_s - began_s < SETTLE_MAX_S
+            if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
                 return ends
+            if not patient:
+                moving = [name for name in outputs if ends[name] != before.get(name)]
+                raise LogError(
+                    "FOREIGN_WRITER",
+                    f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
+                    where=self.region.where,
+                    hint="An output topic has one writer: give the sink its own topic.",
+                    topic=moving[0],
+                )
             before = ends
             time.sleep(SETTLE_S)
 
@@ -158,6 +180,17 @@ class LiveRegion:
                 )
             found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
         return found[0], found[1]
+
+    def _check_source(self) -> None:
+        source = self.region.source.topic
+        if "compact" in self._context.topics.facts(source.topic).cleanup_policy:
+            raise LogError(
+                "INPUT_COMPACTED",
+                f"topic {source.topic!r} is compacted, so a replay would not find what was read before.",
+                where=source.where,
+                hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
+                topic=source.topic,
+            )
 
     def _position(self, restored: int) -> TailRecord:
         tails = {t.valid_from_commit: t for t in self._store.tails(self.region.name)}
@@ -234,6 +267,7 @@ class LiveRegion:
             .options(**context.connection.spark_options())
             .option("subscribe", source)
             .option("startingOffsets", json.dumps(start))
+            .option("kafka.isolation.level", "read_committed")  # what a transaction took back is no input
             .option("failOnDataLoss", "true")
         )
         raw = reader.load()
@@ -259,7 +293,13 @@ class LiveRegion:
             .outputMode("update")
         )
         interval = f"{round(region.interval_s * 1000)} milliseconds"
-        query: StreamingQuery = writer.trigger(realTime=interval).start()  # type: ignore[call-overload]  # not in its stubs
+        spark = context.session.sparkContext
+        pool = spark.getLocalProperty("spark.scheduler.pool")
+        spark.setLocalProperty("spark.scheduler.pool", LIVE_POOL)  # the query's own thread inherits it
+        try:
+            query: StreamingQuery = writer.trigger(realTime=interval).start()  # type: ignore[call-overload]  # not in its stubs
+        finally:
+            spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it
         return query
 
     # -- 5: watching --------------------------------------------------------------------------------------------------
@@ -275,6 +315,7 @@ class LiveRegion:
         assert opening is not None, "a region that was not started can't be observed"
         topics = (region.output.topic, region.dead_letter_topic)
         ends = {name: self._context.topics.end_positions(name) for name in topics}
+        self.dead_letters = sum(ends[region.dead_letter_topic].values()) - self._dead_before
         last = checkpoint.last_committed_batch(self._checkpoint)
         if self._reached:
             covered = {(0, p): o for p, o in self._restored_offsets(opening.record, last).items()}
@@ -310,30 +351,20 @@ class LiveRegion:
             error = self.query.exception()
             unsafe = error is not None and _is_producer_error(str(error))
             self.query.stop()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:  # Py4J's own: the JVM is gone
             log.warning("%s: stopping said: %s", self.region.name, frames.first_line(error))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self.query = None
 
 
-#: Errors of Kafka's producer after which what was accepted need not be a prefix of what was sent.
-_PRODUCER_ERRORS = (
-    "OutOfOrderSequence",
-    "InvalidProducerEpoch",
-    "UnknownProducerId",
-    "RecordTooLarge",
-    "ProducerFenced",
-    "InvalidPidMapping",
-    "CorruptRecord",
-    "kafka.common.errors.TimeoutException",
-    "NotEnoughReplicasAfterAppend",
-    "InvalidTimestamp",
-    "PolicyViolation",
-)
+#: Errors of Kafka's that come from reading or from asking, and so say nothing about what was sent. After any other one
+#: what was accepted need not be a prefix of what was sent.
+_HARMLESS_ERRORS = ("OffsetOutOfRangeException", "UnknownTopicOrPartitionException", "WakeupException")
+_KAFKA_ERROR = re.compile(r"org\.apache\.kafka\.(?:common|clients)\.[\w.$]*?(\w+Exception)\b")
 
 
 def _is_producer_error(text: str) -> bool:
-    return any(name in text for name in _PRODUCER_ERRORS)
+    return any(name not in _HARMLESS_ERRORS for name in _KAFKA_ERROR.findall(text))
 
 
 def _texts(tail: Tail) -> frozenset[str]:

@@ -173,7 +173,8 @@ class Load:
     """Keyed records at a steady rate, from a thread, until stopped."""
 
     def __init__(self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "delivery.timeout.ms": 600_000})
+        settings = {"linger.ms": 2, "delivery.timeout.ms": 600_000, "enable.idempotence": True, "log_level": 0}
+        self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
         self._topic, self._rate, self._random, self._words = topic, rate, random.Random(seed), words
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True)
@@ -254,7 +255,7 @@ def assert_exactly_once(run: Counting, sent: int) -> None:
     verdict = judge_counts(run.bootstrap, run.events, run.counts)
     print(f"suppressed {run.application.suppressed()} replayed outputs; {verdict.counts}")
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
-    assert verdict.counts.observed_outputs == sent
+    assert verdict.counts.observed_outputs == verdict.counts.inputs >= sent
 
 
 def some_behind_a_commit(run: Counting) -> None:

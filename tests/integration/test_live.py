@@ -80,6 +80,7 @@ def test_what_does_not_fit_is_a_dead_letter_once_and_all_else_comes_through(wire
     wire.await_count(out, good + 3, query)
     wire.await_count(dead, bad + 1, query)
     settle(query)
+    assert query.status[0].dead_letters == bad + 1
     query.stop()
 
     seen = versions(wire.rows(out))

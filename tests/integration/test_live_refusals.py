@@ -1,10 +1,12 @@
 """Live regions in one process: what a start refuses, one clear error each, and what ends a query for good."""
 
 import inspect
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -25,12 +27,14 @@ def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
     return Wire(bootstrap=broker.bootstrap, tag=tag)
 
 
-def start(wire: Wire, events: str, out: str, home: Path, *aggregates: Any, then: Any = None, **options: Any) -> Query:
+def start(
+    wire: Wire, events: str, out: str, home: Path, *aggregates: Any, then: Any = None, sink: Any = None, **options: Any
+) -> Query:
     """Start a count per word."""
     stream = fk.stream(fk.Kafka(events, schema=WORDS, key="word"))
     keyed = stream.groupBy("word").agg(*(aggregates or (F.count("*").alias("version"),)))
     stream = then(keyed) if then else keyed
-    sink = fk.Kafka(out, key="word")
+    sink = sink or fk.Kafka(out, key="word")
     return stream.write(sink, kafka=wire.bootstrap, home=str(home), interval="2 seconds", **options)
 
 
@@ -56,6 +60,10 @@ def test_one_home_and_what_it_refuses(wire: Wire, home: Path) -> None:
     changed = refused("APPLICATION_CHANGED", wire, events, out, home, *sums)
     assert "keyed step" in changed.parameters["changed"]  # type: ignore[operator]
     refused("HOME_OF_ANOTHER", wire, events, other, home)
+    apart = fk.Kafka(out, key="word", dead_letters=wire.topic("apart"))
+    with pytest.raises(fk.HomeError) as caught:
+        start(wire, events, out, home, sink=apart)
+    assert list(caught.value.parameters["changed"]) == ["dead letters"]  # type: ignore[call-overload]
     assert wire.count(out) == 6
 
     wire.send(events, [{"word": w} for w in "abc"])
@@ -89,6 +97,8 @@ def test_topics_that_can_not_be_used_are_named(wire: Wire, home: Path) -> None:
     assert refused("OUTPUT_COMPACTED", wire, events, compacted, home / "a").parameters["topic"] == compacted
     both = wire.topic("both", cleanup_policy="compact,delete")
     refused("OUTPUT_COMPACTED", wire, events, both, home / "b")
+    forgetful = wire.topic("forgetful", cleanup_policy="compact")
+    assert refused("INPUT_COMPACTED", wire, forgetful, out, home / "e").parameters["topic"] == forgetful
     lines, first = inspect.getsourcelines(start)
     source = first + next(i for i, line in enumerate(lines) if "fk.stream(" in line)
     missing = refused("TOPIC_MISSING", wire, f"absent-{wire.tag}", out, home / "c")
@@ -132,3 +142,44 @@ def test_input_that_expired_below_the_checkpoint_is_named(wire: Wire, home: Path
     assert error.condition == "INPUT_EXPIRED"
     assert error.parameters["topic"] == events
     assert wire.count(out) == 3
+
+
+def test_an_expression_that_fails_on_a_value_ends_the_query_until_it_is_mended(wire: Wire, home: Path) -> None:
+    events, out = wire.topic("events", 1), wire.topic("out", 1)
+
+    def run(price: str) -> Query:
+        stream = fk.stream(fk.Kafka(events, schema="price STRING"))
+        sink = fk.Kafka(out)
+        return stream.selectExpr(f"{price} AS p").write(
+            sink, kafka=wire.bootstrap, home=str(home), interval="2 seconds", state_partitions=1
+        )
+
+    query = run("CAST(price AS INT)")
+    wire.send(events, [{"price": "1"}])
+    wire.await_count(out, 1, query)
+    settle(query)
+    wire.send(events, [{"price": "n/a"}, {"price": "3"}])
+    error = failed(query)
+    assert error.condition == "EXPRESSION_FAILED"
+    assert error.parameters["spark_condition"] == "CAST_INVALID_INPUT"
+    query = run("try_cast(price AS INT)")
+    wire.await_count(out, 3, query)
+    query.stop()
+    assert [row["p"] for row in wire.rows(out)] == [1, None, 3]
+
+
+def test_what_a_transaction_took_back_is_no_input(wire: Wire, home: Path) -> None:
+    events, out = wire.topic("events", 1), wire.topic("out", 1)
+    producer = Producer({"bootstrap.servers": wire.bootstrap, "transactional.id": wire.tag, "log_level": 0})
+    producer.init_transactions()
+    for words, keep in (("a", True), ("bb", False), ("ca", True)):
+        producer.begin_transaction()
+        for word in words:
+            producer.produce(events, value=json.dumps({"word": word}), partition=0)
+        producer.flush()
+        (producer.commit_transaction if keep else producer.abort_transaction)()
+    query = start(wire, events, out, home)
+    wire.await_count(out, 3, query)
+    settle(query)
+    query.stop()
+    assert [(row["word"], row["version"]) for row in wire.rows(out)] == [("a", 1), ("c", 1), ("a", 2)]

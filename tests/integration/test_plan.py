@@ -39,8 +39,8 @@ def test_the_word_index_is_two_regions(spark: "SparkSession") -> None:
     assert "no key is declared for pages" in hop(planned)[2]
     assert (first.stateful, second.stateful) == (False, True)
     assert (first.reads_hop, second.reads_hop) == (False, True)
-    assert (first.processors, second.processors) == (("words",), ("index",))
-    assert second.interval_s == 3
+    assert (first.processors, second.processors) == (("words", "index"), ("index",))
+    assert (first.interval_s, second.interval_s) == (3, 3), "a hop cuts a processor in two, and both keep its interval"
     assert second.source.topic.topic == first.output.topic
     assert len({region.dead_letter_topic for region in planned.regions}) == 2
 

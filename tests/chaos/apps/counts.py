@@ -21,3 +21,6 @@ app.sink(
     fk.Kafka(os.environ["COUNTS"], key="word"),
     delivery=os.environ.get("DELIVERY", "exactly-once"),
 )
+
+if __name__ == "__main__":
+    app.run(kafka=os.environ["KAFKA"], home=os.environ["HOME_FOLDER"])

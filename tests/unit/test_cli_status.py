@@ -1,0 +1,59 @@
+"""`falkirk status`: what the host last published, and whether it still does."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from falkirk.cli import main
+
+APP = """
+import falkirk as fk
+app = fk.App("shop", home="{home}")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    file = tmp_path / "shop.py"
+    file.write_text(APP.format(home=tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    return file
+
+
+def publish(shop: Path, *, state: str = "running", at_s: float | None = None) -> None:
+    region = {
+        "name": "sales",
+        "state": state,
+        "checkpoint_age_s": 4.0,
+        "detail": "",
+        "dead_letters": 1200,
+        "suppressed": 0,
+    }
+    content = {"at_s": time.time() if at_s is None else at_s, "pid": 1, "regions": [region], "error": None}
+    (shop.parent / "home" / "status.json").write_text(json.dumps(content))
+
+
+def ask(shop: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["status", str(shop), *options])
+
+
+def test_a_running_application_shows_its_regions(shop: Path) -> None:
+    publish(shop)
+    shown = ask(shop)
+    assert shown.exit_code == 0
+    assert "sales running" in shown.output
+    assert "1,200 dead letters" in shown.output
+    told = json.loads(ask(shop, "--json").output)
+    assert (told["runs"], told["regions"][0]["name"]) == (True, "sales")
+
+
+def test_one_that_never_ran_was_stopped_or_fell_silent_does_not_run(shop: Path) -> None:
+    assert ask(shop).exit_code == 1
+    publish(shop, state="stopped")
+    assert ask(shop).exit_code == 1
+    publish(shop, at_s=time.time() - 3600)
+    assert ask(shop).exit_code == 1
+    assert json.loads(ask(shop, "--json").output)["runs"] is False

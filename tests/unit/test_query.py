@@ -1,0 +1,65 @@
+"""A query in this process ends whatever happens, so that nobody waits for it for ever."""
+
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.query import Query, _name_after
+
+
+class Host:
+    """A host of live regions that breaks."""
+
+    def __init__(self, *, stops: bool) -> None:
+        self._stops = stops
+        self.flushed = False
+
+    def start(self) -> None: ...
+
+    def poll(self) -> None:
+        raise ConnectionError("the JVM is gone")
+
+    def stop(self) -> None:
+        if not self._stops:
+            raise ConnectionError("the JVM is still gone")
+
+    def flush(self, timeout_s: float) -> bool:
+        self.flushed = True
+        return True
+
+
+class Home:
+    """A home that notes what is done to it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def close(self) -> None:
+        self.done.append("close")
+
+    def forget_processes(self) -> None:
+        self.done.append("forget")
+
+
+@pytest.mark.parametrize(("stops", "done"), [(True, ["forget", "close"]), (False, ["close"])])
+def test_a_lost_jvm_ends_the_query_and_gives_the_home_back(stops: bool, done: list[str]) -> None:
+    home: Any = Home()
+    host: Any = Host(stops=stops)
+    query = Query(host, home, poll_s=0.001)
+    with pytest.raises(fk.SparkError) as caught:
+        query.awaitTermination(30)
+    assert caught.value.condition == "HOST_FAILED"
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    assert not query.isActive
+    assert home.done == done
+    query.stop()
+
+
+def test_an_application_is_named_after_its_topic_whatever_that_is_called() -> None:
+    assert _name_after("counts") == "counts"
+    long = ["x" * 249, "x" * 248, "a.b", "a_b", "...", "ü", "-x"]
+    names = [_name_after(topic) for topic in long]
+    assert len(set(names)) == len(names)
+    for name in names:
+        fk.App(name)
