@@ -55,9 +55,10 @@ class Home:
     """
 
     def __init__(self, path: Path, application: str, identity: str, lock: int) -> None:
-        self.path, self.application, self.identity = path, application, identity
+        # Absolute, because the JVM resolves a relative path against the folder that *it* was started in.
+        self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
-        self.store = Store(path / "decisions.db")
+        self.store = Store(self.path / "decisions.db")
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""

@@ -324,3 +324,10 @@ def test_a_damaged_list_of_processes_is_named(opened: Home, content: str) -> Non
         opened.kill_leftovers()
     assert caught.value.condition == "HOME_DAMAGED"
     assert (opened.path / "processes.json").exists()
+
+
+def test_a_relative_home_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_home(Path("home"), "app") as home:
+        monkeypatch.chdir("/")
+        assert home.checkpoint("r") == tmp_path / "home" / "regions" / "r"
