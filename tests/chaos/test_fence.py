@@ -32,8 +32,11 @@ def _app(events: str, counts: str, home: Path) -> fk.App:
     return app
 
 
-def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str) -> tuple[Verdict, int]:
-    """Run, stop and run again under load with a producer that lets records wait; return the verdict."""
+def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str, repeated: int = 0) -> tuple[Verdict, int]:
+    """Run, stop and run again under load with a producer that lets records wait; return the verdict.
+
+    Args: repeated: how many results more than inputs to wait for, at least.
+    """
     connection = Connection.of(broker.bootstrap)
     topics = Topics(connection)
     events, counts = f"events-{tag}", f"counts-{tag}"
@@ -54,7 +57,7 @@ def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str) -> tuple[
         second = run_here(_app(events, counts, home), connection)
         batch = second.status[0].last_commit
         wait_until(lambda: has_committed(second, batch + 2), 120, "two more checkpoints")
-    wait_until(lambda: released() >= load.sent, 120, "all results")
+    wait_until(lambda: released() >= load.sent + repeated, 120, "all results")
     batch = second.status[0].last_commit
     wait_until(lambda: has_committed(second, batch + 2), 120, "a checkpoint behind everything, and what lingers")
     second.stop()
@@ -63,8 +66,12 @@ def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str) -> tuple[
 
 @pytest.fixture
 def _lingering(monkeypatch: pytest.MonkeyPatch, spark: "SparkSession") -> None:
-    """Let records wait in the producer for two seconds, so that there are always some when a region stops."""
-    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.linger.ms", "2000")
+    """Let records wait in the producer, so that there are always some when a region stops.
+
+    They wait for longer than a restart takes, and in batches that do not fill before.
+    """
+    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.linger.ms", "10000")
+    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.batch.size", "1000000")
 
 
 @pytest.mark.usefixtures("_lingering")
@@ -79,7 +86,7 @@ def test_without_the_fence_lingering_records_come_twice(
     broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fence, "flush_lingering", lambda *args, **options: 0)
-    verdict, _ = _stop_with_lingering_buffers(broker, home, tag)
+    verdict, _ = _stop_with_lingering_buffers(broker, home, tag, repeated=1)
     print(verdict.counts)
     assert verdict.guarantee is not Guarantee.EXACTLY_ONCE
     assert verdict.counts.duplicates > 0

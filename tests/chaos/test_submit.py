@@ -90,8 +90,9 @@ class Submitted:
         """Ask its Python to stop, as a supervisor does; return spark-submit's exit code."""
         assert self._process is not None
         for process in psutil.Process(self._process.pid).children(recursive=True):
-            if "counts.py" in " ".join(process.cmdline()) and "java" not in process.name():
-                process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(psutil.NoSuchProcess):  # helpers of Spark's come and go
+                if "counts.py" in " ".join(process.cmdline()) and "java" not in process.name():
+                    process.send_signal(signal.SIGTERM)
         return self._process.wait(60)
 
     def log(self) -> str:
