@@ -1,98 +1,317 @@
 """Frontiers: downward-closed sets of times, which say how far a processor has come or must go back.
 
-Over sequence numbers a downward-closed set is one prefix of each edge, so a frontier is a vector of lengths.
-The length of a prefix of a Kafka partition is the offset of the next record, which is what Kafka calls a
-position.
-Source: Falkirk Wheel, §3.1. (In timely dataflow a frontier is what is *not* yet complete: the opposite
-sense.)
+Two shapes, one for each kind of time. Over sequence numbers a downward-closed set is one prefix of each sequence,
+so a frontier is a vector of lengths; the length of a prefix of a Kafka partition is the offset of the next record,
+which Kafka calls a position. Over structured times it is all that lies below finitely many greatest elements, whose
+coordinates may be ω (every infinite ascent has a limit, and there are no infinite antichains). Both are exact and
+closed under union and intersection.
+Source: Falkirk Wheel, §3.1. (In timely dataflow a frontier is what is *not* yet complete: the opposite sense.)
 
-    >>> edge = Edge(topic="pages", partition=0)
-    >>> read = OffsetFrontier.of({edge: 2})
-    >>> SequenceTime(edge=edge, offset=1) in read, SequenceTime(edge=edge, offset=2) in read
+    >>> pages = TopicPartition(topic="pages", partition=0)
+    >>> read = OffsetFrontier.of({pages: 2})
+    >>> SequenceTime(sequence=pages, offset=1) in read, SequenceTime(sequence=pages, offset=2) in read
     (True, False)
     >>> EMPTY <= read <= TOP
     True
+    >>> StructuredTime(1, 7) in StructuredFrontier.below((1, OMEGA))
+    True
+    >>> StructuredFrontier.below((3,)) <= read
+    Traceback (most recent call last):
+    falkirk.errors.InternalError: frontiers of different domains can't be compared.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Self
 
 from falkirk.errors import InternalError
-from falkirk.theory.times import Edge, SequenceTime
+from falkirk.theory.times import OMEGA, Natural, SequenceTime, StructuredTime, Time, TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetFrontier:
-    """A downward-closed set f of sequence-number times: if t ∈ f and s ≤ t then s ∈ f.
+class Frontier(ABC):
+    """A downward-closed set f of times of one domain: if t ∈ f and s ≤ t then s ∈ f. Frontiers are values.
 
-    Made by `OffsetFrontier.of` or `down`.
-
-    Args: prefixes: (edge, length > 0), each edge once, sorted; an edge that is not there has length 0. None
-        for ⊤, which holds every time of every edge and equals no vector of lengths.
+    Every operation raises InternalError `FRONTIER_DOMAINS` when it meets a frontier of another domain.
     """
 
-    prefixes: tuple[tuple[Edge, int], ...] | None
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Tell whether this is ∅, the frontier of a processor that has seen nothing: its initial state."""
+
+    @property
+    @abstractmethod
+    def is_top(self) -> bool:
+        """Tell whether this is ⊤, which holds every time: nothing is lost."""
+
+    @abstractmethod
+    def __contains__(self, time: Time) -> bool:
+        """Tell whether time ∈ f."""
+
+    @abstractmethod
+    def __le__(self, other: "Frontier") -> bool:
+        """Tell whether f ⊆ g."""
+
+    @abstractmethod
+    def __or__(self, other: "Frontier") -> Self:
+        """Return f ∪ g, the smallest frontier that includes both."""
+
+    @abstractmethod
+    def __and__(self, other: "Frontier") -> Self:
+        """Return f ∩ g, the largest frontier that both include."""
+
+    @abstractmethod
+    def nothing(self) -> Self:
+        """Return ∅ of this domain."""
+
+    @abstractmethod
+    def everything(self) -> Self:
+        """Return ⊤ of this domain."""
+
+
+def _mixed(one: Frontier, other: object) -> InternalError:
+    return InternalError(
+        "FRONTIER_DOMAINS", "frontiers of different domains can't be compared.", one=str(one), other=str(other)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFrontier(Frontier):
+    """A frontier over sequence numbers: a prefix of each sequence. Made by `OffsetFrontier.of` or `down`.
+
+    Args:
+        prefixes: (sequence, length) where the length differs from `rest`, each sequence once, sorted.
+        rest: the length for every other sequence, 0 or ω. With ω this is ⊤ but for the sequences named.
+    """
+
+    prefixes: tuple[tuple[TopicPartition, Natural], ...]
+    rest: Natural = 0
 
     @classmethod
-    def of(cls, lengths: Mapping[Edge, int]) -> "OffsetFrontier":
-        """Return the frontier {(e, s) : s < lengths[e]}.
+    def of(cls, lengths: Mapping[TopicPartition, Natural], rest: Natural = 0) -> "OffsetFrontier":
+        """Return the frontier {(e, s) : s < lengths[e]}, with the whole of all other sequences if `rest` is ω.
 
         Raises: InternalError: `FRONTIER_MALFORMED` for a length below 0.
         """
-        for edge, length in lengths.items():
+        for sequence, length in lengths.items():
             if length < 0:
-                raise InternalError("FRONTIER_MALFORMED", f"a prefix has length {length}.", where=edge, length=length)
-        return cls(prefixes=tuple(sorted((edge, length) for edge, length in lengths.items() if length)))
+                message = f"a prefix has length {length}."
+                raise InternalError("FRONTIER_MALFORMED", message, where=sequence, length=length)
+        return cls(tuple(sorted((e, n) for e, n in lengths.items() if n != rest)), rest)
 
-    def length(self, edge: Edge) -> int | None:
-        """Return how many messages of `edge` this holds, None for ⊤: all there will ever be."""
-        return None if self.prefixes is None else dict(self.prefixes).get(edge, 0)
+    def length(self, sequence: TopicPartition) -> Natural:
+        """Return how many messages of `sequence` this holds; ω: all there will ever be."""
+        for name, length in self.prefixes:
+            if name == sequence:
+                return length
+        return self.rest
 
-    def __contains__(self, time: SequenceTime) -> bool:
-        """Tell whether time ∈ f."""
-        length = self.length(time.edge)
-        return length is None or time.offset < length
+    @property
+    def is_empty(self) -> bool:
+        return not self.prefixes and self.rest == 0
 
-    def __le__(self, other: "OffsetFrontier") -> bool:
-        """Tell whether f ⊆ g."""
-        if self.prefixes is None or other.prefixes is None:
-            return other.prefixes is None
-        theirs = dict(other.prefixes)
-        return all(length <= theirs.get(edge, 0) for edge, length in self.prefixes)
+    @property
+    def is_top(self) -> bool:
+        return not self.prefixes and self.rest == OMEGA
 
-    def __or__(self, other: "OffsetFrontier") -> "OffsetFrontier":
-        """Return f ∪ g, the smallest frontier that includes both."""
-        if self.prefixes is None or other.prefixes is None:
-            return TOP
-        lengths = dict(self.prefixes)
-        for edge, length in other.prefixes:
-            lengths[edge] = max(length, lengths.get(edge, 0))
-        return OffsetFrontier.of(lengths)
+    def __contains__(self, time: Time) -> bool:
+        if not isinstance(time, SequenceTime):
+            raise _mixed(self, time)
+        return time.offset < self.length(time.sequence)
 
-    def __and__(self, other: "OffsetFrontier") -> "OffsetFrontier":
-        """Return f ∩ g, the largest frontier that both include."""
-        if self.prefixes is None:
-            return other
-        if other.prefixes is None:
+    def __le__(self, other: Frontier) -> bool:
+        if not isinstance(other, OffsetFrontier):
+            raise _mixed(self, other)
+        if self.rest > other.rest:
+            return False
+        if self.rest == 0:  # only what is named here can be too long
+            theirs = dict(other.prefixes)
+            return all(n <= theirs.get(e, other.rest) for e, n in self.prefixes)
+        mine = dict(self.prefixes)
+        return all(mine.get(e, self.rest) <= n for e, n in other.prefixes)
+
+    def _join(self, other: Frontier, *, union: bool) -> "OffsetFrontier":
+        if not isinstance(other, OffsetFrontier):
+            raise _mixed(self, other)
+        mine, theirs = dict(self.prefixes), dict(other.prefixes)
+        choose = max if union else min
+        lengths = {e: choose(mine.get(e, self.rest), theirs.get(e, other.rest)) for e in mine.keys() | theirs.keys()}
+        return OffsetFrontier.of(lengths, choose(self.rest, other.rest))
+
+    def __or__(self, other: Frontier) -> "OffsetFrontier":
+        return self._join(other, union=True)
+
+    def __and__(self, other: Frontier) -> "OffsetFrontier":
+        return self._join(other, union=False)
+
+    def nothing(self) -> "OffsetFrontier":
+        return EMPTY
+
+    def everything(self) -> "OffsetFrontier":
+        return TOP
+
+    def only(self, sequences: Iterable[TopicPartition]) -> "OffsetFrontier":
+        """Return the part of this frontier that lies in `sequences`."""
+        return OffsetFrontier.of({e: self.length(e) for e in sequences})
+
+    def limit(self, bound: "OffsetFrontier", sequences: Iterable[TopicPartition]) -> "OffsetFrontier":
+        """Return what is left when in `sequences` no more than `bound` may be kept, and elsewhere all."""
+        if bound.is_top:
             return self
-        theirs = dict(other.prefixes)
-        return OffsetFrontier.of({edge: min(length, theirs.get(edge, 0)) for edge, length in self.prefixes})
+        cut = {e: min(self.length(e), bound.length(e)) for e in sequences}
+        return OffsetFrontier.of({**dict(self.prefixes), **cut}, self.rest)
 
     def advance(self, time: SequenceTime) -> "OffsetFrontier":
         """Return f ∪ ↓{time}, the smallest frontier that includes this one and holds `time`."""
         return self | down([time])
 
+    def __str__(self) -> str:
+        if self.is_top:
+            return "⊤"
+        named = [f"{e.topic}-{e.partition}: {'all' if n == OMEGA else n}" for e, n in self.prefixes]
+        return "∅" if self.is_empty else f"{{{', '.join(named + ['others: all'] * (self.rest == OMEGA))}}}"
 
-EMPTY = OffsetFrontier(prefixes=())
-"""∅, the frontier of a processor that has seen nothing: its initial state."""
 
-TOP = OffsetFrontier(prefixes=None)
-"""⊤, every time: the frontier of a processor that has not failed and loses nothing."""
+EMPTY = OffsetFrontier(())
+"""∅ over sequence numbers."""
+
+TOP = OffsetFrontier((), OMEGA)
+"""⊤ over sequence numbers. It equals no vector of lengths."""
 
 
 def down(times: Iterable[SequenceTime]) -> OffsetFrontier:
     """Return ↓X, the smallest frontier that contains all of `times`."""
-    lengths: dict[Edge, int] = {}
+    lengths: dict[TopicPartition, Natural] = {}
     for time in times:
-        lengths[time.edge] = max(time.offset + 1, lengths.get(time.edge, 0))
+        lengths[time.sequence] = max(time.offset + 1, lengths.get(time.sequence, 0))
     return OffsetFrontier.of(lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredFrontier(Frontier):
+    """A frontier over structured times: all that lies below its greatest elements.
+
+    Args:
+        arity: 1 + the number of enclosing loops; 1 for plain epochs.
+        maxima: the greatest elements, which may have ω as a coordinate; none lies below another; sorted.
+    """
+
+    arity: int
+    maxima: tuple[tuple[Natural, ...], ...]
+
+    @classmethod
+    def of(cls, arity: int, bounds: Iterable[tuple[Natural, ...]]) -> "StructuredFrontier":
+        """Return the frontier of all times below one of `bounds`.
+
+        Raises: InternalError: `FRONTIER_MALFORMED` for a bound of another arity or below 0.
+        """
+        found = set(bounds)
+        for bound in found:
+            if len(bound) != arity or min(bound) < 0:
+                raise InternalError("FRONTIER_MALFORMED", f"{bound} bounds no times of {arity} numbers.", arity=arity)
+        return cls(arity, tuple(sorted(a for a in found if not any(_below(a, b) for b in found if b != a))))
+
+    @classmethod
+    def below(cls, *bounds: tuple[Natural, ...]) -> "StructuredFrontier":
+        """Return the frontier of all times below one of `bounds`, of which there is at least one."""
+        return cls.of(len(bounds[0]), bounds)
+
+    @classmethod
+    def through_epoch(cls, epoch: Natural) -> "StructuredFrontier":
+        """Return {0, …, epoch}, for plain epochs."""
+        return cls(1, ((epoch,),))
+
+    @classmethod
+    def lexicographic(cls, bound: tuple[Natural, ...]) -> "StructuredFrontier":
+        """Return all times that are ≤ `bound` lexicographically: the frontier of a processor that orders them so.
+
+        What comes lexicographically before (t, c) is every (s, d) with s < t, and (t, d) with d ≤ c: again all
+        below finitely many elements. So a processor that adopts the total order only chooses among fewer frontiers,
+        and nothing else needs to know.
+        """
+        bounds = [bound]
+        for i, coordinate in enumerate(bound):
+            if coordinate > 0:
+                bounds.append((*bound[:i], coordinate - 1, *[OMEGA] * (len(bound) - i - 1)))
+        return cls.of(len(bound), bounds)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.maxima
+
+    @property
+    def is_top(self) -> bool:
+        return bool(self.maxima) and min(self.maxima[0]) == OMEGA  # then there is no other
+
+    def __contains__(self, time: Time) -> bool:
+        if not isinstance(time, StructuredTime) or time.arity != self.arity:
+            raise _mixed(self, time)
+        return any(_below(time.coordinates, b) for b in self.maxima)
+
+    def _same(self, other: Frontier) -> "StructuredFrontier":
+        if not isinstance(other, StructuredFrontier) or other.arity != self.arity:
+            raise _mixed(self, other)
+        return other
+
+    def __le__(self, other: Frontier) -> bool:
+        theirs = self._same(other).maxima
+        if self.arity == 1:  # by far the most common, and asked for at every edge of a large application
+            return self.maxima <= theirs  # () or ((t,),), which Python compares in the same way
+        return all(any(_below(a, b) for b in theirs) for a in self.maxima)
+
+    def __or__(self, other: Frontier) -> "StructuredFrontier":
+        return StructuredFrontier.of(self.arity, (*self.maxima, *self._same(other).maxima))
+
+    def __and__(self, other: Frontier) -> "StructuredFrontier":
+        theirs = self._same(other)
+        if self.arity == 1:
+            return self if self <= theirs else theirs
+        lower = (tuple(map(min, zip(a, b, strict=True))) for a in self.maxima for b in theirs.maxima)
+        return StructuredFrontier.of(self.arity, lower)
+
+    def nothing(self) -> "StructuredFrontier":
+        return StructuredFrontier(self.arity, ())
+
+    def everything(self) -> "StructuredFrontier":
+        return _top(self.arity)
+
+    def lexicographic_part(self) -> "StructuredFrontier":
+        """Return the largest lexicographic frontier inside this one."""
+        bound = _lexicographic_bound(self.maxima, self.arity)
+        return self.nothing() if bound is None else StructuredFrontier.lexicographic(bound)
+
+    def lexicographic_hull(self) -> "StructuredFrontier":
+        """Return the smallest lexicographic frontier that includes this one."""
+        return StructuredFrontier.lexicographic(max(self.maxima)) if self.maxima else self
+
+    def __str__(self) -> str:
+        if self.is_empty or self.is_top:
+            return "∅" if self.is_empty else "⊤"
+        named = [", ".join("ω" if c == OMEGA else str(c) for c in b) for b in self.maxima]
+        return "≤ " + " or ".join(n if self.arity == 1 else f"({n})" for n in named)
+
+
+@cache
+def _top(arity: int) -> StructuredFrontier:
+    return StructuredFrontier(arity, ((OMEGA,) * arity,))
+
+
+def _below(a: tuple[Natural, ...], b: tuple[Natural, ...]) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True))
+
+
+def _lexicographic_bound(maxima: tuple[tuple[Natural, ...], ...], arity: int) -> tuple[Natural, ...] | None:
+    """Return the greatest (t, c, …) such that all that comes lexicographically before it lies below `maxima`."""
+    if arity == 1:
+        return max(maxima, default=None)
+    whole = max((b[0] for b in maxima if min(b[1:]) == OMEGA), default=-1)
+    if whole == OMEGA:
+        return (OMEGA,) * arity
+    rest = _lexicographic_bound(tuple(b[1:] for b in maxima if b[0] > whole), arity - 1)
+    if rest is not None:
+        return (whole + 1, *rest)
+    return None if whole < 0 else (whole, *[OMEGA] * (arity - 1))

@@ -1,17 +1,38 @@
 """Logical times: where an event stands in the partial order of the domain that its processor counts in.
 
-So far one domain: sequence numbers. For Kafka an edge is a topic partition and a sequence number an offset.
-Source: Falkirk Wheel, §3.1.
+Each processor counts in a domain of its own, and that is what lets one application mix regimes:
+
+    sequence numbers   the s-th message of a sequence; times of different sequences are incomparable
+    epochs             a batch's number; total
+    structured         an epoch and one counter per enclosing loop; product order
+
+An epoch is a structured time with no loop around it, so two classes do.
+Source: Falkirk Wheel, §2 and §3.1, Figure 2.
+
+    >>> StructuredTime(1, 4) <= StructuredTime(2, 4), StructuredTime(1, 4) <= StructuredTime(2, 3)
+    (True, False)
 """
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from falkirk.errors import InternalError
 
+Natural = int | float
+"""A natural number, or `OMEGA`."""
+
+OMEGA: Final = math.inf
+"""ω, what is greater than every natural number: how far a frontier reaches that does not end."""
+
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
-class Edge:
-    """A topic partition, which carries messages in an order of its own. Edges sort so that results reproduce."""
+class TopicPartition:
+    """A sequence of messages with an order of its own. They sort so that results reproduce.
+
+    The paper numbers the messages of an edge; where an edge is a Kafka topic, it is as many sequences as the topic
+    has partitions, and a sequence number is an offset.
+    """
 
     topic: str
     partition: int
@@ -19,23 +40,56 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceTime:
-    """The time (e, s) of the message at `offset` of `edge`, counted from 0 as Kafka does.
+    """The time (e, s) of the message at `offset` of `sequence`, counted from 0 as Kafka does.
 
-    (d, s) ≤ (d', s') iff d = d' and s ≤ s': a partial order, since times on different edges are incomparable.
+    (d, s) ≤ (d', s') iff d = d' and s ≤ s': a partial order, since times of different sequences are incomparable.
     So neither `a <= b` nor `b <= a` may hold, and `sorted` and `max` have no meaning here.
 
     Raises: InternalError: `TIME_MALFORMED` for an offset below 0.
     """
 
-    edge: Edge
+    sequence: TopicPartition
     offset: int
 
     def __post_init__(self) -> None:
         if self.offset < 0:
-            raise InternalError("TIME_MALFORMED", f"an offset is {self.offset}.", where=self.edge, offset=self.offset)
+            message = f"an offset is {self.offset}."
+            raise InternalError("TIME_MALFORMED", message, where=self.sequence, offset=self.offset)
 
     def __le__(self, other: "SequenceTime") -> bool:
-        return self.edge == other.edge and self.offset <= other.offset
+        return self.sequence == other.sequence and self.offset <= other.offset
 
     def __lt__(self, other: "SequenceTime") -> bool:
-        return self.edge == other.edge and self.offset < other.offset
+        return self.sequence == other.sequence and self.offset < other.offset
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class StructuredTime:
+    """The time (epoch, c1, …, ck) inside k loops, outermost first, all counted from 0. Product order.
+
+    Raises: InternalError: `TIME_MALFORMED` without an epoch, or for a number below 0.
+    """
+
+    coordinates: tuple[int, ...]
+
+    def __init__(self, *coordinates: int) -> None:
+        if not coordinates or min(coordinates) < 0:
+            message = f"{coordinates} is not an epoch and counters."
+            raise InternalError("TIME_MALFORMED", message, coordinates=coordinates)
+        object.__setattr__(self, "coordinates", coordinates)
+
+    @property
+    def arity(self) -> int:
+        """1 + the number of enclosing loops."""
+        return len(self.coordinates)
+
+    def __le__(self, other: "StructuredTime") -> bool:
+        return self.arity == other.arity and all(
+            a <= b for a, b in zip(self.coordinates, other.coordinates, strict=True)
+        )
+
+    def __lt__(self, other: "StructuredTime") -> bool:
+        return self <= other and self != other
+
+
+Time = SequenceTime | StructuredTime

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier, down
-from falkirk.theory.times import Edge, SequenceTime
+from falkirk.theory.times import OMEGA, SequenceTime, TopicPartition
 from tests.strategies import edges, frontiers, sequence_times
 
-UNIVERSE = tuple(SequenceTime(edge=Edge(topic=t, partition=0), offset=o) for t in "ab" for o in range(3))
+UNIVERSE = tuple(SequenceTime(sequence=TopicPartition(topic=t, partition=0), offset=o) for t in "ab" for o in range(3))
 BOUNDED = tuple(
-    OffsetFrontier.of({Edge(topic="a", partition=0): i, Edge(topic="b", partition=0): j})
+    OffsetFrontier.of({TopicPartition(topic="a", partition=0): i, TopicPartition(topic="b", partition=0): j})
     for i in range(4)
     for j in range(4)
 )
@@ -44,9 +44,9 @@ def test_times_on_different_edges_are_incomparable() -> None:
 
 
 @given(edges, st.integers(max_value=-1))
-def test_nothing_lies_below_offset_0(edge: Edge, number: int) -> None:
+def test_nothing_lies_below_offset_0(edge: TopicPartition, number: int) -> None:
     with pytest.raises(InternalError) as time:
-        SequenceTime(edge=edge, offset=number)
+        SequenceTime(sequence=edge, offset=number)
     assert time.value.condition == "TIME_MALFORMED"
     with pytest.raises(InternalError) as frontier:
         OffsetFrontier.of({edge: number})
@@ -91,7 +91,7 @@ def test_bounds(f: OffsetFrontier, time: SequenceTime) -> None:
     assert EMPTY <= f <= TOP
     assert time not in EMPTY
     assert time in TOP
-    assert (f == TOP) == (f >= TOP) == (f.length(time.edge) is None)
+    assert (f == TOP) == (f >= TOP) == (f.length(time.sequence) == OMEGA)
 
 
 @given(frontiers, sequence_times)
@@ -104,4 +104,4 @@ def test_advance_adds_no_more_than_it_must(f: OffsetFrontier, time: SequenceTime
 
 
 def test_an_edge_of_length_0_is_no_edge() -> None:
-    assert OffsetFrontier.of({Edge(topic="a", partition=0): 0}) == EMPTY == down([])
+    assert OffsetFrontier.of({TopicPartition(topic="a", partition=0): 0}) == EMPTY == down([])

@@ -1,0 +1,81 @@
+"""Constraints: when a choice of frontiers, one per processor, is a consistent state of the whole application.
+
+Written as the paper has them, one function each, so that the solver and the monitor can be judged by them.
+Source: Falkirk Wheel, §3.5.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from falkirk.theory.frontier import Frontier
+from falkirk.theory.graph import Edge, Graph
+from falkirk.theory.metadata import Available, Metadata
+from falkirk.theory.times import Time
+
+
+class Constraint(IntEnum):
+    """The constraints, numbered as in THEORY's restatement of §3.5."""
+
+    COMPLETE = 1
+    DISCARDED = 2
+    DELIVERED = 3
+    NOTIFIED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A constraint that a choice does not meet at a processor, on an edge or (None) within itself."""
+
+    constraint: Constraint
+    processor: str
+    edge: str | None
+
+
+def may_checkpoint(frontier: Frontier, waiting: Iterable[Time]) -> bool:
+    """Constraint 1: tell whether no message with a time in f still waits on an input."""
+    return not any(time in frontier for time in waiting)
+
+
+def keeps_discarded(edge: Edge, source: Metadata, target: Metadata) -> bool:
+    """Constraint 2: D̄(e, f(p)) ⊆ f(dst(e)). The receiver must not need again what the sender has discarded."""
+    discarded = source.discarded.get(edge.name)
+    return discarded is None or discarded.is_empty or discarded <= target.frontier
+
+
+def has_sent_delivered(edge: Edge, source: Metadata, target: Metadata) -> bool:
+    """Constraint 3: M̄(d, f(p)) ⊆ φ(d)(f(src(d))). What was delivered must be fixed at its sender."""
+    delivered = target.delivered.get(edge.name)
+    return delivered is None or delivered.is_empty or delivered <= source.fixed(edge)
+
+
+def keeps_promises(edge: Edge, available: Available, source: Frontier, target: Frontier) -> bool:
+    """Constraint 4: f_n(p) ⊆ φ(d)(f_n(src(d))). No time may have been called complete of which a message may come.
+
+    Args: available: F* of the edge's source. source, target: f_n of its ends.
+    """
+    return edge.limit(target, available.fixed(source, edge)) == target
+
+
+def violations(
+    graph: Graph,
+    available: Mapping[str, Available],
+    chosen: Mapping[str, Metadata],
+    notified: Mapping[str, Frontier],
+) -> Iterator[Violation]:
+    """Yield where a choice is not consistent; nothing iff it is.
+
+    Args: available: F*(p). chosen: Ξ(p, f(p)). notified: f_n(p). Each for every processor.
+    """
+    for edge in graph.edges.values():
+        source, target = chosen[edge.source], chosen[edge.target]
+        if not keeps_discarded(edge, source, target):
+            yield Violation(constraint=Constraint.DISCARDED, processor=edge.source, edge=edge.name)
+        if not has_sent_delivered(edge, source, target):
+            yield Violation(constraint=Constraint.DELIVERED, processor=edge.target, edge=edge.name)
+        if not keeps_promises(edge, available[edge.source], notified[edge.source], notified[edge.target]):
+            yield Violation(constraint=Constraint.NOTIFIED, processor=edge.target, edge=edge.name)
+    for name, metadata in chosen.items():
+        within = notified[name] <= metadata.frontier
+        if not within or not (metadata.notified is None or metadata.notified <= notified[name]):
+            yield Violation(constraint=Constraint.NOTIFIED, processor=name, edge=None)

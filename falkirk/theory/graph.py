@@ -1,0 +1,100 @@
+"""Graphs: processors, each with a time domain of its own, and the edges between them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from falkirk.errors import InternalError
+from falkirk.theory.frontier import Frontier, OffsetFrontier
+from falkirk.theory.projection import Projection
+from falkirk.theory.times import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processor:
+    """A step of an application.
+
+    Args:
+        name: unique in its graph.
+        domain: ∅ of its time domain.
+        notified: it may ask to be told when a time is complete.
+    """
+
+    name: str
+    domain: Frontier
+    notified: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A path of messages from one processor to another; their times are in the receiver's domain.
+
+    Args:
+        name: unique in its graph.
+        projection: its kind. None where only the source knows what it has sent (sequence numbers): then each Ξ(p,f)
+            of the source records φ(e)(f).
+        domain: ∅ of the receiver's time domain.
+        sequences: where the receiver counts in sequence numbers, those that this edge carries.
+    """
+
+    name: str
+    source: str
+    target: str
+    projection: Projection | None
+    domain: Frontier
+    sequences: frozenset[TopicPartition] = frozenset()
+
+    def restrict(self, frontier: Frontier) -> Frontier:
+        """Return the part of a frontier of the receiver that concerns messages of this edge."""
+        return frontier.only(self.sequences) if isinstance(frontier, OffsetFrontier) else frontier
+
+    def limit(self, frontier: Frontier, bound: Frontier) -> Frontier:
+        """Return the largest part of a frontier of the receiver with no message of this edge outside `bound`.
+
+        Over sequence numbers a bound on one edge says nothing of the others, whose times it does not contain.
+        """
+        if isinstance(frontier, OffsetFrontier) and isinstance(bound, OffsetFrontier):
+            return frontier.limit(bound, self.sequences)
+        return frontier & bound
+
+
+class Graph:
+    """Processors and edges, in the order in which they were given, so that what is computed over them reproduces.
+
+    Raises: InternalError: `GRAPH_MALFORMED` for two of one name, or an edge between others than its processors.
+    """
+
+    def __init__(self, processors: Iterable[Processor], edges: Iterable[Edge]) -> None:
+        given, paths = tuple(processors), tuple(edges)
+        self.processors = {p.name: p for p in given}
+        self.edges = {e.name: e for e in paths}
+        if len(self.processors) < len(given) or len(self.edges) < len(paths):
+            raise InternalError("GRAPH_MALFORMED", "two processors or two edges have one name.")
+        into: dict[str, list[Edge]] = defaultdict(list)
+        out: dict[str, list[Edge]] = defaultdict(list)
+        for edge in paths:
+            if edge.source not in self.processors or edge.target not in self.processors:
+                raise InternalError("GRAPH_MALFORMED", f"edge {edge.name!r} leads from or to nowhere.", edge=edge.name)
+            into[edge.target].append(edge)
+            out[edge.source].append(edge)
+        self.inputs = {name: tuple(into.get(name, ())) for name in self.processors}
+        self.outputs = {name: tuple(out.get(name, ())) for name in self.processors}
+
+    def upstream(self, names: Iterable[str]) -> frozenset[str]:
+        """Return these processors and all from which a path leads to them."""
+        return self._closure(names, lambda name: (e.source for e in self.inputs[name]))
+
+    def downstream(self, names: Iterable[str]) -> frozenset[str]:
+        """Return these processors and all to which a path leads from them."""
+        return self._closure(names, lambda name: (e.target for e in self.outputs[name]))
+
+    @staticmethod
+    def _closure(names: Iterable[str], step: Callable[[str], Iterable[str]]) -> frozenset[str]:
+        waiting = list(names)
+        found = set(waiting)
+        while waiting:
+            for name in step(waiting.pop()):
+                if name not in found:
+                    found.add(name)
+                    waiting.append(name)
+        return frozenset(found)

@@ -1,0 +1,77 @@
+"""Histories: the events a processor has processed, and the part of them that a frontier keeps.
+
+H(p) is the sequence of events, H@f its events with times in f. A processor that is rolled back selectively keeps H@f
+although it need not be a prefix of H: its state then may be one in which it never was (Figure 3).
+Source: Falkirk Wheel, §3.4, Figure 4.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier, down
+from falkirk.theory.times import SequenceTime, StructuredTime, Time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message on an edge; its time is in the receiver's domain."""
+
+    edge: str
+    time: Time
+    content: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The delivery of a message or, with none, of a notification that its time is complete; and what that sent."""
+
+    time: Time
+    message: Message | None = None
+    sent: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """H(p), in the order of processing."""
+
+    events: tuple[Event, ...] = ()
+
+    def at(self, frontier: Frontier) -> "History":
+        """Return H@f."""
+        return History(tuple(e for e in self.events if e.time in frontier))
+
+    def is_prefix(self, frontier: Frontier) -> bool:
+        """Tell whether H@f is the beginning of H, so that the processor was once in that state."""
+        kept = self.at(frontier).events
+        return kept == self.events[: len(kept)]
+
+    @property
+    def notifications(self) -> tuple[Time, ...]:
+        """The times of which the processor was told that they are complete."""
+        return tuple(e.time for e in self.events if e.message is None)
+
+    @property
+    def delivered(self) -> Mapping[str, tuple[Message, ...]]:
+        """The messages processed, by input edge."""
+        return _by_edge(e.message for e in self.events if e.message is not None)
+
+    @property
+    def sent(self) -> Mapping[str, tuple[Message, ...]]:
+        """The messages sent, by output edge."""
+        return _by_edge(m for e in self.events for m in e.sent)
+
+
+def _by_edge(messages: Iterable[Message]) -> Mapping[str, tuple[Message, ...]]:
+    found: dict[str, list[Message]] = defaultdict(list)
+    for message in messages:
+        found[message.edge].append(message)
+    return {edge: tuple(mine) for edge, mine in found.items()}
+
+
+def closure(domain: Frontier, times: Iterable[Time]) -> Frontier:
+    """Return ↓X in a domain, given as its ∅: the smallest frontier that contains all of `times`."""
+    if isinstance(domain, OffsetFrontier):
+        return down(t for t in times if isinstance(t, SequenceTime))
+    assert isinstance(domain, StructuredFrontier)
+    return StructuredFrontier.of(domain.arity, (t.coordinates for t in times if isinstance(t, StructuredTime)))

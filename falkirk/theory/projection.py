@@ -1,0 +1,214 @@
+"""Projections: what is fixed on an edge once events at its source are fixed, one class per kind of edge.
+
+Domains differ from processor to processor, and an edge is where two meet. Each kind answers three questions:
+
+    fixed   φ(e)(f): no event outside f makes the source send a message with a time in it. ∅ is always safe; larger is
+            better, because it lets the receiver keep more work.
+    sent    the smallest frontier that contains the times of all messages that events in f may cause. Of a source
+            that keeps no messages, it is D̄(e,f).
+    causes  the largest frontier g with sent(g) ⊆ h: how far a source that keeps no messages may go, when its
+            receiver goes back to h.
+
+All three are monotone, and sent(g) ⊆ h iff g ⊆ causes(h).
+Source: Falkirk Wheel, §3.2, Figure 2.
+
+    >>> at_entry = StructuredFrontier.through_epoch(3)
+    >>> inside = Enter().fixed(at_entry)
+    >>> str(inside), str(Leave().fixed(inside)), str(Leave().fixed(StructuredFrontier.below((3, 5))))
+    ('≤ (3, ω)', '≤ 3', '∅')
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from falkirk.errors import InternalError
+from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier, StructuredFrontier
+from falkirk.theory.times import OMEGA, TopicPartition
+
+
+class Projection(Protocol):
+    """A kind of edge. Raises InternalError `FRONTIER_DOMAINS` for a frontier of a domain that it does not join."""
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        """Return φ(e)(f), in the receiver's domain."""
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        """Return the smallest frontier with all that events in f may cause, in the receiver's domain."""
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        """Return the largest frontier of the source that causes nothing outside this frontier of the receiver."""
+
+
+def _structured(frontier: Frontier, arity_min: int) -> StructuredFrontier:
+    if not isinstance(frontier, StructuredFrontier) or frontier.arity < arity_min:
+        raise InternalError("FRONTIER_DOMAINS", f"a frontier with {arity_min - 1} or more loops was expected.")
+    return frontier
+
+
+def _offsets(frontier: Frontier) -> OffsetFrontier:
+    if not isinstance(frontier, OffsetFrontier):
+        raise InternalError("FRONTIER_DOMAINS", "a frontier over sequence numbers was expected.")
+    return frontier
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Both ends have the same domain, and no message goes back in time: φ(e)(f) = f.
+
+    For epochs and structured times; and for a log that is read as it is, whose offsets are the times at both ends.
+    """
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        return frontier
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        return frontier
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        return frontier
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Into a loop: a message of time t gets the time (t, 0). φ(e)(f) = {(t, c) : t ∈ f, any c}."""
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        outer = _structured(frontier, 1)
+        return StructuredFrontier.of(outer.arity + 1, ((*bound, OMEGA) for bound in outer.maxima))
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        outer = _structured(frontier, 1)
+        return StructuredFrontier.of(outer.arity + 1, ((*bound, 0) for bound in outer.maxima))
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        inner = _structured(frontier, 2)
+        return StructuredFrontier.of(inner.arity - 1, (bound[:-1] for bound in inner.maxima))
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Out of a loop: a message of time (t, c) gets the time t. φ(e)(f) = {t : (t, c) ∈ f for every c}."""
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        inner = _structured(frontier, 2)
+        return StructuredFrontier.of(inner.arity - 1, (b[:-1] for b in inner.maxima if b[-1] == OMEGA))
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        inner = _structured(frontier, 2)
+        return StructuredFrontier.of(inner.arity - 1, (bound[:-1] for bound in inner.maxima))
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        outer = _structured(frontier, 1)
+        return StructuredFrontier.of(outer.arity + 1, ((*bound, OMEGA) for bound in outer.maxima))
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """Back to a loop's head: a message of time (t, c) gets (t, c+1). φ(e)(f) = {(t, 0)} ∪ {(t, c+1) : (t, c) ∈ f}.
+
+    Round 0 is always fixed, in every epoch: nothing is ever fed back at it.
+    """
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        loop = _structured(frontier, 2)
+        return self.sent(loop) | StructuredFrontier.below((*[OMEGA] * (loop.arity - 1), 0))
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        loop = _structured(frontier, 2)
+        return StructuredFrontier.of(loop.arity, ((*bound[:-1], bound[-1] + 1) for bound in loop.maxima))
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        loop = _structured(frontier, 2)
+        return StructuredFrontier.of(loop.arity, ((*b[:-1], b[-1] - 1) for b in loop.maxima if b[-1] > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicographic:
+    """An edge between processors that adopt the lexicographic order: the nearest such frontier on the safe side.
+
+    So feedback maps ≤ (t, c) to ≤ (t, c+1): the largest total-order frontier inside what the product order fixes.
+    """
+
+    inner: Same | Enter | Leave | Feedback
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        return _structured(self.inner.fixed(frontier), 1).lexicographic_part()
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        return _structured(self.inner.sent(frontier), 1).lexicographic_hull()
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        whole = _structured(frontier, 1).lexicographic_part()
+        return _structured(self.inner.causes(whole), 1).lexicographic_part()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsToSequence:
+    """A transformer that forwards all of epoch t before any of t+1, as one sequence.
+
+    φ(e)(f) = {(e, 1) … (e, Σ_{i ≤ t} n_i)} for f = {0 … t}.
+
+    Args: sequence: what it writes. counts: n_i for every epoch that has been forwarded, a recorded decision.
+    """
+
+    sequence: TopicPartition
+    counts: tuple[int, ...]
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        epochs = _structured(frontier, 1)
+        if epochs.is_empty or epochs.is_top:
+            return EMPTY if epochs.is_empty else TOP
+        known = int(min(epochs.maxima[0][0] + 1, len(self.counts)))
+        return OffsetFrontier.of({self.sequence: sum(self.counts[:known])})
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        epochs = _structured(frontier, 1)
+        if not epochs.is_empty and epochs.maxima[0][0] >= len(self.counts):
+            return OffsetFrontier.of({self.sequence: OMEGA})  # how many there will be is not known yet
+        return self.fixed(frontier)
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        length = _offsets(frontier).length(self.sequence)
+        if length == OMEGA:
+            return StructuredFrontier.through_epoch(OMEGA)
+        complete = bisect_right(list(accumulate(self.counts)), length)
+        return StructuredFrontier.of(1, [(complete - 1,)] if complete else [])
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceToEpochs:
+    """A transformer that cuts sequences into epochs by wall clock, count or event time.
+
+    φ(e)(f) = {0 … t} where every message of epochs ≤ t lies in f.
+
+    Args: cuts: for every epoch that has been cut, the frontier of all messages up to its end, a recorded decision.
+    """
+
+    cuts: tuple[OffsetFrontier, ...]
+
+    def _whole(self, frontier: OffsetFrontier) -> Iterator[int]:
+        return (t for t, cut in enumerate(self.cuts) if cut <= frontier)
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        messages = _offsets(frontier)
+        if messages.is_top:
+            return StructuredFrontier.through_epoch(OMEGA)
+        last = max(self._whole(messages), default=None)
+        return StructuredFrontier.of(1, [] if last is None else [(last,)])
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        messages = _offsets(frontier)
+        if messages.is_empty:
+            return StructuredFrontier.of(1, [])
+        within = (t for t, cut in enumerate(self.cuts) if messages <= cut)
+        return StructuredFrontier.through_epoch(min(within, default=OMEGA))
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        epochs = _structured(frontier, 1)
+        if epochs.is_empty or epochs.is_top:
+            return EMPTY if epochs.is_empty else TOP
+        known = [cut for t, cut in enumerate(self.cuts) if t <= epochs.maxima[0][0]]
+        return known[-1] if known else EMPTY

@@ -1,0 +1,309 @@
+"""Rollback: the greatest consistent choice of frontiers, one per processor, and why each went where it went.
+
+Figure 6, from scratch:
+
+    f(p)   ← max { g ∈ F*(p) : g ⊆ f(p), N̄(p,g) ⊆ f_n(p),
+                   D̄(e,g) ⊆ f(dst(e)) ∀e ∈ Out(p), M̄(d,g) ⊆ φ(d)(f(src(d))) ∀d ∈ In(p) }
+    f_n(p) ← max { g ⊆ f_n(p) ∩ f(p) : g ⊆ φ(d)(f_n(src(d))) ∀d ∈ In(p) }
+
+from the top, until nothing changes. It ends because nothing ever grows and ∅ ∈ F*(p) for all p. A processor is looked
+at again only when a neighbour went back, first come first served. Each time something is refused, it is written down
+which constraint was in the way, and what had made the neighbour go back before: that is the explanation a user gets,
+and what the monitor needs to keep the solution up to date.
+Source: Falkirk Wheel, §3.6, Figure 6.
+"""
+
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from falkirk.theory.constraints import Constraint, has_sent_delivered, keeps_discarded
+from falkirk.theory.frontier import Frontier, StructuredFrontier
+from falkirk.theory.graph import Edge, Graph
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
+
+
+@dataclass(slots=True, eq=False)
+class Variable:
+    """One unknown of Figure 6: f(p), or f_n(p). There is one object for each.
+
+    Args: touches: the unknowns whose rule reads this one.
+    """
+
+    processor: str
+    notification: bool
+    touches: "tuple[Variable, ...]" = ()
+
+    def __str__(self) -> str:
+        return f"{'f_n' if self.notification else 'f'}({self.processor})"
+
+
+@dataclass(slots=True, eq=False)
+class Refusal:
+    """That a variable can't have a frontier, nor a greater one, and why. Refusals are told apart by identity.
+
+    Args:
+        variable: of which.
+        refused: the frontier it can't have. None: there is nothing greater, it was never saved or is lost.
+        left: what it can have, where it may have anything; None where only certain checkpoints are available.
+        constraint, edge: what is in the way, and on which edge; None for one within the processor.
+        because: the refusals that had brought the neighbour back to where it is in the way. Going from one to the
+            next never leads in a circle; it ends at something that is not available.
+        therefore: the refusals that have this one among their `because`.
+    """
+
+    variable: Variable
+    refused: Frontier | None = None
+    left: Frontier | None = None
+    constraint: Constraint | None = None
+    edge: str | None = None
+    because: tuple["Refusal", ...] = ()
+    therefore: set["Refusal"] = field(default_factory=set, repr=False)
+
+
+Objection = tuple[Constraint, Edge | None, Variable, Frontier | None]
+"""A constraint in the way of a candidate, on which edge, whose value is to blame, and what it would leave."""
+
+
+class Rollback:
+    """The unknowns of Figure 6 over one graph, and the rule that lowers each.
+
+    Attributes:
+        chosen: Ξ(p, f(p)).
+        notified: f_n(p), for processors from which a path leads to one that asks for notifications; it binds no other.
+        refusals: of each variable, the oldest first.
+    """
+
+    def __init__(self, graph: Graph, available: Mapping[str, Available]) -> None:
+        self.graph = graph
+        self.available = dict(available)
+        notifying = graph.upstream(name for name, p in graph.processors.items() if p.notified)
+        self._f = {name: Variable(name, notification=False) for name in graph.processors}
+        self._f_n = {name: Variable(name, notification=True) for name in graph.processors if name in notifying}
+        self.variables = tuple(v for name in graph.processors for v in (self._f[name], self._f_n.get(name)) if v)
+        for variable in self.variables:
+            variable.touches = tuple(dict.fromkeys(self._touched_by(variable)))
+        self.chosen: dict[str, Metadata] = {}
+        self.notified: dict[str, Frontier] = {}
+        self.refusals: dict[Variable, list[Refusal]] = {variable: [] for variable in self.variables}
+
+    def _touched_by(self, variable: Variable) -> Iterator[Variable]:
+        name = variable.processor
+        if variable.notification:
+            yield self._f[name]
+            yield from (self._f_n[e.target] for e in self.graph.outputs[name] if e.target in self._f_n)
+            return
+        if name in self._f_n:
+            yield self._f_n[name]
+        yield from (self._f[edge.source] for edge in self.graph.inputs[name])
+        yield from (self._f[edge.target] for edge in self.graph.outputs[name])
+
+    def variables_of(self, name: str) -> tuple[Variable, ...]:
+        """Return f(p), and f_n(p) if it has one."""
+        return (self._f[name], self._f_n[name]) if name in self._f_n else (self._f[name],)
+
+    def frontier(self, variable: Variable) -> Frontier:
+        """Return f(p) or f_n(p) as it stands."""
+        return self.notified[variable.processor] if variable.notification else self.chosen[variable.processor].frontier
+
+    def why(self, processor: str) -> Iterator[Refusal]:
+        """Yield why a processor goes no further: the constraint in its way, what held that neighbour back, and so on
+        to something that is not available."""
+        refusals = self.refusals[self._f[processor]]
+        while refusals:
+            yield refusals[-1]
+            refusals = list(refusals[-1].because)
+
+    def is_ordered(self, variable: Variable) -> bool:
+        """Tell whether a variable's latest refusal implies the earlier ones.
+
+        So it is where its frontiers form a chain and the greater ones demand more. Otherwise each may stand in the
+        way in a direction of its own.
+        """
+        available = self.available[variable.processor]
+        if isinstance(available, Checkpoints) and not variable.notification:
+            return available.regular
+        domain = self.graph.processors[variable.processor].domain
+        return isinstance(domain, StructuredFrontier) and domain.arity == 1
+
+    def binding(self, variable: Variable) -> tuple[Refusal, ...]:
+        """Return the refusals that keep a variable where it is."""
+        refusals = self.refusals[variable]
+        return tuple(refusals[-1:] if self.is_ordered(variable) else refusals)
+
+    # -- the rules ----------------------------------------------------------------------------------------------------
+
+    def start(self, variable: Variable) -> None:
+        """Give a variable the greatest value that its refusals leave it."""
+        name, refusals = variable.processor, self.refusals[variable]
+        available = self.available[name]
+        if isinstance(available, Checkpoints) and not variable.notification:
+            if not refusals or refusals[0].refused is not None:
+                refusals.insert(0, Refusal(variable))
+            smallest = refusals[-1].refused
+            chain = reversed(available.chain)
+            self.chosen[name] = next(m for m in chain if smallest is None or not smallest <= m.frontier)
+            return
+        greatest = refusals[-1].left if refusals else None
+        self._put(variable, self.graph.processors[name].domain.everything() if greatest is None else greatest)
+
+    def _put(self, variable: Variable, frontier: Frontier) -> None:
+        name = variable.processor
+        if variable.notification:
+            self.notified[name] = frontier
+            return
+        available, graph = self.available[name], self.graph
+        assert isinstance(available, Anywhere), "a processor with checkpoints goes to one of them"
+        self.chosen[name] = available.describe(
+            frontier, graph.processors[name], graph.inputs[name], graph.outputs[name]
+        )
+
+    def lower(self, variable: Variable) -> bool:
+        """Apply Figure 6 to one variable; tell whether it went back."""
+        available = self.available[variable.processor]
+        if isinstance(available, Checkpoints) and not variable.notification:
+            return self._lower_to_checkpoint(variable, available)
+        before = frontier = self.frontier(variable)
+        for objection in self.objections(variable, frontier):
+            left = objection[3]
+            assert left is not None
+            within = frontier & left
+            if within != frontier:
+                self._record(self._refusal(variable, frontier, objection, within))
+                frontier = within
+        if frontier == before:
+            return False
+        self._put(variable, frontier)
+        return True
+
+    def _lower_to_checkpoint(self, variable: Variable, available: Checkpoints) -> bool:
+        name = variable.processor
+        before = self.chosen[name]
+        found: list[Refusal] = []
+        for metadata in reversed(available.chain):
+            if not metadata.frontier <= before.frontier or self._contradicts_itself(name, metadata):
+                continue
+            objection = next(self.objections_to_checkpoint(variable, metadata), None)
+            if objection is None:
+                self.chosen[name] = metadata
+                break
+            found.append(self._refusal(variable, metadata.frontier, objection, None))
+        for refusal in found[-1:] if available.regular else found:
+            self._record(refusal)
+        return self.chosen[name] is not before
+
+    def _contradicts_itself(self, name: str, metadata: Metadata) -> bool:
+        """Tell whether a checkpoint is inconsistent with itself, on an edge that leads back to where it comes from.
+
+        Then it is as good as not there, whatever else is: no refusal says so, since none could ever fall.
+        """
+        return any(
+            not keeps_discarded(edge, metadata, metadata) or not has_sent_delivered(edge, metadata, metadata)
+            for edge in self.graph.inputs[name]
+            if edge.source == name
+        )
+
+    def objections_to_checkpoint(self, variable: Variable, metadata: Metadata) -> Iterator[Objection]:
+        """Yield what stands in the way of a processor's going to one of its checkpoints, as things are."""
+        name = variable.processor
+        if metadata.notified is not None and not metadata.notified <= self.notified[name]:
+            yield Constraint.NOTIFIED, None, self._f_n[name], None
+        for edge in self.graph.outputs[name] if metadata.discarded else ():
+            if edge.target != name and not keeps_discarded(edge, metadata, self.chosen[edge.target]):
+                yield Constraint.DISCARDED, edge, self._f[edge.target], None
+        for edge in self.graph.inputs[name] if metadata.delivered else ():
+            if edge.source != name and not has_sent_delivered(edge, self.chosen[edge.source], metadata):
+                yield Constraint.DELIVERED, edge, self._f[edge.source], None
+
+    def objections(self, variable: Variable, frontier: Frontier) -> Iterator[Objection]:
+        """Yield what stands in the way of a variable that may have anything, and what each leaves of a frontier."""
+        name = variable.processor
+        if variable.notification:
+            yield from self._objections_to_promise(name, frontier)
+            return
+        available = self.available[name]
+        assert isinstance(available, Anywhere), "a processor with checkpoints goes to one of them"
+        if name in self._f_n and self.graph.processors[name].notified and not frontier <= self.notified[name]:
+            yield Constraint.NOTIFIED, None, self._f_n[name], frontier & self.notified[name]
+        for edge in self.graph.outputs[name] if available.discards else ():
+            if edge.projection is not None:
+                bound = edge.projection.causes(self.chosen[edge.target].frontier)
+                if not frontier <= bound:
+                    yield Constraint.DISCARDED, edge, self._f[edge.target], frontier & bound
+        for edge in self.graph.inputs[name]:
+            left = edge.limit(frontier, self.chosen[edge.source].fixed(edge))
+            if left != frontier:
+                yield Constraint.DELIVERED, edge, self._f[edge.source], left
+
+    def _objections_to_promise(self, name: str, frontier: Frontier) -> Iterator[Objection]:
+        chosen = self.chosen[name].frontier
+        if not frontier <= chosen:
+            yield Constraint.NOTIFIED, None, self._f[name], frontier & chosen
+        for edge in self.graph.inputs[name]:
+            left = edge.limit(frontier, self.available[edge.source].fixed(self.notified[edge.source], edge))
+            if left != frontier:
+                yield Constraint.NOTIFIED, edge, self._f_n[edge.source], left
+
+    def refuse_again(self, refusal: Refusal, shaken: Container[Refusal]) -> bool:
+        """Rest a refusal on other grounds, as things are, than what is `shaken`; tell whether there are any."""
+        variable, refused = refusal.variable, refusal.refused
+        if refused is None or not self.is_ordered(variable):
+            return False
+        available = self.available[variable.processor]
+        if isinstance(available, Checkpoints) and not variable.notification:
+            found = self.objections_to_checkpoint(variable, available.at(refused))
+        else:
+            found = self.objections(variable, refused)
+        for constraint, edge, holder, left in found:
+            because = self.binding(holder)
+            enough = left is None or (refusal.left is not None and left <= refusal.left)
+            if enough and not any(older in shaken for older in because):
+                for older in refusal.because:
+                    older.therefore.discard(refusal)
+                for older in because:
+                    older.therefore.add(refusal)
+                refusal.constraint, refusal.edge, refusal.because = (
+                    constraint,
+                    None if edge is None else edge.name,
+                    because,
+                )
+                return True
+        return False
+
+    # -- what is written down -----------------------------------------------------------------------------------------
+
+    def _refusal(self, variable: Variable, refused: Frontier, objection: Objection, left: Frontier | None) -> Refusal:
+        constraint, edge, holder, _ = objection
+        name = None if edge is None else edge.name
+        return Refusal(variable, refused, left, constraint, name, self.binding(holder))
+
+    def _record(self, refusal: Refusal) -> None:
+        self.refusals[refusal.variable].append(refusal)
+        for older in refusal.because:
+            older.therefore.add(refusal)
+
+
+def settle(rollback: Rollback, variables: Iterable[Variable]) -> None:
+    """Lower these variables, and whatever that touches among them, until nothing changes. The others stay."""
+    free = dict.fromkeys(variables)
+    waiting, queued = deque(free), set(free)
+    while waiting:
+        variable = waiting.popleft()
+        queued.discard(variable)
+        if rollback.lower(variable):
+            for other in variable.touches:
+                if other in free and other not in queued:
+                    waiting.append(other)
+                    queued.add(other)
+
+
+def solve(graph: Graph, available: Mapping[str, Available]) -> Rollback:
+    """Return the greatest consistent choice.
+
+    Args: available: F*(p) for every processor; with ⊤ as its last for those that have not failed.
+    """
+    rollback = Rollback(graph, available)
+    for variable in rollback.variables:
+        rollback.start(variable)
+    settle(rollback, rollback.variables)
+    return rollback
