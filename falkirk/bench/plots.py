@@ -1,9 +1,11 @@
-"""Plots of the latency bench, after Figures 9 to 12 of Delivery, consistency, and determinism."""
+"""Plots of the benches; those of the latency after Figures 9 to 12 of Delivery, consistency, and determinism."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from falkirk.bench.jobs import JOBS
 from falkirk.bench.latency import VARIANTS, LatencyRun, LatencySettings, Timeline, figure_name
+from falkirk.bench.monitor import Size
 from falkirk.bench.report import POINTS, percentile, point_name
 from falkirk.errors import MachineError
 
@@ -15,6 +17,46 @@ def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> li
 
     Raises: MachineError: `PLOTS_MISSING`: matplotlib is not installed.
     """
+    _prepare(folder)
+    files = [_percentiles(run, job, settings.intervals_s, folder) for job in JOBS]
+    if run.timeline is not None:
+        files.append(_timeline(run.timeline, folder))
+    return files
+
+
+def draw_monitor(sizes: Sequence[Size], folder: Path) -> Path:
+    """Draw how the time of a solution and of a checkpoint, and memory, grow; return the file.
+
+    Raises: MachineError: as `draw_latency`.
+    """
+    _prepare(folder)
+    from matplotlib import pyplot
+
+    number = [size.processors for size in sizes]
+    arrivals = [sorted(size.arrivals_s) for size in sizes]
+    panels: list[tuple[str, dict[str, list[float]]]] = [
+        ("from scratch, in seconds", {"": [size.solve_s for size in sizes]}),
+        ("a checkpoint arriving, in ms", {
+            name: [1000 * percentile(a, point) for a in arrivals] for name, point in (("median", 50), ("p99", 99))
+        }),
+        ("memory at its peak, in MiB", {"": [size.memory_bytes / 2**20 for size in sizes]}),
+    ]  # fmt: skip
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(11, 3.2))
+    for axis, (title, lines) in zip(axes, panels, strict=True):
+        for (name, values), colour in zip(lines.items(), ("#1f6f8b", "#d08a2e"), strict=False):
+            axis.plot(number, values, marker="o", markersize=4, color=colour, label=name)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("processors")
+        axis.spines[["top", "right"]].set_visible(False)
+        if len(lines) > 1:
+            axis.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    return _save(figure, folder / "monitor-growth.png")
+
+
+def _prepare(folder: Path) -> None:
     try:
         import matplotlib
     except ImportError as error:
@@ -23,10 +65,6 @@ def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> li
         ) from error
     matplotlib.use("agg")
     folder.mkdir(parents=True, exist_ok=True)
-    files = [_percentiles(run, job, settings.intervals_s, folder) for job in JOBS]
-    if run.timeline is not None:
-        files.append(_timeline(run.timeline, folder))
-    return files
 
 
 def _percentiles(run: LatencyRun, job: str, intervals_s: tuple[float, ...], folder: Path) -> Path:
