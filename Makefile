@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check simulate soak bench clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,7 @@ demo: setup
 
 test: setup
 	@$(BIN)/python -m pytest tests/theory tests/unit -q
+	@$(BIN)/python -m pytest tests/simulation -q --numprocesses 2
 	@$(BIN)/python -m pytest tests/integration tests/chaos -q --numprocesses 2 --dist loadfile
 
 check: setup
@@ -29,6 +30,14 @@ check: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/unit/test_tidy.py -q
+
+# One schedule of the simulation again, with what happened in it.
+simulate: setup
+	@$(BIN)/python -m tests.simulation.replay $(SEED)
+
+# Schedules that no test has run yet, for so many minutes.
+soak: setup
+	@$(BIN)/python -m tests.simulation.soak $(or $(MINUTES),10)
 
 bench: setup
 	@$(BIN)/falkirk bench latency

@@ -1,4 +1,4 @@
-"""Fixtures: one broker and one Spark session per test process."""
+"""Fixtures: one broker, one Spark session and one PostgreSQL per test process, each started when first asked for."""
 
 import uuid
 from collections.abc import Iterator
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from falkirk.coordinator.store import Store
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
+from tests.postgres import Postgres
+from tests.stores import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +33,30 @@ def spark() -> "Iterator[SparkSession]":
     active = session("falkirk-tests", master="local[24]")
     yield active
     active.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of this test process alone."""
+    server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, tag: str) -> Place:
+    """Where the store of a test is; each test that asks for it runs on both databases."""
+    if request.param == "sqlite":
+        return Place(where=str(tmp_path / "decisions.db"), identity=tag)
+    return Place(where=request.getfixturevalue("postgres").url(), identity=tag)
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:
+    """A fresh store."""
+    opened = place.open()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

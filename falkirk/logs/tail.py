@@ -4,6 +4,7 @@ The barrier is made of it. Void records (see `void_records`) count for nothing, 
 skips them.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def read_tail(
     application: str,
     *,
     keep_set: bool = False,
-    void: Collection[tuple[int, int]] = (),
+    void: Collection[tuple[int, int, int]] = (),
     stall_s: float = 30.0,
 ) -> Tail:
     """Return what `application` has released in the records [first, last) of `topic`.
@@ -72,11 +73,11 @@ def read_tail(
     Args:
         keep_set: keep every stamp, not only the greatest of each channel; costs memory in proportion to the
         records.
-        void: (partition, offset) of the records to leave out.
+        void: disjoint ranges of records to leave out, as (partition, first, last exclusive).
 
     Raises: LogError: as `read_range`.
     """
-    fold = TailFold(application, frozenset(void), keep_set=keep_set)
+    fold = TailFold(application, void, keep_set=keep_set)
     for message in read_messages(connection, topic, first, last, stall_s=stall_s):
         fold.add(message.partition(), message.offset(), header_value(message.headers()))
     return fold.tail()
@@ -111,8 +112,11 @@ def void_records(
 class TailFold:
     """Collects a tail record by record: theory's `fold_tail` in plain numbers, since it may see millions."""
 
-    def __init__(self, application: str, void: frozenset[tuple[int, int]], *, keep_set: bool) -> None:
-        self._application, self._void, self._keep_set = application, void, keep_set
+    def __init__(self, application: str, void: Collection[tuple[int, int, int]], *, keep_set: bool) -> None:
+        self._application, self._keep_set = application, keep_set
+        self._void: dict[int, list[tuple[int, int]]] = {}
+        for partition, first, last in sorted(void):
+            self._void.setdefault(partition, []).append((first, last))
         self._greatest: dict[_Route, _Numbers] = {}
         self._all: dict[_Route, dict[_Numbers, None]] = {}
         self._incarnations: Counter[str] = Counter()
@@ -123,7 +127,7 @@ class TailFold:
     def add(self, partition: int, offset: int, value: bytes | None) -> None:
         """Take in the record at `offset` with that header."""
         self._records += 1
-        if (partition, offset) in self._void:
+        if partition in self._void and self._is_void(partition, offset):
             self._void_count += 1
             return
         try:
@@ -146,6 +150,11 @@ class TailFold:
             self._regression_count += 1
             if len(self._regressions) < _EXAMPLES:
                 self._regressions.append((route, before, numbers))
+
+    def _is_void(self, partition: int, offset: int) -> bool:
+        ranges = self._void[partition]
+        at = bisect_right(ranges, offset, key=lambda r: r[0]) - 1
+        return at >= 0 and offset < ranges[at][1]
 
     def tail(self) -> Tail:
         """Return what has been collected."""

@@ -210,7 +210,7 @@ class LiveRegion:
                 topic=topic,
                 expired=expired,
             )
-        void = set(self._store.voided(topic))
+        void = [(v.partition, v.first, v.last_exclusive) for v in self._store.voided_ranges(topic)]
         tail = read_tail(
             self._context.connection, topic, first, ends[topic], self._context.home.identity,
             keep_set=True, void=void,
@@ -271,8 +271,8 @@ class LiveRegion:
             .option("failOnDataLoss", "true")
         )
         raw = reader.load()
-        voided = context.home.store.voided(source) if region.reads_hop else ()
-        ranges = (*opening.skips, *[(p, o, o + 1) for p, o in voided])
+        voided = context.home.store.voided_ranges(source) if region.reads_hop else ()
+        ranges = (*opening.skips, *[(v.partition, v.first, v.last_exclusive) for v in voided])
         for partition, first, last in ranges:
             raw = raw.where(
                 ~((F.col("partition") == partition) & (F.col("offset") >= first) & (F.col("offset") < last))

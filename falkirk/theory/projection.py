@@ -72,6 +72,24 @@ class Same:
 
 
 @dataclass(frozen=True, slots=True)
+class Durable:
+    """From a log whose content is what it is, whoever reads it when: φ(e)(f) = ⊤.
+
+    What such a source sends again is the same message, which its receiver recognises; so nothing that was received
+    needs to be undone because of it. What it no longer keeps it has discarded all the same.
+    """
+
+    def fixed(self, frontier: Frontier) -> Frontier:
+        return frontier.everything()
+
+    def sent(self, frontier: Frontier) -> Frontier:
+        return frontier
+
+    def causes(self, frontier: Frontier) -> Frontier:
+        return frontier
+
+
+@dataclass(frozen=True, slots=True)
 class Enter:
     """Into a loop: a message of time t gets the time (t, 0). φ(e)(f) = {(t, c) : t ∈ f, any c}."""
 

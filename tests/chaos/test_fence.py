@@ -1,5 +1,6 @@
 """A stopped region's producer still holds records: flushed before the tail is read, or released twice."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,12 @@ def _app(events: str, counts: str, home: Path) -> fk.App:
     return app
 
 
-def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str, repeated: int = 0) -> tuple[Verdict, int]:
+def _stop_with_lingering_buffers(
+    broker: Broker, home: Path, tag: str, arrive_late: Callable[[], object] = lambda: None
+) -> tuple[Verdict, int]:
     """Run, stop and run again under load with a producer that lets records wait; return the verdict.
 
-    Args: repeated: how many results more than inputs to wait for, at least.
+    Args: arrive_late: called once the second run is at work.
     """
     connection = Connection.of(broker.bootstrap)
     topics = Topics(connection)
@@ -57,7 +60,8 @@ def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str, repeated:
         second = run_here(_app(events, counts, home), connection)
         batch = second.status[0].last_commit
         wait_until(lambda: has_committed(second, batch + 2), 120, "two more checkpoints")
-    wait_until(lambda: released() >= load.sent + repeated, 120, "all results")
+        arrive_late()
+    wait_until(lambda: released() >= load.sent, 120, "all results")
     batch = second.status[0].last_commit
     wait_until(lambda: has_committed(second, batch + 2), 120, "a checkpoint behind everything, and what lingers")
     second.stop()
@@ -68,9 +72,9 @@ def _stop_with_lingering_buffers(broker: Broker, home: Path, tag: str, repeated:
 def _lingering(monkeypatch: pytest.MonkeyPatch, spark: "SparkSession") -> None:
     """Let records wait in the producer, so that there are always some when a region stops.
 
-    They wait for longer than a restart takes, and in batches that do not fill before.
+    They wait for longer than any restart takes, and in batches that do not fill before.
     """
-    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.linger.ms", "10000")
+    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.linger.ms", "600000")
     monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.batch.size", "1000000")
 
 
@@ -83,10 +87,17 @@ def test_lingering_records_are_flushed_before_the_tail_is_read(broker: Broker, h
 
 @pytest.mark.usefixtures("_lingering")
 def test_without_the_fence_lingering_records_come_twice(
-    broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    flush = fence.flush_lingering
     monkeypatch.setattr(fence, "flush_lingering", lambda *args, **options: 0)
-    verdict, _ = _stop_with_lingering_buffers(broker, home, tag, repeated=1)
+    flushed: list[int] = []
+
+    def arrive_late() -> None:
+        flushed.append(flush(spark, lambda client: client.endswith("-1")))
+
+    verdict, _ = _stop_with_lingering_buffers(broker, home, tag, arrive_late)
+    assert flushed[0] > 0, "the first run's producer was not found"
     print(verdict.counts)
     assert verdict.guarantee is not Guarantee.EXACTLY_ONCE
     assert verdict.counts.duplicates > 0

@@ -207,7 +207,7 @@ def test_a_tail_tells_ours_from_foreign_void_and_repeated(broker: Broker, topics
         ],
     )
     ends = topics.end_positions(topic)
-    tail = read_tail(broker.bootstrap, topic, {0: 0, 1: 0, 2: 0}, ends, "deadbeef", keep_set=True, void={(0, 4)})
+    tail = read_tail(broker.bootstrap, topic, {0: 0, 1: 0, 2: 0}, ends, "deadbeef", keep_set=True, void=[(0, 4, 5)])
     a = Channel(source=0, source_partition=0, state_partition=2, output_partition=0)
     b = Channel(source=0, source_partition=1, state_partition=2, output_partition=0)
     c = Channel(source=0, source_partition=0, state_partition=0, output_partition=1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.projection import (
+    Durable,
     Enter,
     EpochsToSequence,
     Feedback,
@@ -228,3 +229,10 @@ def test_times_below_zero_and_without_an_epoch_are_refused() -> None:
     with pytest.raises(InternalError) as malformed:
         StructuredFrontier.of(2, [(1,)])
     assert malformed.value.condition == "FRONTIER_MALFORMED"
+
+
+@given(epochs, epochs)
+def test_a_durable_source_fixes_all_and_discards_what_it_has_sent(f: StructuredFrontier, h: StructuredFrontier) -> None:
+    kind = Durable()
+    assert kind.fixed(f).is_top
+    assert (kind.sent(f) <= h) == (f <= kind.causes(h))

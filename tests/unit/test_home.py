@@ -175,7 +175,7 @@ def test_a_crash_between_any_two_writes_of_making_a_home_is_mended(tmp_path: Pat
     assert set(reached) == set(steps)
 
 
-def test_left_over_temporary_files_and_an_empty_database_do_no_harm(home: Path) -> None:
+def test_left_over_temporary_files_do_no_harm_and_an_empty_database_is_torn(home: Path) -> None:
     with open_home(home, "app") as first:
         identity = first.identity
     (home / ".falkirk.json.12345").write_text('{"format": ')
@@ -184,8 +184,9 @@ def test_left_over_temporary_files_and_an_empty_database_do_no_harm(home: Path) 
     with open_home(home, "app") as without:
         assert without.identity == identity
     (home / "decisions.db").write_bytes(b"")
-    with open_home(home, "app") as empty:
-        assert empty.kill_leftovers() == ()
+    with pytest.raises(FalkirkError) as caught:
+        open_home(home, "app")
+    assert caught.value.condition == "STORE_UNREADABLE"
 
 
 def test_a_refused_home_can_be_opened_once_it_is_restored(home: Path) -> None:

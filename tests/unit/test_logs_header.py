@@ -92,7 +92,7 @@ def test_our_header_is_found_among_others() -> None:
 
 @given(st.lists(st.tuples(headers, numbers), max_size=30))
 def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
-    fold = TailFold("deadbeef", frozenset(), keep_set=True)
+    fold = TailFold("deadbeef", (), keep_set=True)
     ours = [
         Header(
             application="deadbeef",
@@ -115,7 +115,7 @@ def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
 
 
 def test_void_and_foreign_records_are_counted_and_release_nothing() -> None:
-    fold = TailFold("deadbeef", frozenset({(0, 1)}), keep_set=True)
+    fold = TailFold("deadbeef", [(0, 1, 2)], keep_set=True)
     values = [b"deadbeef/0/0.0.1/0", b"deadbeef/0/0.0.9/0", b"cafecafe/0/0.0.9/0", b"deadbeef", None]
     for offset, value in enumerate(values):
         fold.add(0, offset, value)
@@ -123,4 +123,15 @@ def test_void_and_foreign_records_are_counted_and_release_nothing() -> None:
     assert (tail.records, tail.void_count, tail.foreign_count) == (5, 1, 3)
     assert tail.foreign == ((0, 2), (0, 3), (0, 4))
     assert [stamp.offset for stamp in tail.released.greatest.values()] == [1]
-    assert tail.incarnations == {0: 1}
+
+
+def test_void_ranges_hold_their_first_offset_and_not_their_end() -> None:
+    fold = TailFold("deadbeef", [(1, 0, 100), (0, 5, 7), (0, 1, 3)], keep_set=True)
+    for offset in range(9):
+        fold.add(0, offset, f"deadbeef/0/0.0.{offset}/0".encode())
+        fold.add(2, offset, f"deadbeef/0/0.0.{offset}/0".encode())
+    tail = fold.tail()
+    assert tail.released_set is not None
+    kept = sorted(stamp.offset for channel, stamp in tail.released_set if channel.output_partition == 0)
+    assert kept == [0, 3, 4, 7, 8]
+    assert tail.void_count == 4

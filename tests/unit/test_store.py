@@ -1,50 +1,23 @@
-"""Store: every decision is there when it is read again, whoever wrote it meanwhile, or the store says that it can't
-be used."""
+"""Store of decisions, on both databases: what was written is there when it is read again, whoever wrote meanwhile."""
 
 import multiprocessing
-import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from falkirk.coordinator.store import RegionRecord, Store, TailRecord
-from falkirk.errors import StoreError
-
-RECORD = RegionRecord(
-    fingerprint={"reads": "events", "keyed step": "count(word)"},
-    start_offsets={"events": {0: 5, 1: 0, 10: 7}},
-    partitions={"events": 11, "counts": 2},
-)
+from falkirk.coordinator.store import Store, VoidedRange
+from falkirk.errors import InternalError, StoreError
+from tests.postgres import Postgres
+from tests.stores import RECORD, Place, tail
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store of a test is."""
-    return tmp_path / "decisions.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    """A fresh store."""
-    opened = Store(path)
-    yield opened
-    opened.close()
-
-
-def tail(commit: int, end: int, incarnation: int = 1) -> TailRecord:
-    """Return an observation of one partition's end."""
-    return TailRecord(valid_from_commit=commit, incarnation=incarnation, positions={"counts": {0: end, 11: 0}})
-
-
-def test_a_region_is_found_again_by_another_process(store: Store, path: Path) -> None:
+def test_a_region_is_found_again_by_another_process(store: Store, place: Place) -> None:
     assert store.region("counts") is None
     assert store.region_names() == ()
     store.create_region("counts", RECORD, {"counts": {0: 3}})
     store.create_region("a", RECORD, {})
     store.close()
-    again = Store(path)
+    again = place.open(must_exist=True)
     assert again.region("counts") == RECORD
     assert again.region_names() == ("a", "counts")
     assert [(t.valid_from_commit, t.positions) for t in again.tails("counts")] == [(-1, {"counts": {0: 3}})]
@@ -53,9 +26,18 @@ def test_a_region_is_found_again_by_another_process(store: Store, path: Path) ->
 
 def test_a_region_is_made_once_and_whole(store: Store) -> None:
     store.create_region("counts", RECORD, {"counts": {0: 3}})
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError) as caught:
         store.create_region("counts", RECORD, {"counts": {0: 9}})
+    assert (caught.value.condition, caught.value.certainty) == ("DECISION_CONTRADICTED", "definitely")
     assert [t.positions for t in store.tails("counts")] == [{"counts": {0: 3}}]
+
+
+def test_nothing_is_kept_of_a_region_whose_second_statement_fails(store: Store) -> None:
+    store.observe_tail("counts", tail(-1, 5))
+    with pytest.raises(StoreError):
+        store.create_region("counts", RECORD, {"counts": {0: 3}})
+    assert store.region("counts") is None
+    assert store.region_names() == ()
 
 
 def test_incarnations_count_from_one_for_each_region(store: Store) -> None:
@@ -65,13 +47,8 @@ def test_incarnations_count_from_one_for_each_region(store: Store) -> None:
     store.record_fence("a", 2, fence={"t": {0: 9}}, replayed_from={"t": {0: 3}}, suppressible=6)
     store.end_incarnation("a", 2, ended="stopped", unsafe=False)
     first, second = store.incarnations("a")
-    assert (first.incarnation, first.restored_batch, first.fence, first.ended, first.unsafe) == (
-        1,
-        -1,
-        None,
-        None,
-        False,
-    )
+    assert (first.incarnation, first.restored_batch, first.suppressible) == (1, -1, 0)
+    assert (first.fence, first.ended, first.unsafe) == (None, None, False)
     assert (second.restored_batch, second.suppressible, second.ended) == (4, 6, "stopped")
     assert second.fence == '{"t": {"0": 9}}'
     assert len(store.incarnations("b")) == 1
@@ -120,92 +97,98 @@ def test_skipped_input_grows_and_is_never_taken_back(store: Store) -> None:
     assert store.skipped_input("a") == ((0, 10, 20), (1, 0, 9))
     store.skip_input("a", ((0, 10, 12),))
     assert store.skipped_input("a") == ((0, 10, 20), (1, 0, 9))
-    store.skip_input("a", ((0, 30, 40),))
+    store.skip_input("a", ((0, 30, 40), (0, 30, 41)))
     store.skip_input("a", ())
-    assert store.skipped_input("a") == ((0, 10, 20), (0, 30, 40), (1, 0, 9))
+    assert store.skipped_input("a") == ((0, 10, 20), (0, 30, 41), (1, 0, 9))
     assert store.skipped_input("b") == ((0, 0, 1),)
 
 
-def test_voided_records_are_kept_once(store: Store) -> None:
-    store.void("hop", ((1, 7), (0, 3), (0, 3)))
-    store.void("hop", ((0, 3), (0, 2)))
-    store.void("other", ())
-    assert store.voided("hop") == ((0, 2), (0, 3), (1, 7))
-    assert store.voided("other") == ()
+def voided(store: Store, topic: str) -> list[tuple[int, int, int]]:
+    """Return the voided ranges of a topic as plain numbers."""
+    return [(v.partition, v.first, v.last_exclusive) for v in store.voided_ranges(topic)]
 
 
-def test_offsets_as_large_as_kafkas_fit(store: Store) -> None:
+def test_voided_ranges_merge_where_they_overlap_or_touch(store: Store) -> None:
+    assert store.voided_ranges("hop") == ()
+    store.void_range("hop", 0, 10, 20)
+    store.void_range("hop", 0, 20, 25)  # touches
+    store.void_range("hop", 0, 5, 12)  # overlaps
+    store.void_range("hop", 0, 11, 13)  # lies within
+    store.void_range("hop", 0, 26, 27)  # leaves 25 alone
+    store.void_range("hop", 1, 25, 26)  # touches, in another partition
+    store.void_range("other", 0, 25, 26)
+    assert voided(store, "hop") == [(0, 5, 25), (0, 26, 27), (1, 25, 26)]
+    store.void_range("hop", 0, 25, 26)
+    assert voided(store, "hop") == [(0, 5, 27), (1, 25, 26)]
+    assert voided(store, "other") == [(0, 25, 26)]
+
+
+def test_a_range_is_voided_once_and_remembers_the_first_that_did(store: Store) -> None:
+    store.void_range("hop", 0, 1, 4, recovery=1)
+    store.void_range("hop", 0, 1, 4, recovery=2)
+    store.void_range("hop", 0, 1, 4)
+    store.void_range("hop", 0, 4, 6, recovery=1)
+    store.void_range("hop", 0, 5, 6)
+    assert voided(store, "hop") == [(0, 1, 6)]
+    assert store.voided_by("hop", 1) == (VoidedRange(partition=0, first=1, last_exclusive=6),)
+    assert store.voided_by("hop", 2) == ()
+    assert store.voided_by("other", 1) == ()
+
+
+def test_an_empty_range_voids_nothing_and_what_is_none_is_refused(store: Store) -> None:
+    store.void_range("hop", 0, 7, 7)
+    assert store.voided_ranges("hop") == ()
+    for partition, first, last in ((0, 8, 7), (0, -1, 7), (-1, 0, 7)):
+        with pytest.raises(InternalError) as caught:
+            store.void_range("hop", partition, first, last)
+        assert caught.value.condition == "RANGE_MALFORMED"
+    assert store.voided_ranges("hop") == ()
+
+
+def test_numbers_as_large_as_kafkas_fit(store: Store) -> None:
     last = 2**63 - 1
     store.skip_input("a", ((0, last - 1, last),))
-    store.void("t", ((2**31 - 1, last),))
+    store.void_range("t", 2**31 - 1, last - 1, last)
     store.observe_tail("a", tail(0, last))
+    store.record_release("s", "t", 0, last)
+    store.record_decision("epoch", "w", last, {"offset": last})
+    store.add_checkpoint("p", last, last)
     assert store.skipped_input("a") == ((0, last - 1, last),)
-    assert store.voided("t") == ((2**31 - 1, last),)
+    assert voided(store, "t") == [(2**31 - 1, last - 1, last)]
     assert store.tails("a")[0].positions["counts"][0] == last
+    assert store.releases("s")[0].released_exclusive == last
+    assert [(d.number, d.content) for d in store.decisions("epoch", "w")] == [(last, {"offset": last})]
+    assert [(c.point, c.metadata) for c in store.checkpoints("p")] == [(last, last)]
 
 
-@pytest.mark.parametrize("version", ["0", "2", "one"])
-def test_another_version_is_refused(path: Path, version: str) -> None:
-    Store(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE meta SET value = ?", (version,))
-    db.close()
-    with pytest.raises(StoreError) as caught:
-        Store(path)
-    assert caught.value.condition == "STORE_VERSION"
-    assert (caught.value.parameters["found"], caught.value.parameters["expected"]) == (version, "1")
-    assert caught.value.certainty == "definitely"
+def test_somebodys_error_text_is_kept_whatever_is_in_it(store: Store) -> None:
+    ugly = "line 1\nNUL \0, half a pair \ud83d, a whole one \U0001f600, 100 %s %% :name 'quoted' \\"
+    store.open_incarnation("a", -1)
+    store.end_incarnation("a", 1, ended=ugly, unsafe=False)
+    kept = store.incarnations("a")[0].ended
+    assert kept == "line 1\nNUL \\x00, half a pair \\ud83d, a whole one \U0001f600, 100 %s %% :name 'quoted' \\"
+    assert store.open_recovery(ugly, {ugly: 1}) == 1
+    recovery = store.unfinished_recovery()
+    assert recovery is not None
+    assert (recovery.reason, recovery.decided) == (kept, {ugly: 1})
+    store.record_decision("k", "n", 1, {"text": ugly})
+    assert store.decisions("k", "n")[0].content == {"text": ugly}
 
 
-def test_a_damaged_file_is_named(path: Path) -> None:
-    path.write_bytes(b"this is no database\n" * 500)
-    with pytest.raises(StoreError) as caught:
-        Store(path)
-    assert caught.value.condition == "STORE_UNREADABLE"
-    assert caught.value.where == path
-
-
-def read_all(path: Path) -> None:
-    """Read every region and tail of a store."""
-    store = Store(path)
-    try:
-        for name in store.region_names():
-            store.region(name)
-            store.tails(name)
-    finally:
-        store.close()
-
-
-def test_a_file_damaged_in_the_middle_is_named(path: Path) -> None:
-    store = Store(path)
-    for number in range(400):
-        store.create_region(f"region-{number}", RECORD, {"counts": {p: p for p in range(40)}})
-    store.close()
-    content = bytearray(path.read_bytes())
-    content[8192:] = b"\x5a" * (len(content) - 8192)
-    path.write_bytes(content)
-    with pytest.raises(StoreError) as caught:
-        read_all(path)
-    assert caught.value.condition == "STORE_UNREADABLE"
-
-
-def test_a_table_that_is_gone_is_named(store: Store, path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE voided")
-    db.close()
-    with pytest.raises(StoreError) as caught:
-        store.voided("t")
-    assert caught.value.condition == "STORE_UNREADABLE"
-
-
-def test_where_no_file_can_be_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError):
-        Store(tmp_path / "missing" / "decisions.db")
+def test_applications_in_one_database_do_not_meet(place: Place) -> None:
+    one, two = place.open(), place.another("b").open()
+    one.create_region("counts", RECORD, {})
+    assert two.region_names() == ()
+    assert (one.open_incarnation("counts", -1), two.open_incarnation("counts", -1)) == (1, 1)
+    with one._writing():  # one that writes does not hold up the other
+        two.post_request("stop", None)
+    one.close()
+    two.close()
 
 
 # -- several writers ---------------------------------------------------------------------------------------------------
 
-EACH = 40
+EACH = 25
 
 
 def write(store: Store, writer: int) -> list[int]:
@@ -214,23 +197,18 @@ def write(store: Store, writer: int) -> list[int]:
     for count in range(EACH):
         numbers.append(store.open_incarnation("shared", -1))
         store.observe_tail(f"region-{writer}", tail(count, count))
-        store.void("hop", ((0, count), (1, count * 10 + writer)))
+        store.void_range("hop", 0, count * 2, count * 2 + 1)
+        store.void_range("hop", 1, (count * 10 + writer) * 2, (count * 10 + writer) * 2 + 1)
     return numbers
 
 
-def write_in_process(path: Path, writer: int) -> list[int]:
+def write_in_process(place: Place, writer: int) -> list[int]:
     """Do a writer's share in a process of its own."""
-    store = Store(path)
+    store = place.open()
     try:
         return write(store, writer)
     finally:
         store.close()
-
-
-def in_processes(path: Path) -> list[list[int]]:
-    """Let three processes do their shares at once."""
-    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(write_in_process, [path] * 3, range(3)))
 
 
 def judge(store: Store, numbers: list[list[int]]) -> None:
@@ -239,7 +217,7 @@ def judge(store: Store, numbers: list[list[int]]) -> None:
     assert all(own == sorted(own) for own in numbers)
     for writer in range(len(numbers)):
         assert [t.valid_from_commit for t in store.tails(f"region-{writer}")] == list(range(EACH))
-    assert len(store.voided("hop")) == EACH + EACH * len(numbers)
+    assert len(store.voided_ranges("hop")) == EACH + EACH * len(numbers)
 
 
 def test_threads_write_at_once(store: Store) -> None:
@@ -248,12 +226,29 @@ def test_threads_write_at_once(store: Store) -> None:
     judge(store, numbers)
 
 
-def test_processes_write_at_once(store: Store, path: Path) -> None:
-    judge(store, in_processes(path))
-
-
-def test_processes_make_a_store_at_once(path: Path) -> None:
-    numbers = in_processes(path)
-    opened = Store(path)
+def test_processes_make_a_store_and_write_at_once(place: Place) -> None:
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        numbers = list(pool.map(write_in_process, [place] * 2, range(2)))
+    opened = place.open(must_exist=True)
     judge(opened, numbers)
     opened.close()
+
+
+def test_threads_make_a_store_at_once(place: Place) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: place.open(), range(4)))
+    assert sorted(s.open_incarnation("a", -1) for s in stores) == [1, 2, 3, 4]
+    for opened in stores:
+        opened.close()
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_a_servers_own_isolation_does_not_matter(postgres: Postgres, tag: str, isolation: str) -> None:
+    """A snapshot from before the lock was had would give two writers one number."""
+    options = f"-c default_transaction_isolation={isolation}".replace("e r", "e\\ r")
+    stores = [Store(postgres.url(options=options), identity=tag) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        numbers = list(pool.map(write, stores, range(3)))
+    judge(stores[0], numbers)
+    for opened in stores:
+        opened.close()

@@ -1,0 +1,162 @@
+"""Layout: an application as the theory sees it, a graph of regions between logs.
+
+    source log ─▶ region ─▶ log ─▶ region ─▶ log held back ─▶ sink log
+                        └──▶ region ─▶ sink log
+
+A region's times are the offsets of the logs that it reads. All that it sends is in a log, so nothing is ever discarded
+by it; a source log is the one thing that can be lost, by being acknowledged. What cannot be computed again alike,
+and all that is computed from it, is *tentative*: it reaches the outside by way of a log that is held back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from falkirk.coordinator.ports import Point
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.graph import Edge, Graph, Processor
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
+from falkirk.theory.projection import Durable
+from falkirk.theory.times import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A region. Args: inputs, output: topics. deterministic: it gives the same output for the same input, in order."""
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+    deterministic: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The regions of an application and the logs between them.
+
+    Args:
+        stages: by name.
+        partitions: of each topic, their number.
+        held: for each log that is held back, the sink's topic that it is copied to.
+    """
+
+    stages: Mapping[str, Stage]
+    partitions: Mapping[str, int]
+    held: Mapping[str, str]
+
+    def sequences(self, topic: str) -> frozenset[TopicPartition]:
+        """Return the partitions of a topic."""
+        return self._sequences[topic]
+
+    @cached_property
+    def _sequences(self) -> dict[str, frozenset[TopicPartition]]:
+        return {
+            topic: frozenset(TopicPartition(topic=topic, partition=p) for p in range(number))
+            for topic, number in self.partitions.items()
+        }
+
+    def writer(self, topic: str) -> Stage | None:
+        """Return the region that writes a topic, or None for one from outside."""
+        return next((s for s in self.stages.values() if s.output == topic), None)
+
+    def readers(self, topic: str) -> tuple[Stage, ...]:
+        """Return the regions that read a topic."""
+        return tuple(s for s in self.stages.values() if topic in s.inputs)
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The topics from outside."""
+        found = {t for s in self.stages.values() for t in s.inputs if self.writer(t) is None}
+        return tuple(sorted(found))
+
+    @cached_property
+    def sinks(self) -> tuple[str, ...]:
+        """The topics to the outside that regions write themselves."""
+        return tuple(sorted({s.output for s in self.stages.values()} - set(self.hops)))
+
+    @cached_property
+    def hops(self) -> tuple[str, ...]:
+        """The logs between regions, which nobody else reads."""
+        return tuple(sorted(s.output for s in self.stages.values() if self.readers(s.output) or s.output in self.held))
+
+    def edge(self, topic: str, reader: str) -> str:
+        """Return the name of the edge on which a region, or a sink, reads a topic."""
+        return f"{topic} to {reader}"
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The processors (sources, regions, held sinks) and the edges between them."""
+        names = [*map(_source, self.sources), *self.stages, *map(_sink, sorted(self.held))]
+        edges = []
+        for stage in self.stages.values():
+            for topic in stage.inputs:
+                writer = self.writer(topic)
+                edges.append(self._edge(topic, stage.name, _source(topic) if writer is None else writer.name))
+        for held in sorted(self.held):
+            writer = self.writer(held)
+            assert writer is not None, "only what a region writes can be held back"
+            edges.append(self._edge(held, _sink(held), writer.name))
+        return Graph([Processor(name=n, domain=EMPTY) for n in names], edges)
+
+    def _edge(self, topic: str, reader: str, writer: str) -> Edge:
+        return Edge(
+            name=self.edge(topic, reader), source=writer, target=reader, domain=EMPTY, sequences=self.sequences(topic),
+            projection=Durable() if self.writer(topic) is None else None,
+        )  # fmt: skip
+
+    def restorable(self) -> dict[str, Available]:
+        """Return F*(p) for deciding where to restore and what to release, before any checkpoint (THEORY, end of §2).
+
+        A deterministic region can come back to wherever its durable inputs reach, a source log to all it holds.
+        """
+        return {
+            name: Anywhere(discards=False)
+            if name not in self.stages or self.stages[name].deterministic
+            else Checkpoints([Metadata(frontier=EMPTY)])
+            for name in self.graph.processors
+        }
+
+    def retained(self) -> dict[str, Available]:
+        """Return F*(p) for deciding what to collect and to acknowledge: checkpoints alone.
+
+        A source, once acknowledged, has discarded its messages; a sink has taken what it was given.
+        """
+        return {
+            name: Anywhere(discards=True) if name.startswith(_source("")) else Checkpoints([Metadata(frontier=EMPTY)])
+            for name in self.graph.processors
+        }
+
+    def metadata(self, stage: str, point: Point) -> Metadata:
+        """Return Ξ(p,f) of a region's checkpoint.
+
+        The checkpoint's number is part of f, as a sequence of its own: a region that had nothing to read has made
+        one more checkpoint all the same, and knows more of what it has sent.
+        """
+        mine = self.stages[stage]
+        own = TopicPartition(topic=f"checkpoints of {stage}", partition=0)
+        delivered = {self.edge(t, stage): cut(point.read, self, t) for t in mine.inputs}
+        readers = [
+            *(s.name for s in self.readers(mine.output)),
+            *([_sink(mine.output)] if mine.output in self.held else []),
+        ]
+        return Metadata(
+            frontier=point.read | OffsetFrontier.of({own: point.number + 1}),
+            delivered=delivered,
+            projected={self.edge(mine.output, reader): point.sent for reader in readers},
+        )
+
+
+def _source(topic: str) -> str:
+    return f"source {topic}"
+
+
+def _sink(held: str) -> str:
+    return f"sink of {held}"
+
+
+source_name, sink_name = _source, _sink
+
+
+def cut(frontier: OffsetFrontier, layout: Layout, topic: str) -> OffsetFrontier:
+    """Return the part of a frontier that concerns a topic."""
+    return frontier.only(layout.sequences(topic))

@@ -1,0 +1,101 @@
+"""Ports: what the coordinator needs of regions and of logs, and nothing else of the world.
+
+Spark and Kafka stand behind them in earnest, a simulation in tests. Every call may fail, may be cut off by a crash at
+any point, and is then made again by the next coordinator: so each says what doing it twice means.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from falkirk.theory.frontier import OffsetFrontier
+
+Range = tuple[str, int, int, int]
+"""Records of a topic: (topic, partition, first, last exclusive)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A checkpoint that a region can go back to.
+
+    Args:
+        number: grows with time; -1 is the initial state.
+        read: of each partition of its inputs, how much is in the state.
+        sent: of each partition of its output, a position before everything that it has sent because of what lies
+            beyond `read`: φ. The later, the less its readers have to go back with it.
+        made_at_s: when it became durable; None for the initial state.
+    """
+
+    number: int
+    read: OffsetFrontier
+    sent: OffsetFrontier
+    made_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How a region is.
+
+    Args: runs: False: it is dead, or was never started. progressed_at_s: when it last got on or was seen to have
+        nothing to do; with one that runs, how long ago this was tells slow from hung. detail: for people.
+    """
+
+    runs: bool
+    progressed_at_s: float
+    detail: str = ""
+
+
+class RegionPort(Protocol):
+    """One region: at most one incarnation of it is wanted at any time, whatever former ones still do."""
+
+    def health(self) -> Health:
+        """Return how it is. Called at each tick; changes nothing."""
+
+    def points(self) -> tuple[Point, ...]:
+        """Return the checkpoints that are whole, oldest first, -1 among them while the input reaches back to it; read
+        from the region's own durable logs."""
+
+    def fence(self) -> None:
+        """Stop it, and see to it that nothing of any former incarnation arrives in its output any more. Twice is as
+        once."""
+
+    def beyond(self, number: int) -> tuple[Range, ...]:
+        """Return what in its output was sent because of what lies beyond a checkpoint, and is not voided yet.
+
+        The region is fenced. φ alone would not do: it may lag, and what lies behind it and is in the checkpoint's
+        state would not be sent again.
+        """
+
+    def rewind(self, number: int) -> None:
+        """Make this checkpoint the newest, and drop what lies beyond it. The region is fenced. Twice is as once."""
+
+    def start(self, number: int) -> None:
+        """Start a new incarnation that goes on from its newest checkpoint, which is `number`. The region is fenced.
+
+        What is recorded as voided of its inputs it skips; what is in its output beyond the checkpoint and is not
+        voided it does not send again.
+        """
+
+    def discard_below(self, number: int) -> None:
+        """Drop the checkpoints before this one. Nothing will ask for them again. Twice is as once."""
+
+
+class LogsPort(Protocol):
+    """The logs between regions, and to and from the outside."""
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        """Return where each partition of a topic ends."""
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
+        """Copy what `held` has in [first, last) to the end of `sink`, in order and without what is voided.
+
+        What an earlier call, cut off or not, has copied of it already is not copied again.
+        """
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        """Return how much of `held` is in `sink`, by what is found there."""
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        """Drop the records before these positions. Twice is as once."""
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        """Tell the outside that what lies before these positions will never be read again. Twice is as once."""

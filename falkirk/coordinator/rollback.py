@@ -1,0 +1,122 @@
+"""Rollback: which region goes back to which of its checkpoints, what of the logs is voided, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from falkirk.coordinator.layout import Layout, cut, sink_name
+from falkirk.coordinator.ports import Point
+from falkirk.errors import UnrecoverableError
+from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
+from falkirk.theory.rollback import Rollback, solve
+
+Points = Mapping[str, tuple[Point, ...]]
+"""The checkpoints of each region, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Who goes where.
+
+    Args:
+        goes: the checkpoint that each region goes back to; one that is not there stays as it is.
+        takes_back: those of them whose later output is voided; what the others send again is the same as before.
+        contradicts: the sinks' topics to which more has been released than would count.
+        solution: the solver's, with its reasons.
+    """
+
+    goes: Mapping[str, int]
+    takes_back: tuple[str, ...]
+    contradicts: tuple[str, ...]
+    solution: Rollback
+
+
+def decide(
+    layout: Layout,
+    points: Points,
+    *,
+    failed: frozenset[str],
+    outside: Mapping[str, OffsetFrontier],
+    asked: Mapping[str, int] | None = None,
+) -> Decision:
+    """Solve Figure 6 for the regions that failed, or that are asked to go back.
+
+    Args:
+        outside: how much the outside may have seen: of each log that is held back, what was released, and of each
+            sink that a region writes itself, all of it.
+        asked: regions that shall go back to a checkpoint, or before it, and be computed anew: what they sent since is
+            taken back even if the same would be sent again.
+    Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`: a region has no checkpoint to go back to.
+    """
+    asked = asked or {}
+    available = layout.restorable()
+    for name, stage in layout.stages.items():
+        mine = [p for p in points[name] if p.number <= asked.get(name, p.number)]
+        if not mine:
+            raise UnrecoverableError(
+                "NO_CHECKPOINT_LEFT",
+                f"region {name!r} has no checkpoint to go back to.",
+                where=name,
+                hint="Its input no longer reaches back to the beginning. Restore the home from a backup.",
+                missing=(name,),
+            )
+        available[name] = _available(layout, name, mine, anywhere=stage.deterministic and name not in asked)
+        alive = name not in failed and name not in asked
+        if alive and not stage.deterministic:
+            # What it has read so far is not known exactly; over-estimating it is safe.
+            top = Metadata(frontier=TOP, delivered={layout.edge(t, name): TOP for t in stage.inputs})
+            _chain(available[name]).add(top)
+    for held in layout.held:
+        out = outside.get(held, EMPTY)
+        if not out.is_empty:
+            gone = Metadata(frontier=out, delivered={layout.edge(held, sink_name(held)): out})
+            available[sink_name(held)] = Checkpoints([Metadata(frontier=EMPTY), gone])
+    solution = solve(layout.graph, available)
+    goes: dict[str, int] = {}
+    counts: dict[str, OffsetFrontier] = {}
+    takes_back: list[str] = []
+    for name, stage in layout.stages.items():
+        frontier = solution.chosen[name].frontier
+        if frontier.is_top and name not in failed:
+            continue
+        at = newest_within(layout, name, points[name], frontier)
+        goes[name] = at.number
+        if not frontier.is_top:
+            counts[stage.output] = cut(at.sent, layout, stage.output)
+            takes_back.append(name)
+    contradicts = tuple(layout.held.get(t, t) for t in sorted(outside) if not outside[t] <= counts.get(t, TOP))
+    return Decision(goes=goes, takes_back=tuple(takes_back), contradicts=contradicts, solution=solution)
+
+
+def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier: object) -> Point:
+    """Return a region's newest checkpoint within a frontier: where a replay up to it begins.
+
+    Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
+    """
+    within = [p for p in points if layout.metadata(name, p).frontier <= frontier]  # type: ignore[operator]
+    if not within:
+        raise UnrecoverableError(
+            "NO_CHECKPOINT_LEFT",
+            f"region {name!r} has no checkpoint as old as it would have to go back.",
+            where=name,
+            hint="Restore the home from a backup.",
+            missing=(name,),
+        )
+    return within[-1]
+
+
+def _available(layout: Layout, name: str, points: list[Point], *, anywhere: bool) -> Available:
+    metadata = [layout.metadata(name, p) for p in points]
+    if not anywhere:
+        floor = [] if metadata[0].frontier.is_empty else [Metadata(frontier=EMPTY)]
+        return Checkpoints([*floor, *metadata])
+    marks: dict[str, list[tuple[object, object]]] = {}
+    for m in metadata:
+        for edge, fixed in m.projected.items():
+            marks.setdefault(edge, []).append((m.frontier, fixed))
+    return Anywhere(discards=False, marks=marks)  # type: ignore[arg-type]
+
+
+def _chain(available: Available) -> Checkpoints:
+    assert isinstance(available, Checkpoints)
+    return available

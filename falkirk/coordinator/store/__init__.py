@@ -1,0 +1,120 @@
+"""Store: the decisions of an application, written before they are used, in SQLite inside its home or in PostgreSQL.
+
+What Spark records itself (offsets, commits, state) is not repeated here: one truth, not two. Here is what recovery
+needs beyond it: incarnations and their fences, positions from which an output's tail may be read, skipped input, voided
+ranges, checkpoints of what Spark does not checkpoint, decisions, recoveries, releases, and the requests that
+reach a running application.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import sqlalchemy as sql
+
+from falkirk.coordinator.store.decisions import DecisionStore
+from falkirk.coordinator.store.engine import Database
+from falkirk.coordinator.store.logs import LogStore
+from falkirk.coordinator.store.migrate import open_store
+from falkirk.coordinator.store.postgres import PostgresDatabase
+from falkirk.coordinator.store.recoveries import RecoveryStore
+from falkirk.coordinator.store.regions import RegionStore
+from falkirk.coordinator.store.requests import RequestStore
+from falkirk.coordinator.store.sqlite import SqliteDatabase
+from falkirk.coordinator.store.tables import SCHEMA_VERSION
+from falkirk.coordinator.store.values import (
+    CheckpointRecord,
+    Decision,
+    Positions,
+    Recovery,
+    RecoveryState,
+    RegionRecord,
+    Release,
+    Request,
+    RequestState,
+    TailRecord,
+    VoidedRange,
+    Watermark,
+    WatermarkKind,
+)
+from falkirk.errors import StoreError
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "CheckpointRecord",
+    "Decision",
+    "Positions",
+    "Recovery",
+    "RecoveryState",
+    "RegionRecord",
+    "Release",
+    "Request",
+    "RequestState",
+    "Store",
+    "TailRecord",
+    "VoidedRange",
+    "Watermark",
+    "WatermarkKind",
+]
+
+
+class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
+    """The decisions of one application. Every method is one transaction; safe from several threads and processes.
+
+    Every method raises StoreError: `STORE_AWAY` (the database can't be reached or is busy) or `STORE_UNREADABLE`; with
+    certainty "maybe" only when the commit was under way, and then the next reader sees all of it or nothing.
+
+    Args:
+        place: a file, or the URL of a database: `sqlite:///…` or `postgresql://user:password@host/database`.
+        identity: the home's; names the application's schema in PostgreSQL.
+        clock: gives the present time, in seconds since 1970.
+        timeout_s: how long to wait for other writers, or for a server, before it counts as away.
+        must_exist: refuse to make a new store, because there was one: an empty one would be taken for a new beginning.
+    Raises: StoreError: as above, and `STORE_VERSION`, `STORE_DRIVER_MISSING`, `STORE_URL_INVALID`. An older version is
+        migrated.
+    """
+
+    def __init__(
+        self,
+        place: Path | str,
+        *,
+        identity: str | None = None,
+        clock: Callable[[], float] = time.time,
+        timeout_s: float = 30.0,
+        must_exist: bool = False,
+    ) -> None:
+        super().__init__(_database(place, identity, timeout_s), clock)
+        try:
+            open_store(self._database, must_exist=must_exist)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the database."""
+        self._database.engine.dispose()
+
+
+def _database(place: Path | str, identity: str | None, timeout_s: float) -> Database:
+    if isinstance(place, Path) or "://" not in place:
+        return SqliteDatabase(Path(place), timeout_s=timeout_s)
+    try:
+        url = sql.make_url(place)
+    except (sql.exc.ArgumentError, ValueError):
+        raise _invalid("it can't be read") from None  # the cause may quote the URL, and so its password
+    if url.drivername.split("+")[0] == "sqlite":
+        if not url.database or url.database.startswith((":", "file:")) or url.query:
+            raise _invalid("it names no file")
+        return SqliteDatabase(Path(url.database), timeout_s=timeout_s)
+    if url.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
+        return PostgresDatabase(url, identity=identity, timeout_s=timeout_s)
+    raise _invalid(f"{url.drivername!r} is no kind of store")
+
+
+def _invalid(reason: str) -> StoreError:
+    return StoreError(
+        "STORE_URL_INVALID",
+        f"the store's URL is of no use: {reason}.",
+        hint="Write sqlite:///path/decisions.db, or postgresql://user:password@host/database, with the special "
+        "characters of a password as %xx.",
+    )

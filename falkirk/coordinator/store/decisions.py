@@ -1,0 +1,128 @@
+"""Decisions: what is fixed before it is used, and the Ξ of processors whose checkpoints Spark does not record."""
+
+import sqlalchemy as sql
+
+from falkirk.coordinator.store.part import Part
+from falkirk.coordinator.store.tables import checkpoints, decisions, watermarks
+from falkirk.coordinator.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
+from falkirk.errors import StoreError
+
+
+class DecisionStore(Part):
+    """The part of the store that the monitor and the regimes of epochs and rounds use."""
+
+    def record_decision(self, kind: str, name: str, number: int, content: object) -> None:
+        """Record a decision, before anything is done that follows it. The same one again changes nothing.
+
+        Raises: StoreError: `DECISION_CONTRADICTED`: another one is recorded; that one holds.
+        """
+        text = dump(content)
+        same = (decisions.c.kind == kind) & (decisions.c.name == name) & (decisions.c.number == number)
+        with self._writing() as db:
+            known = db.execute(sql.select(decisions.c.content).where(same)).scalar()
+            if known is None:
+                made = {"kind": kind, "name": name, "number": number, "content": text, "made_at_s": self._clock()}
+                db.execute(decisions.insert().values(**made))
+            elif known != text:
+                raise self._contradicted(f"{kind} {name!r} {number}", known, text)
+
+    def decision(self, kind: str, name: str, number: int) -> Decision | None:
+        """Return a decision, or None while it is open."""
+        found = self._decisions(
+            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number == number, newest=False
+        )
+        return found[0] if found else None
+
+    def decisions(self, kind: str, name: str) -> tuple[Decision, ...]:
+        """Return the decisions of a kind about a name, by number."""
+        return self._decisions(decisions.c.kind == kind, decisions.c.name == name, newest=False)
+
+    def newest_decision(self, kind: str, name: str) -> Decision | None:
+        """Return the decision with the greatest number."""
+        found = self._decisions(decisions.c.kind == kind, decisions.c.name == name, newest=True)
+        return found[0] if found else None
+
+    def _decisions(self, *conditions: sql.ColumnElement[bool], newest: bool) -> tuple[Decision, ...]:
+        query = sql.select(decisions).where(*conditions)
+        if newest:
+            query = query.order_by(decisions.c.number.desc()).limit(1)
+        with self._reading() as db:
+            return tuple(
+                Decision(
+                    kind=row.kind,
+                    name=row.name,
+                    number=row.number,
+                    content=load(row.content),
+                    made_at_s=row.made_at_s,
+                )
+                for row in db.execute(query.order_by(decisions.c.number))
+            )
+
+    def add_checkpoint(self, processor: str, point: int, metadata: object) -> None:
+        """Record that a checkpoint is durable, with its Ξ: only then may anything rest on it.
+
+        Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ; delete it first.
+        """
+        text = dump(metadata)
+        same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
+        with self._writing() as db:
+            known = db.execute(sql.select(checkpoints.c.metadata).where(same)).scalar()
+            if known is None:
+                made = {"processor": processor, "point": point, "made_at_s": self._clock(), "metadata": text}
+                db.execute(checkpoints.insert().values(**made))
+            elif known != text:
+                raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
+
+    def checkpoints(self, processor: str) -> tuple[CheckpointRecord, ...]:
+        """Return the checkpoints of a processor, oldest point first."""
+        query = sql.select(checkpoints).where(checkpoints.c.processor == processor).order_by(checkpoints.c.point)
+        with self._reading() as db:
+            return tuple(
+                CheckpointRecord(
+                    processor=row.processor, point=row.point, made_at_s=row.made_at_s, metadata=load(row.metadata)
+                )
+                for row in db.execute(query)
+            )
+
+    def delete_checkpoints_below(self, processor: str, point: int) -> None:
+        """Forget the checkpoints before this point: garbage below the retained watermark."""
+        with self._writing() as db:
+            db.execute(
+                checkpoints.delete().where(checkpoints.c.processor == processor, checkpoints.c.point < point),
+            )
+
+    def delete_checkpoints_above(self, processor: str, point: int) -> None:
+        """Forget the checkpoints after this point: the processor was rolled back to it."""
+        with self._writing() as db:
+            db.execute(
+                checkpoints.delete().where(checkpoints.c.processor == processor, checkpoints.c.point > point),
+            )
+
+    def set_watermark(self, processor: str, kind: WatermarkKind, frontier: object) -> None:
+        """Record the present low watermark of a processor in place of the last."""
+        text = dump(frontier)
+        same = (watermarks.c.processor == processor) & (watermarks.c.kind == kind)
+        with self._writing() as db:
+            db.execute(watermarks.delete().where(same))
+            db.execute(
+                watermarks.insert().values(processor=processor, kind=kind, frontier=text, at_s=self._clock()),
+            )
+
+    def watermarks(self) -> tuple[Watermark, ...]:
+        """Return the last watermarks of all processors, by processor and kind."""
+        with self._reading() as db:
+            found = [
+                Watermark(processor=row.processor, kind=row.kind, frontier=load(row.frontier), at_s=row.at_s)
+                for row in db.execute(sql.select(watermarks))
+            ]
+        return tuple(sorted(found, key=lambda watermark: (watermark.processor, watermark.kind)))
+
+    def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
+        return StoreError(
+            "DECISION_CONTRADICTED",
+            f"{what} is recorded already, and otherwise: {known:.200}, not {asked:.200}.",
+            where=self._database.where,
+            hint="Do two coordinators run for one home?",
+            known=load(known),
+            asked=load(asked),
+        )

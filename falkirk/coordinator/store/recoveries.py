@@ -1,0 +1,100 @@
+"""Recoveries: which rollback is under way, so that one that was interrupted is finished as it was decided.
+
+Deciding is the first step and done once: a coordinator that dies while it restores finds the decision, and goes on with
+that one whatever has failed since. At most one recovery is unfinished.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+import sqlalchemy as sql
+
+from falkirk.coordinator.store.logs import record_void
+from falkirk.coordinator.store.part import Part
+from falkirk.coordinator.store.tables import recoveries
+from falkirk.coordinator.store.values import Recovery, RecoveryState, dump, load, printable
+from falkirk.errors import InternalError, StoreError
+
+_STATES: tuple[RecoveryState, ...] = get_args(RecoveryState)
+
+
+class RecoveryStore(Part):
+    """The part of the store that the recovery protocol uses."""
+
+    def open_recovery(
+        self,
+        reason: str,
+        decided: Mapping[str, int | None],
+        *,
+        voids: Sequence[tuple[str, int, int, int]] = (),
+    ) -> int:
+        """Record to which checkpoint each processor returns (None: it stays), before any does; return the number.
+
+        Args: voids: what counts as nothing from then on, recorded with it or not at all: (topic, partition, first,
+            last exclusive).
+        Raises: StoreError: `RECOVERY_UNFINISHED`: another one is under way, and comes first. InternalError: as
+            `void_range`.
+        """
+        text = dump(dict(decided))
+        with self._writing() as db:
+            under_way = db.execute(sql.select(recoveries.c.recovery).where(recoveries.c.state != "done")).scalar()
+            if under_way is not None:
+                raise StoreError(
+                    "RECOVERY_UNFINISHED",
+                    f"recovery {under_way} is under way, and has to be finished first.",
+                    where=self._database.where,
+                    hint="Do two coordinators run for one home?",
+                    recovery=under_way,
+                )
+            number = int(db.execute(sql.select(sql.func.max(recoveries.c.recovery))).scalar() or 0) + 1
+            db.execute(
+                recoveries.insert().values(
+                    recovery=number,
+                    reason=printable(reason),
+                    decided=text,
+                    state="decided",
+                    begun_at_s=self._clock(),
+                )
+            )
+            for topic, partition, first, last_exclusive in voids:
+                record_void(db, topic, partition, first, last_exclusive, number)
+        return number
+
+    def advance_recovery(self, recovery: int, state: RecoveryState) -> None:
+        """Record how far a recovery has come. The present state again changes nothing.
+
+        Raises: InternalError: `RECOVERY_BACKWARDS`: it has come further, or there is no such recovery.
+        """
+        with self._writing() as db:
+            known = db.execute(sql.select(recoveries.c.state).where(recoveries.c.recovery == recovery)).scalar()
+            if known not in _STATES or _STATES.index(state) < _STATES.index(known):
+                raise InternalError(
+                    "RECOVERY_BACKWARDS",
+                    f"recovery {recovery} is {known}, and can't become {state}.",
+                    where=self._database.where,
+                    known=known,
+                    asked=state,
+                )
+            if state != known:
+                ended = {"ended_at_s": self._clock()} if state == "done" else {}
+                db.execute(recoveries.update().where(recoveries.c.recovery == recovery).values(state=state, **ended))
+
+    def newest_recovery(self) -> Recovery | None:
+        """Return the last recovery, or None when there has been none."""
+        with self._reading() as db:
+            row = db.execute(sql.select(recoveries).order_by(recoveries.c.recovery.desc()).limit(1)).one_or_none()
+            if row is None:
+                return None
+            return Recovery(
+                recovery=row.recovery,
+                reason=row.reason,
+                decided=load(row.decided),
+                state=row.state,
+                begun_at_s=row.begun_at_s,
+                ended_at_s=row.ended_at_s,
+            )
+
+    def unfinished_recovery(self) -> Recovery | None:
+        """Return the recovery that has to be gone on with, if any; it is always the last."""
+        newest = self.newest_recovery()
+        return None if newest is None or newest.state == "done" else newest

@@ -1,0 +1,179 @@
+"""Regions: what the checkpoints that Spark itself keeps rest on: incarnations and their fences, positions from which an
+output's tail may be read, and input that is skipped."""
+
+import sqlalchemy as sql
+
+from falkirk.coordinator.store.part import Part
+from falkirk.coordinator.store.tables import incarnations, regions, skips, tails
+from falkirk.coordinator.store.values import (
+    Positions,
+    RegionRecord,
+    TailRecord,
+    dump,
+    dump_positions,
+    load,
+    load_positions,
+    printable,
+)
+
+
+class RegionStore(Part):
+    """The part of the store that live regions use."""
+
+    def region(self, name: str) -> RegionRecord | None:
+        """Return what is recorded of a region, or None when it never ran."""
+        with self._reading() as db:
+            row = db.execute(sql.select(regions).where(regions.c.region == name)).one_or_none()
+            if row is None:
+                return None
+            return RegionRecord(
+                fingerprint=load(row.fingerprint),
+                start_offsets=load_positions(row.start_offsets),
+                partitions=load(row.partitions),
+            )
+
+    def region_names(self) -> tuple[str, ...]:
+        """Return the regions that have ever run in this home."""
+        with self._reading() as db:
+            return tuple(sorted(db.execute(sql.select(regions.c.region)).scalars()))
+
+    def create_region(self, name: str, record: RegionRecord, tail: Positions) -> None:
+        """Record a region before its first start, with the output positions that precede everything it writes.
+
+        Raises: StoreError: `DECISION_CONTRADICTED`: it is recorded already.
+        """
+        with self._writing() as db:
+            db.execute(
+                regions.insert().values(
+                    region=name,
+                    fingerprint=dump(record.fingerprint),
+                    start_offsets=dump_positions(record.start_offsets),
+                    partitions=dump(record.partitions),
+                )
+            )
+            db.execute(
+                tails.insert().values(region=name, valid_from_commit=-1, incarnation=0, positions=dump_positions(tail))
+            )
+
+    def open_incarnation(self, region: str, restored_batch: int) -> int:
+        """Record a new incarnation of a region, before anything of it runs; return its number, from 1."""
+        with self._writing() as db:
+            last = db.execute(
+                sql.select(sql.func.max(incarnations.c.incarnation)).where(incarnations.c.region == region)
+            ).scalar()
+            number = int(last or 0) + 1
+            db.execute(
+                incarnations.insert().values(
+                    region=region,
+                    incarnation=number,
+                    opened_at_s=self._clock(),
+                    restored_batch=restored_batch,
+                    suppressible=0,
+                    unsafe=False,
+                )
+            )
+        return number
+
+    def record_fence(
+        self, region: str, incarnation: int, *, fence: Positions, replayed_from: Positions, suppressible: int
+    ) -> None:
+        """Record where the tail of an incarnation's outputs ends, from where it was read, and how many records it
+        had."""
+        with self._writing() as db:
+            db.execute(
+                incarnations.update()
+                .where(incarnations.c.region == region, incarnations.c.incarnation == incarnation)
+                .values(
+                    fence=dump_positions(fence),
+                    replayed_from=dump_positions(replayed_from),
+                    suppressible=suppressible,
+                )
+            )
+
+    def end_incarnation(self, region: str, incarnation: int, *, ended: str, unsafe: bool) -> None:
+        """Record why an incarnation ended, and whether its producer reported an error (then its tail is unsafe)."""
+        with self._writing() as db:
+            db.execute(
+                incarnations.update()
+                .where(incarnations.c.region == region, incarnations.c.incarnation == incarnation)
+                .values(ended=printable(ended), unsafe=unsafe)
+            )
+
+    def is_unsafe_since(self, region: str, incarnation: int) -> bool:
+        """Tell whether this incarnation or a later one of the region ended with a producer error."""
+        with self._reading() as db:
+            found = sql.select(incarnations.c.incarnation).where(
+                incarnations.c.region == region, incarnations.c.incarnation >= incarnation, incarnations.c.unsafe
+            )
+            return db.execute(found.limit(1)).first() is not None
+
+    def incarnations(self, region: str) -> tuple[sql.Row[tuple[object, ...]], ...]:
+        """Return all incarnations of a region, oldest first."""
+        with self._reading() as db:
+            query = sql.select(incarnations).where(incarnations.c.region == region)
+            return tuple(db.execute(query.order_by(incarnations.c.incarnation)).all())
+
+    def observe_tail(self, region: str, record: TailRecord, *, keep: int = 100) -> None:
+        """Record output positions; a later observation for the same commit replaces the earlier one."""
+        match = (tails.c.region == region) & (tails.c.valid_from_commit == record.valid_from_commit)
+        old = (
+            (tails.c.region == region)
+            & (tails.c.valid_from_commit >= 0)
+            & (tails.c.valid_from_commit < record.valid_from_commit - keep)
+        )
+        with self._writing() as db:
+            db.execute(tails.delete().where(match | old))
+            db.execute(
+                tails.insert().values(
+                    region=region,
+                    valid_from_commit=record.valid_from_commit,
+                    incarnation=record.incarnation,
+                    positions=dump_positions(record.positions),
+                )
+            )
+
+    def forget_tails_after(self, region: str, restored_batch: int) -> None:
+        """Drop the positions that no longer hold once an incarnation goes on from this batch.
+
+        Its replay may end batches earlier than they ended before, and then a later position would overlook some
+        outputs.
+        """
+        with self._writing() as db:
+            db.execute(tails.delete().where(tails.c.region == region, tails.c.valid_from_commit > restored_batch))
+
+    def tails(self, region: str) -> tuple[TailRecord, ...]:
+        """Return the recorded output positions of a region, oldest first."""
+        with self._reading() as db:
+            query = sql.select(tails).where(tails.c.region == region).order_by(tails.c.valid_from_commit)
+            return tuple(
+                TailRecord(
+                    valid_from_commit=row.valid_from_commit,
+                    incarnation=row.incarnation,
+                    positions=load_positions(row.positions),
+                )
+                for row in db.execute(query)
+            )
+
+    def skip_input(self, region: str, ranges: "tuple[tuple[int, int, int], ...]") -> None:
+        """Record input that is not processed at all, as (partition, first, last exclusive).
+
+        A range that begins where a recorded one does extends it: a run that was killed before it released anything
+        finds the same input waiting.
+        """
+        with self._writing() as db:
+            for partition, first, last in ranges:
+                same = (skips.c.region == region) & (skips.c.partition == partition) & (skips.c.first == first)
+                known = db.execute(sql.select(skips.c.last_exclusive).where(same)).scalar()
+                if known is None:
+                    db.execute(
+                        skips.insert().values(region=region, partition=partition, first=first, last_exclusive=last)
+                    )
+                elif known < last:
+                    db.execute(skips.update().where(same).values(last_exclusive=last))
+
+    def skipped_input(self, region: str) -> tuple[tuple[int, int, int], ...]:
+        """Return the input ranges that a region skips, as (partition, first, last exclusive)."""
+        with self._reading() as db:
+            query = sql.select(skips.c.partition, skips.c.first, skips.c.last_exclusive)
+            rows = db.execute(query.where(skips.c.region == region).order_by(skips.c.partition, skips.c.first))
+            return tuple((int(r[0]), int(r[1]), int(r[2])) for r in rows)

@@ -1,0 +1,94 @@
+"""Requests: what commands ask of the application while it runs, and its answers.
+
+Any process may post; the coordinator takes each once, in the order they came. One that dies with a request in hand may
+have done it or not, so its successor fails it (`fail_taken`) and whoever asked decides what to do.
+"""
+
+import sqlalchemy as sql
+
+from falkirk.coordinator.store.part import Part
+from falkirk.coordinator.store.tables import requests
+from falkirk.coordinator.store.values import Request, dump, load, printable
+from falkirk.errors import StoreError
+
+
+class RequestStore(Part):
+    """The part of the store through which commands reach a running application."""
+
+    def post_request(self, kind: str, arguments: object) -> int:
+        """Ask something of the running application; return the request's number."""
+        text = dump(arguments)
+        with self._writing() as db:
+            number = int(db.execute(sql.select(sql.func.max(requests.c.request))).scalar() or 0) + 1
+            db.execute(
+                requests.insert().values(
+                    request=number, kind=kind, arguments=text, made_at_s=self._clock(), state="open"
+                )
+            )
+        return number
+
+    def take_request(self) -> Request | None:
+        """Take the oldest open request: nobody else gets it. None when there is none."""
+        oldest = sql.select(requests).where(requests.c.state == "open").order_by(requests.c.request).limit(1)
+        with self._reading() as db:  # most looks find nothing, and they are no writes
+            if db.execute(oldest).first() is None:
+                return None
+        with self._writing() as db:
+            row = db.execute(oldest).one_or_none()
+            if row is None:
+                return None
+            db.execute(requests.update().where(requests.c.request == row.request).values(state="taken"))
+            return _request(row, state="taken")
+
+    def answer_request(self, request: int, answer: object, *, failed: bool = False) -> None:
+        """Answer a request that was taken. The same answer again changes nothing.
+
+        Raises: StoreError: `REQUEST_NOT_TAKEN`: it is not in hand, or was answered otherwise (perhaps by
+            `fail_taken`).
+        """
+        text, state = dump(answer), "failed" if failed else "done"
+        with self._writing() as db:
+            row = db.execute(sql.select(requests).where(requests.c.request == request)).one_or_none()
+            if row is not None and (row.state, row.answer) == (state, text):
+                return
+            if row is None or row.state != "taken":
+                found = "unknown" if row is None else row.state
+                raise StoreError(
+                    "REQUEST_NOT_TAKEN",
+                    f"request {request} is {found}, so it can't be answered.",
+                    where=self._database.where,
+                    hint="Another coordinator has begun since it was taken.",
+                    request=request,
+                    found=found,
+                )
+            db.execute(requests.update().where(requests.c.request == request).values(state=state, answer=text))
+
+    def request(self, request: int) -> Request | None:
+        """Return a request as it is now, without waiting; None when there is no such one."""
+        with self._reading() as db:
+            row = db.execute(sql.select(requests).where(requests.c.request == request)).one_or_none()
+            return None if row is None else _request(row, state=row.state)
+
+    def fail_taken(self, reason: str) -> tuple[int, ...]:
+        """Fail every request in hand, answering with `{"reason": …}`; return their numbers.
+
+        Called by a coordinator before it takes its first: whoever had these in hand is dead.
+        """
+        answer = dump({"reason": printable(reason)})
+        with self._writing() as db:
+            taken = tuple(
+                sorted(db.execute(sql.select(requests.c.request).where(requests.c.state == "taken")).scalars())
+            )
+            db.execute(requests.update().where(requests.c.state == "taken").values(state="failed", answer=answer))
+        return taken
+
+
+def _request(row: "sql.Row[tuple[object, ...]]", *, state: str) -> Request:
+    return Request(
+        request=row.request,
+        kind=row.kind,
+        arguments=load(row.arguments),
+        made_at_s=row.made_at_s,
+        state=state,  # type: ignore[arg-type]  # only these methods write it
+        answer=None if row.answer is None else load(row.answer),
+    )

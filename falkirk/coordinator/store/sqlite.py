@@ -1,0 +1,115 @@
+"""The store in a SQLite file, the default: nothing to set up, and nothing but the home to keep.
+
+A new file is built beside its place and renamed, so a file that is there is a whole store or a torn one; an empty
+one is never taken for a new one. Write-ahead logging lets readers go on beside a writer, and every commit is on the
+disk (synchronous=FULL) before a method returns.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sql
+
+from falkirk.coordinator.store.engine import Database
+
+_PAGE_MIN = 512
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class SqliteDatabase(Database):
+    """The store in a file."""
+
+    def __init__(self, path: Path, *, timeout_s: float) -> None:
+        self._path, self._timeout_s = path.absolute(), timeout_s
+        self.where = path
+        self.engine = self._open(self._path, "rw")
+
+    @property
+    def _advice(self) -> tuple[str, str]:
+        return (
+            "Another process writes to it and does not finish: is it stopped?",
+            "Is the disk full, or the file damaged? Restore it from a backup, or use a new home.",
+        )
+
+    def _open(self, path: Path, mode: str) -> sql.Engine:
+        url = sql.URL.create("sqlite", database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
+        engine = sql.create_engine(url, connect_args={"timeout": self._timeout_s})
+        sql.event.listen(engine, "connect", _durable)
+        return engine
+
+    def make(self, build: Callable[[sql.Connection], None], *, must_exist: bool) -> None:
+        """Make the file, whole or not at all, if there is none."""
+        try:
+            if self._path.exists():
+                if self._path.stat().st_size < _PAGE_MIN:  # SQLite would begin a database there
+                    raise self.unreadable("the file is empty, or cut off")
+                return
+            if must_exist:
+                raise self.unreadable("there is no file")
+            with _locked(self._path.parent):
+                if not self._path.exists():
+                    self._make(build)
+        except OSError as error:
+            raise self.unreadable(f"no file can be there: {error.strerror}") from error
+
+    def _make(self, build: Callable[[sql.Connection], None]) -> None:
+        if self._path.with_name(f"{self._path.name}-wal").exists():
+            # SQLite would replay it into the new file.
+            raise self.unreadable("its write-ahead log is there and the file itself is gone")
+        fresh = self._path.with_name(f".{self._path.name}.new")
+        for left_over in ("", "-wal", "-shm", "-journal"):  # of a process that was killed here; we hold the lock
+            fresh.with_name(f"{fresh.name}{left_over}").unlink(missing_ok=True)
+        present, self.engine = self.engine, self._open(fresh, "rwc")
+        try:
+            with self.transaction(writes=True) as db:
+                build(db)
+        finally:
+            self.engine.dispose()  # the last connection moves the write-ahead log into the file
+            self.engine = present
+        os.replace(fresh, self._path)
+        _synchronise(self._path.parent)
+
+    def check(self, connection: sql.Connection) -> None:
+        """Read every page."""
+        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if found != "ok":
+            raise self.unreadable(f"SQLite finds: {found}")
+
+    def prepare_migration(self, connection: sql.Connection) -> None:
+        """Do nothing: a file has one set of tables."""
+
+    def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def _is_away(self, error: sql.exc.DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _BUSY
+
+
+def _durable(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin with `_begin`, not at the first write
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which leaves no file behind."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _synchronise(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

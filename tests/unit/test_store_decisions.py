@@ -1,0 +1,345 @@
+"""Decisions, checkpoints, recoveries, watermarks, releases and requests in the store, on both databases."""
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from falkirk.coordinator.store import (
+    CheckpointRecord,
+    Decision,
+    Recovery,
+    Release,
+    Request,
+    Store,
+    VoidedRange,
+    Watermark,
+)
+from falkirk.errors import InternalError, StoreError
+from tests.stores import Place
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:
+    """A fresh store whose clock says 1.5, 2.5, …"""
+    ticks = itertools.count(1)
+    opened = place.open(clock=lambda: next(ticks) + 0.5)
+    yield opened
+    opened.close()
+
+
+def test_times_are_the_clocks(store: Store) -> None:
+    store.open_incarnation("a", -1)
+    store.record_decision("epoch", "w", 0, None)
+    assert store.incarnations("a")[0].opened_at_s == 1.5
+    assert store.decisions("epoch", "w")[0].made_at_s == 2.5
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_made_once(store: Store, place: Place) -> None:
+    content = {"cut": {"1": 7, "0": 3}, "late": [1.5, None, True, "ü"]}
+    assert store.decision("epoch", "words", 4) is None
+    store.record_decision("epoch", "words", 4, content)
+    store.record_decision("epoch", "words", 4, {"late": [1.5, None, True, "ü"], "cut": {"0": 3, "1": 7}})  # the same
+    made = Decision(kind="epoch", name="words", number=4, content=content, made_at_s=1.5)
+    assert store.decision("epoch", "words", 4) == made
+    for other in ({**content, "late": []}, {}, None, [content], 4):
+        with pytest.raises(StoreError) as caught:
+            store.record_decision("epoch", "words", 4, other)
+        assert caught.value.condition == "DECISION_CONTRADICTED"
+        assert caught.value.certainty == "definitely"
+        assert (caught.value.parameters["known"], caught.value.parameters["asked"]) == (content, other)
+    again = place.open()
+    assert again.decisions("epoch", "words") == (made,)
+    again.close()
+
+
+def test_decisions_are_told_apart_by_kind_name_and_number(store: Store) -> None:
+    keys = [(k, n, i) for k in ("epoch", "view") for n in ("a", "A", "a ") for i in (-1, 0, 2, 10)]
+    for kind, name, number in reversed(keys):
+        store.record_decision(kind, name, number, [kind, name, number])
+    for kind, name, number in keys:
+        decision = store.decision(kind, name, number)
+        assert decision is not None
+        assert decision.content == [kind, name, number]
+    assert [d.number for d in store.decisions("view", "A")] == [-1, 0, 2, 10]
+    newest = store.newest_decision("epoch", "a ")
+    assert newest is not None
+    assert newest.number == 10
+    assert store.newest_decision("epoch", "b") is None
+    assert store.decisions("cut", "a") == ()
+
+
+def test_of_contradicting_decisions_made_at_once_one_holds(place: Place) -> None:
+    stores = [place.open() for _ in range(4)]
+    conditions = set()
+
+    def decide(writer: int) -> list[int]:
+        held = []
+        for number in range(10):
+            try:
+                stores[writer].record_decision("epoch", "w", number, writer)
+                held.append(number)
+            except StoreError as error:
+                conditions.add(error.condition)
+        return held
+
+    with ThreadPoolExecutor(4) as pool:
+        held = list(pool.map(decide, range(4)))
+    assert sorted(n for own in held for n in own) == list(range(10))
+    assert conditions == {"DECISION_CONTRADICTED"}
+    assert all(d.number in held[d.content] for d in stores[0].decisions("epoch", "w"))
+    for opened in stores:
+        opened.close()
+
+
+@pytest.mark.parametrize("content", [float("nan"), float("inf"), object(), {1, 2}, b"x"])
+def test_what_is_no_json_is_not_written(store: Store, content: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        store.record_decision("epoch", "w", 0, content)
+    assert store.decisions("epoch", "w") == ()
+
+
+# -- checkpoints and watermarks ----------------------------------------------------------------------------------------
+
+
+def test_checkpoints_go_below_and_above_a_point_and_it_stays(store: Store) -> None:
+    for point in (3, 1, 7, 5, -1):
+        store.add_checkpoint("rank", point, {"delivered": {"links": [point, 50]}})
+        store.add_checkpoint("other", point, None)
+    store.add_checkpoint("rank", 3, {"delivered": {"links": [3, 50]}})
+    assert [c.point for c in store.checkpoints("rank")] == [-1, 1, 3, 5, 7]
+    assert store.checkpoints("rank")[2] == CheckpointRecord(
+        processor="rank", point=3, made_at_s=1.5, metadata={"delivered": {"links": [3, 50]}}
+    )
+    store.delete_checkpoints_below("rank", 3)
+    assert [c.point for c in store.checkpoints("rank")] == [3, 5, 7]
+    store.delete_checkpoints_above("rank", 5)
+    assert [c.point for c in store.checkpoints("rank")] == [3, 5]
+    store.delete_checkpoints_above("rank", 4)
+    assert [c.point for c in store.checkpoints("rank")] == [3]
+    assert len(store.checkpoints("other")) == 5
+
+
+def test_a_checkpoint_is_made_anew_only_after_it_was_deleted(store: Store) -> None:
+    store.add_checkpoint("rank", 3, {"delivered": 1})
+    with pytest.raises(StoreError) as caught:
+        store.add_checkpoint("rank", 3, {"delivered": 2})
+    assert caught.value.condition == "DECISION_CONTRADICTED"
+    store.delete_checkpoints_above("rank", 2)
+    store.add_checkpoint("rank", 3, {"delivered": 2})
+    assert [c.metadata for c in store.checkpoints("rank")] == [{"delivered": 2}]
+
+
+def test_a_watermark_replaces_the_last(store: Store) -> None:
+    assert store.watermarks() == ()
+    store.set_watermark("b", "restorable", {"epoch": 3})
+    store.set_watermark("a", "retained", [1])
+    store.set_watermark("b", "retained", {"epoch": 2})
+    store.set_watermark("b", "restorable", {"epoch": 4})
+    assert store.watermarks() == (
+        Watermark(processor="a", kind="retained", frontier=[1], at_s=2.5),
+        Watermark(processor="b", kind="restorable", frontier={"epoch": 4}, at_s=4.5),
+        Watermark(processor="b", kind="retained", frontier={"epoch": 2}, at_s=3.5),
+    )
+
+
+# -- recoveries --------------------------------------------------------------------------------------------------------
+
+
+def test_a_recovery_goes_forward_and_comes_one_at_a_time(store: Store, place: Place) -> None:
+    assert store.newest_recovery() is None
+    assert store.unfinished_recovery() is None
+    assert store.open_recovery("region counts failed", {"counts": 7, "rank": None, "new": -1}) == 1
+    with pytest.raises(StoreError) as caught:
+        store.open_recovery("another", {})
+    assert (caught.value.condition, caught.value.parameters["recovery"]) == ("RECOVERY_UNFINISHED", 1)
+    again = place.open()  # a coordinator that died in between finds what was decided
+    assert again.unfinished_recovery() == Recovery(
+        recovery=1,
+        reason="region counts failed",
+        decided={"counts": 7, "rank": None, "new": -1},
+        state="decided",
+        begun_at_s=1.5,
+        ended_at_s=None,
+    )
+    again.close()
+    store.advance_recovery(1, "decided")
+    store.advance_recovery(1, "restored")
+    with pytest.raises(StoreError):
+        store.open_recovery("another", {})
+    store.advance_recovery(1, "done")
+    done = store.newest_recovery()
+    assert done is not None
+    assert (done.state, done.ended_at_s) == ("done", 2.5)
+    store.advance_recovery(1, "done")
+    assert store.newest_recovery() == done
+    assert store.unfinished_recovery() is None
+    assert store.open_recovery("another", {}) == 2
+    unfinished = store.unfinished_recovery()
+    assert unfinished is not None
+    assert unfinished.recovery == 2
+
+
+def test_a_recovery_and_what_it_voids_are_decided_together_or_not_at_all(store: Store) -> None:
+    assert store.open_recovery("x", {}, voids=[("hop", 0, 3, 9), ("hop", 1, 4, 4), ("other", 0, 0, 1)]) == 1
+    for voids, error in (([("hop", 2, 0, 5)], StoreError), ([("hop", 2, 0, 5), ("hop", 2, 5, 4)], InternalError)):
+        with pytest.raises(error):
+            store.open_recovery("y", {}, voids=voids)
+        if error is StoreError:
+            store.advance_recovery(1, "done")
+    assert (
+        store.voided_by("hop", 1)
+        == store.voided_ranges("hop")
+        == (VoidedRange(partition=0, first=3, last_exclusive=9),)
+    )
+    assert len(store.voided_by("other", 1)) == 1
+    assert store.unfinished_recovery() is None
+
+
+@pytest.mark.parametrize(("known", "asked"), [("restored", "decided"), ("done", "restored"), ("done", "decided")])
+def test_a_recovery_never_goes_back(store: Store, known: str, asked: str) -> None:
+    number = store.open_recovery("x", {})
+    store.advance_recovery(number, known)
+    before = store.newest_recovery()
+    with pytest.raises(InternalError) as caught:
+        store.advance_recovery(number, asked)
+    assert caught.value.condition == "RECOVERY_BACKWARDS"
+    assert (caught.value.parameters["known"], caught.value.parameters["asked"]) == (known, asked)
+    assert store.newest_recovery() == before
+    with pytest.raises(InternalError):
+        store.advance_recovery(number + 1, asked)
+
+
+def test_of_recoveries_opened_at_once_one_is(place: Place) -> None:
+    stores = [place.open() for _ in range(4)]
+
+    def begin(opened: Store) -> str:
+        try:
+            return str(opened.open_recovery("x", {}))
+        except StoreError as error:
+            return error.condition
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(begin, stores)) == ["1", *["RECOVERY_UNFINISHED"] * 3]
+    for opened in stores:
+        opened.close()
+
+
+# -- releases ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_release_only_moves_forward(store: Store) -> None:
+    assert store.releases("answers") == ()
+    store.record_release("answers", "held", 0, 5)
+    store.record_release("answers", "held", 0, 5)
+    store.record_release("answers", "held", 10, 1)
+    store.record_release("answers", "held", 2, 1)
+    store.record_release("answers", "held", 0, 9)
+    store.record_release("other", "held", 0, 1)
+    with pytest.raises(InternalError) as caught:
+        store.record_release("answers", "held", 0, 8)
+    assert caught.value.condition == "RELEASE_BACKWARDS"
+    assert (caught.value.parameters["known"], caught.value.parameters["asked"]) == (9, 8)
+    assert store.releases("answers") == tuple(
+        Release(sink="answers", topic="held", partition=p, released_exclusive=o) for p, o in ((0, 9), (2, 1), (10, 1))
+    )
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+def test_requests_are_taken_in_order_and_answered(store: Store, place: Place) -> None:
+    assert store.take_request() is None
+    assert store.post_request("rollback", {"to": "weights@119"}) == 1
+    assert store.post_request("stop", None) == 2
+    command = place.open()  # another process: the command that asked
+    first = store.take_request()
+    assert first == Request(
+        request=1, kind="rollback", arguments={"to": "weights@119"}, made_at_s=1.5, state="taken", answer=None
+    )
+    assert command.request(1) == first
+    store.answer_request(1, {"undone": ["rank"]})
+    store.answer_request(1, {"undone": ["rank"]})
+    answered = command.request(1)
+    assert answered is not None
+    assert (answered.state, answered.answer) == ("done", {"undone": ["rank"]})
+    second = store.take_request()
+    assert second is not None
+    assert second.request == 2
+    store.answer_request(2, "no", failed=True)
+    failed = command.request(2)
+    assert failed is not None
+    assert (failed.state, failed.answer) == ("failed", "no")
+    assert store.take_request() is None
+    assert command.request(3) is None
+    command.close()
+
+
+def test_a_request_out_of_hand_is_not_answered(store: Store) -> None:
+    store.post_request("stop", None)
+
+    def refused(request: int, answer: object) -> object:
+        with pytest.raises(StoreError) as caught:
+            store.answer_request(request, answer)
+        assert caught.value.condition == "REQUEST_NOT_TAKEN"
+        return caught.value.parameters["found"]
+
+    assert refused(1, "early") == "open"
+    assert refused(2, "none") == "unknown"
+    store.take_request()
+    store.answer_request(1, "yes")
+    assert refused(1, "no") == "done"
+    request = store.request(1)
+    assert request is not None
+    assert (request.state, request.answer) == ("done", "yes")
+
+
+def test_what_a_dead_coordinator_had_in_hand_is_failed_and_the_rest_left(store: Store) -> None:
+    for kind in ("a", "b", "c", "d"):
+        store.post_request(kind, None)
+    for _ in range(3):
+        store.take_request()
+    store.answer_request(2, "yes")
+    assert store.fail_taken("the coordinator was killed") == (1, 3)
+    assert store.fail_taken("again") == ()
+    found = [store.request(n) for n in (1, 2, 3, 4)]
+    assert [(r.state, r.answer) for r in found if r is not None] == [
+        ("failed", {"reason": "the coordinator was killed"}),
+        ("done", "yes"),
+        ("failed", {"reason": "the coordinator was killed"}),
+        ("open", None),
+    ]
+    with pytest.raises(StoreError):  # the dead one was only slow
+        store.answer_request(1, "done after all")
+
+
+def test_each_request_is_taken_once_by_several_takers(place: Place) -> None:
+    stores = [place.open() for _ in range(4)]
+    for number in range(30):
+        stores[0].post_request("x", number)
+
+    def take(opened: Store) -> list[int]:
+        own = []
+        while (request := opened.take_request()) is not None:
+            own.append(request.arguments)
+        return own
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(take, stores))
+    assert sorted(n for own in taken for n in own) == list(range(30))
+    assert all(own == sorted(own) for own in taken)
+    for opened in stores:
+        opened.close()
+
+
+def test_requests_posted_at_once_get_numbers_of_their_own(place: Place) -> None:
+    stores = [place.open() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        numbers = list(pool.map(lambda s: [s.post_request("x", None) for _ in range(10)], stores))
+    assert sorted(n for own in numbers for n in own) == list(range(1, 31))
+    for opened in stores:
+        opened.close()
