@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from falkirk.bench.latency import VARIANTS, LatencySettings, figure_name, run_latency
+from falkirk.bench.latency import LatencySettings, figure_name, run_latency
 from falkirk.bench.monitor import MonitorSettings, run_monitor
 from falkirk.bench.plots import draw_latency, draw_monitor
 from falkirk.bench.report import Report
@@ -23,7 +23,7 @@ _plots = click.option(
 
 
 @bench.command()
-@click.option("--quick", is_flag=True, help="One interval and short windows: less than four minutes.")
+@click.option("--quick", is_flag=True, help="One interval, two variants, short windows: less than four minutes.")
 @click.option("--input", "source", type=click.Path(path_type=Path, exists=True), help="Text for the word index.")
 @_json
 @_plots
@@ -37,7 +37,7 @@ def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | N
         figure_name(job, variant, interval_s): f"{job}, {variant}, {interval_s:g} s"
         for job in ("keyed_count", "word_index")
         for interval_s in settings.intervals_s
-        for variant in VARIANTS
+        for variant in settings.variants
     }
     console.print(report.table(rows))
     for name, value in sorted(report.figures.items()):

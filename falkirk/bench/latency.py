@@ -37,7 +37,7 @@ class LatencySettings:
     """What is measured: intervals and times in seconds, rates per second. `source`: text for the word index.
 
     Args: warm_up_s: sent first and not counted. window_s: counted, but at least two intervals. timeline_s: how long
-        records are sent in the run with a kill.
+        records are sent in the run with a kill. variants: of `VARIANTS`.
     """
 
     intervals_s: tuple[float, ...] = (10.0, 30.0, 60.0)
@@ -46,12 +46,14 @@ class LatencySettings:
     warm_up_s: float = 40.0
     window_s: float = 50.0
     timeline_s: float = 60.0
+    variants: tuple[str, ...] = VARIANTS
     source: Path | None = None
 
     @classmethod
     def quick(cls, source: Path | None) -> "LatencySettings":
         """Return settings that take less than four minutes in all."""
-        return cls(intervals_s=(5.0,), warm_up_s=6.0, window_s=10.0, timeline_s=22.0, source=source)
+        variants = ("none", "exactly-once")
+        return cls(intervals_s=(5.0,), warm_up_s=6.0, window_s=10.0, timeline_s=22.0, variants=variants, source=source)
 
     def window_of(self, interval_s: float) -> float:
         """Return the seconds that are counted at one interval: a checkpoint or two must be among them."""
@@ -119,7 +121,7 @@ class _Bench:
         window_s = self.settings.window_of(interval_s)
         records, rate = self._records(job, self.settings.warm_up_s + window_s)
         report, none = self.run.report, figure_name(job.name, "none", interval_s)
-        for variant in VARIANTS:
+        for variant in self.settings.variants:
             name = figure_name(job.name, variant, interval_s)
             subject = self._subject(job, variant, interval_s)
             running = Running(subject)

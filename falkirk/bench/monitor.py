@@ -116,6 +116,8 @@ class Drawn:
                 )
             )  # fmt: skip
         self.graph, self.saving, self.counting = Graph(processors, edges), saving, counting
+        #: Those that make something durable at each epoch: state, or what they send.
+        self.durable = [n for n in names if self.policies[n] is not EPHEMERAL]
 
     def available(self) -> dict[str, Available]:
         """Return F*(p) at the beginning."""
@@ -156,12 +158,16 @@ def measure(pairs: list[tuple[str, str]], epochs: int, seed: int) -> Size:
     solve_empty_s = time.perf_counter() - began
     arrivals, grown = [], 0
     for epoch in range(epochs):
-        order = drawn.saving[:]
+        order = drawn.durable[:]
         rng.shuffle(order)
         for name in order:
             metadata = drawn.checkpoint(name, epoch)
+            logs_only = drawn.policies[name] is BATCH
             began = time.perf_counter()
-            grown += len(monitor.add_checkpoint(name, metadata))
+            if logs_only:
+                grown += len(monitor.extend_reach(name, metadata.frontier))
+            else:
+                grown += len(monitor.add_checkpoint(name, metadata))
             arrivals.append(time.perf_counter() - began)
         for name in drawn.saving:
             monitor.forget_below(name)

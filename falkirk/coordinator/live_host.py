@@ -32,6 +32,8 @@ _FAILED_EXPRESSION = re.compile(
     r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|"
     r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|CANNOT_PARSE_TIMESTAMP)[^\n]{0,200}"
 )
+#: Spark found a state file missing, torn, or with another checksum than it was written with.
+_STATE_NOT_LOADED = re.compile(r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED")
 #: A region that fails this often in a row without a commit in between will not get better by itself.
 FAILURES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -157,6 +159,8 @@ class LiveHost:
         if fatal is not None:
             status.state, status.detail = "failed", str(fatal)
             raise fatal from error
+        if _STATE_NOT_LOADED.search(str(error)):
+            watched.live.distrust_checkpoint()
         watched.failures += 1
         if watched.failures > FAILURES_MAX:
             status.state, status.detail = "failed", reason

@@ -18,9 +18,9 @@ from functools import reduce
 
 from falkirk.coordinator.layout import Layout, cut, sink_name, source_name
 from falkirk.coordinator.ports import LogsPort, Point, RegionPort
-from falkirk.coordinator.rollback import Decision, Points, decide, newest_within
+from falkirk.coordinator.rollback import Decision, Points, decide
 from falkirk.coordinator.store import Store
-from falkirk.errors import GuaranteeError
+from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
 from falkirk.theory.metadata import Anywhere, Metadata
 from falkirk.theory.monitor import Monitor
@@ -129,7 +129,7 @@ class Wheel:
         Regions that need not move keep running. The others are fenced, and then it is decided again: by what they have
         sent and saved until they were.
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`: what was asked would take back what is outside, and `force` is
-            not set. UnrecoverableError: as `decide`.
+            not set; `POINT_TOO_OLD`. UnrecoverableError: as `decide`.
         """
         fenced: set[str] = set()
         while not (decision := self._decide(failed, asked, force=force)).goes.keys() <= fenced:
@@ -152,8 +152,18 @@ class Wheel:
         # A release that was cut off is in the sink and not in the store.
         outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
         outside |= {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
-        decision = decide(self.layout, points, failed=failed, outside=outside, asked=asked)
-        if decision.contradicts and not force:
+        try:
+            decision = decide(self.layout, points, failed=failed, outside=outside, asked=asked)
+        except UnrecoverableError as error:
+            if not asked:
+                raise
+            raise GuaranteeError(
+                "POINT_TOO_OLD",
+                f"what was asked for can't be had any more: {error.message}",
+                hint="`history` says how far back one can go.",
+                asked=dict(asked),
+            ) from error
+        if decision.contradicts and asked and not force:
             raise GuaranteeError(
                 "CONTRADICTS_RELEASED",
                 f"results in {', '.join(decision.contradicts)} are outside already, and would be contradicted.",
@@ -206,8 +216,9 @@ class Wheel:
     def kept(self, name: str) -> Point:
         """Return the oldest checkpoint of a region that a failure, or a rollback by hand, may ask for."""
         points = self._points[name]
-        needed = newest_within(self.layout, name, points, self.retained.low_watermark(name))
-        return points[max(0, points.index(needed) - self._history)]
+        watermark = self.retained.low_watermark(name)
+        within = [i for i, p in enumerate(points) if self.layout.metadata(name, p).frontier <= watermark]
+        return points[max(0, max(within, default=0) - self._history)]
 
     def _collect(self) -> None:
         """Drop checkpoints below the retained watermark, and what of the logs between regions neither a reader nor its
@@ -215,6 +226,9 @@ class Wheel:
         kept = {name: self.kept(name) for name in self.layout.stages}
         for name, point in kept.items():
             self._regions[name].discard_below(point.number)
+        for name in self.layout.graph.processors:
+            self.restorable.forget_below(name)
+            self.retained.forget_below(name)
         for topic in self.layout.hops:
             writer = self.layout.writer(topic)
             assert writer is not None
@@ -228,6 +242,8 @@ class Wheel:
     def _acknowledge(self) -> None:
         for topic in self.layout.sources:
             upto = self.retained.low_watermark(source_name(topic))
+            for reader in self.layout.readers(topic):
+                upto = upto & self.kept(reader.name).read  # what is kept to go back to by hand reads it too
             assert isinstance(upto, OffsetFrontier)
             known = {e: n for e, n in cut(upto, self.layout, topic).prefixes if n != OMEGA}
             if known:

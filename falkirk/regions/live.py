@@ -22,19 +22,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
+from falkirk.coordinator.store import RegionRecord, TailRecord
 from falkirk.errors import LogError, SparkError
 from falkirk.local.spark import LIVE_POOL
-from falkirk.logs.tail import Tail, read_tail
+from falkirk.logs.tail import Tail
 from falkirk.plan import frames
 from falkirk.plan.region import Region
 from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
 from falkirk.regions.context import Context
+from falkirk.regions.outputs import Outputs
 from falkirk.regions.record import record_of
-from falkirk.regions.rows import Barrier, OutputTopic, Release
+from falkirk.regions.rows import Release
 from falkirk.theory.delivery import skip_ranges, touched
-from falkirk.theory.positions import TailPosition, choose, is_caught_up
+from falkirk.theory.positions import is_caught_up
 
 log = logging.getLogger("falkirk")
 
@@ -46,14 +47,6 @@ PRODUCER_OPTIONS = {
     "kafka.max.block.ms": "9223372036854775807",
     "kafka.linger.ms": "0",
 }
-
-
-#: The ends must stand still for this long before they count as the fence.
-SETTLE_S = 0.3
-#: Nothing of ours takes longer to arrive: what still moves the ends is somebody else's, and a broker is slow by nature.
-SETTLE_MAX_S = 30.0
-#: A broker that takes longer than this to tell them is not yet itself again.
-PROMPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +68,16 @@ class LiveRegion:
         self.region, self._context = region, context
         self._store = context.home.store
         self._checkpoint = context.home.checkpoint(region.name)
+        self._outputs = Outputs(region, context)
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._reached: dict[tuple[int, int], int] = {}
         #: Since this home was made, as of the last `observe`.
         self.dead_letters = 0
         self._dead_before = 0
+        #: Checkpoints that were found damaged, and those whose state Spark refused.
+        self.damaged = 0
+        self._distrusted: set[int] = set()
 
     # -- 1 to 4: starting ---------------------------------------------------------------------------------------------
 
@@ -90,17 +87,17 @@ class LiveRegion:
         Raises: HomeError, LogError, SparkError: nothing was started.
         """
         region, context = self.region, self._context
-        output = {t.name: t for t in self._outputs()}
+        output = {t.name: t for t in self._outputs.topics()}
         self._check_source()
         record = record_of(region, context, output, self._checkpoint)
-        restored = checkpoint.last_committed_batch(self._checkpoint)
+        restored = self._settle_on_checkpoint()
         first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
         self._dead_before = sum(first.positions[region.dead_letter_topic].values())
         incarnation = self._store.open_incarnation(region.name, restored)
         self._store.forget_tails_after(region.name, restored)
         fence.flush_lingering(context.session, self._is_mine)
-        ends = self._settled_ends(tuple(output))
-        tails = {name: self._tail(name, ends, restored) for name in output}
+        ends = self._outputs.settled_ends(tuple(output))
+        tails = {name: self._outputs.tail(name, ends, restored) for name in output}
         main, dead = tails[region.output.topic], tails[region.dead_letter_topic]
         start = self._restored_offsets(record, restored)
         released = sum(
@@ -108,7 +105,7 @@ class LiveRegion:
             for tail in (main, dead) for _, stamp in tail.released_set or ()
         )  # fmt: skip
         self._store.record_fence(
-            region.name, incarnation, fence=ends, replayed_from=self._position(restored).positions,
+            region.name, incarnation, fence=ends, replayed_from=self._outputs.position(restored).positions,
             suppressible=released,
         )  # fmt: skip
         skips = self._skip(main, dead, start)
@@ -120,7 +117,7 @@ class LiveRegion:
             state_partitions=context.state_partitions if region.stateful else 1,
             main=output[region.output.topic],
             dead=output[region.dead_letter_topic],
-            barrier=None if region.delivery is Delivery.REPEATED else self._barrier(main, dead, restored),
+            barrier=None if region.delivery is Delivery.REPEATED else self._outputs.barrier(main, dead, restored),
         )
         self.opening = Opening(
             record=record,
@@ -141,45 +138,28 @@ class LiveRegion:
             ) from error
         return self.opening
 
-    def _settled_ends(self, outputs: tuple[str, ...]) -> Positions:
-        """Return the outputs' ends once they stand still and the broker answers at once: the fence's position.
+    def _settle_on_checkpoint(self) -> int:
+        """Return the newest checkpoint that is whole, having dropped those that are not.
 
-        A broker that hung has requests of a killed writer in its sockets and appends them when it goes on.
+        An older one only means a longer replay: all that was released since is in the output, and is not sent again.
         """
-        before: Positions = {}
-        began_s = time.monotonic()
-        while True:
-            asked_at_s = time.monotonic()
-            ends = {name: self._context.topics.end_positions(name) for name in outputs}
-            patient = asked_at_s - began_s < SETTLE_MAX_S
-            if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
-                return ends
-            if not patient:
-                moving = [name for name in outputs if ends[name] != before.get(name)]
-                raise LogError(
-                    "FOREIGN_WRITER",
-                    f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
-                    where=self.region.where,
-                    hint="An output topic has one writer: give the sink its own topic.",
-                    topic=moving[0],
-                )
-            before = ends
-            time.sleep(SETTLE_S)
+        topic, found = self.region.source.topic.topic, -1
+        for batch in reversed(checkpoint.committed_batches(self._checkpoint)):
+            wrong = checkpoint.damage(self._checkpoint, batch, topic)
+            if batch in self._distrusted:
+                wrong = "Spark could not load its state"
+            if wrong is None:
+                found = batch
+                break
+            log.warning("%s: checkpoint %d is damaged (%s); going on from an older one", self.region.name, batch, wrong)
+            self.damaged += 1
+        checkpoint.rewind(self._checkpoint, found)
+        return found
 
-    def _outputs(self) -> tuple[OutputTopic, OutputTopic]:
-        found = []
-        for name in (self.region.output.topic, self.region.dead_letter_topic):
-            facts = self._context.topics.facts(name)
-            if "compact" in facts.cleanup_policy:
-                raise LogError(
-                    "OUTPUT_COMPACTED",
-                    f"output topic {name!r} is compacted, so released stamps would vanish from it.",
-                    where=self.region.where,
-                    hint="Set its cleanup.policy to delete, or write to another topic and compact that.",
-                    topic=name,
-                )
-            found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
-        return found[0], found[1]
+    def distrust_checkpoint(self) -> None:
+        """Never go on again from the checkpoint that this incarnation began with: its state can't be loaded."""
+        if self.opening is not None and self.opening.restored_batch >= 0:
+            self._distrusted.add(self.opening.restored_batch)
 
     def _check_source(self) -> None:
         source = self.region.source.topic
@@ -192,57 +172,11 @@ class LiveRegion:
                 topic=source.topic,
             )
 
-    def _position(self, restored: int) -> TailRecord:
-        tails = {t.valid_from_commit: t for t in self._store.tails(self.region.name)}
-        chosen = choose([TailPosition(valid_from_commit=v) for v in tails], restored)
-        return tails[chosen.valid_from_commit]
-
-    def _tail(self, topic: str, ends: Positions, restored: int) -> Tail:
-        first = self._position(restored).positions.get(topic, {})
-        earliest = self._context.topics.first_positions(topic)
-        expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
-        if expired and self.region.delivery is not Delivery.REPEATED:
-            raise LogError(
-                "OUTPUT_EXPIRED",
-                f"records of {topic!r} released since the checkpoint have expired, so what is out can't be known.",
-                where=self.region.where,
-                hint="Retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
-                topic=topic,
-                expired=expired,
-            )
-        void = [(v.partition, v.first, v.last_exclusive) for v in self._store.voided_ranges(topic)]
-        tail = read_tail(
-            self._context.connection, topic, first, ends[topic], self._context.home.identity,
-            keep_set=True, void=void,
-        )  # fmt: skip
-        if tail.foreign and self.region.delivery is not Delivery.REPEATED:
-            raise LogError(
-                "FOREIGN_WRITER",
-                f"{tail.foreign_count} records of {topic!r} were not written by this home.",
-                where=self.region.where,
-                hint="An output topic has one writer: give the sink its own topic, or use the home that wrote this.",
-                topic=topic,
-                positions=tail.foreign,
-            )
-        return tail
-
     def _restored_offsets(self, record: RegionRecord, restored: int) -> dict[int, int]:
         topic = self.region.source.topic.topic
         if restored < 0:
             return record.start_offsets[topic]
         return checkpoint.end_offsets(self._checkpoint, restored, topic)
-
-    def _barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
-        unsafe = self._store.is_unsafe_since(self.region.name, self._position(restored).incarnation)
-        for tail in (main, dead):
-            if tail.regressions and not unsafe:
-                log.warning("%s: the output holds a repeated stamp: %s", self.region.name, tail.regressions[0])
-        return Barrier(
-            main=main.released,
-            dead=dead.released,
-            unsafe_main=_texts(main) if unsafe else None,
-            unsafe_dead=_texts(dead) if unsafe else None,
-        )
 
     def _skip(self, main: Tail, dead: Tail, start: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
         """Return the input that is never processed; on at-most-once, add what waited while the region was down."""
@@ -365,7 +299,3 @@ _KAFKA_ERROR = re.compile(r"org\.apache\.kafka\.(?:common|clients)\.[\w.$]*?(\w+
 
 def _is_producer_error(text: str) -> bool:
     return any(name not in _HARMLESS_ERRORS for name in _KAFKA_ERROR.findall(text))
-
-
-def _texts(tail: Tail) -> frozenset[str]:
-    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())

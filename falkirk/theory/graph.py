@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.projection import Projection
-from falkirk.theory.times import TopicPartition
+from falkirk.theory.times import OMEGA, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,12 @@ class Edge:
     projection: Projection | None
     domain: Frontier
     sequences: frozenset[TopicPartition] = frozenset()
+
+    def everything(self) -> Frontier:
+        """Return all that this edge can ever carry."""
+        if isinstance(self.domain, OffsetFrontier):
+            return OffsetFrontier.of(dict.fromkeys(self.sequences, OMEGA))
+        return self.domain.everything()
 
     def restrict(self, frontier: Frontier) -> Frontier:
         """Return the part of a frontier of the receiver that concerns messages of this edge."""

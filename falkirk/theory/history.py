@@ -41,6 +41,10 @@ class History:
         """Return H@f."""
         return History(tuple(e for e in self.events if e.time in frontier))
 
+    def without(self, frontier: Frontier) -> "History":
+        """Return what of H is not in H@f."""
+        return History(tuple(e for e in self.events if e.time not in frontier))
+
     def is_prefix(self, frontier: Frontier) -> bool:
         """Tell whether H@f is the beginning of H, so that the processor was once in that state."""
         kept = self.at(frontier).events

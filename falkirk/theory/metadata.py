@@ -23,7 +23,7 @@ class Metadata:
         projected: φ(e)(f) by output edge, where only the processor itself knows it.
         discarded: D̄(e,f) by output edge, in the receiver's domain: the smallest frontier containing the messages sent
             in f that were not logged.
-        An edge that is not there has ∅.
+        An edge that is not there has ∅; for `projected`, what its projection says.
     """
 
     frontier: Frontier
@@ -40,6 +40,13 @@ class Metadata:
         if recorded is not None:
             return recorded
         return edge.domain if edge.projection is None else edge.projection.fixed(self.frontier)
+
+    def fixes_no_more_than(self, other: "Metadata") -> bool:
+        """Tell whether what is fixed at this frontier is fixed at `other`'s, where it was recorded."""
+        return other.frontier.is_top or all(
+            fixed.is_empty or (edge in other.projected and fixed <= other.projected[edge])
+            for edge, fixed in self.projected.items()
+        )
 
     def demands_no_more_than(self, other: "Metadata") -> bool:
         """Tell whether whatever lets a processor go to `other`'s frontier lets it go to this one's."""
@@ -83,15 +90,17 @@ class Checkpoints:
         place = len(self.chain)
         while place > 0 and not self.chain[place - 1].frontier <= metadata.frontier:
             place -= 1
+        regular = self.regular
         for other in (*self.chain[max(place - 1, 0) : place], *self.chain[place : place + 1]):
             above = other.frontier <= metadata.frontier
-            if above == (metadata.frontier <= other.frontier):
+            lower, upper = (other, metadata) if above else (metadata, other)
+            if above == (metadata.frontier <= other.frontier) or not lower.fixes_no_more_than(upper):
                 raise InternalError(
                     "FRONTIERS_UNORDERED",
-                    f"checkpoints at {other.frontier} and {metadata.frontier} have no order.",
+                    f"checkpoints at {other.frontier} and {metadata.frontier}, or what they fix, have no order.",
                 )
-            lower, upper = (other, metadata) if above else (metadata, other)
-            self.regular = self.regular and lower.demands_no_more_than(upper)
+            regular = regular and lower.demands_no_more_than(upper)
+        self.regular = regular
         self.chain.insert(place, metadata)
         return place
 
@@ -126,12 +135,15 @@ class Anywhere:
     that a replay takes it wherever they reach: full history, with the input log as the history.
 
     Args:
+        reach: how far what it has logged reaches, messages sent or received; beyond that there is nothing to go to.
+            None: it needs no log of its own, since all that it may need is in logs of others, or is sent again.
         discards: messages that it sent and has not logged are gone: D̄ is what its events may have sent.
         marks: for an output edge without a projection, what was fixed by when: (f, φ(e)(f)), both growing. φ is that
             of the greatest f that is known: less than the truth, which is safe.
     """
 
     discards: bool
+    reach: Frontier | None = None
     marks: dict[str, list[tuple[Frontier, Frontier]]] = field(default_factory=dict)
 
     def fixed(self, frontier: Frontier, edge: Edge) -> Frontier:
@@ -147,7 +159,11 @@ class Anywhere:
     ) -> Metadata:
         """Return Ξ(p,f)."""
         outputs = tuple(outputs)
-        discarded = {e.name: e.projection.sent(frontier) for e in outputs if self.discards and e.projection is not None}
+        discarded = {}
+        for e in outputs if self.discards and not frontier.is_empty else ():
+            # Where nobody knows what was sent, it may have been anything.
+            sent = e.everything() if e.projection is None else e.projection.sent(frontier)
+            discarded[e.name] = e.restrict(sent) if e.sequences else sent
         return Metadata(
             frontier=frontier,
             notified=frontier if processor.notified else None,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import Frontier
-from falkirk.theory.graph import Graph
+from falkirk.theory.graph import Edge, Graph
 from falkirk.theory.metadata import Anywhere, Available, Metadata
 from falkirk.theory.rollback import Refusal, Variable, settle, solve
 
@@ -49,9 +49,24 @@ class Monitor:
             raise InternalError("NO_CHECKPOINTS", f"{processor!r} saves no checkpoints.", where=processor)
         is_greatest = available.add(metadata) == len(available.chain) - 1
         refusals = self.solution.refusals[variable]
-        # Of the greatest, only the first falls, which says that there is nothing greater. One in between is something
-        # that none of the others knew of when they were written down.
-        return self._raise(refusals[:1] if is_greatest and available.regular else refusals, [variable])
+        if is_greatest and available.regular:
+            return self._raise(refusals[:1], [variable])  # the first says that there is nothing greater
+        # One in between is something that none of the others knew of when they were written down, nor did those who
+        # asked what is fixed at f_n(p).
+        edges = [e for e in self.solution.graph.outputs[processor] if e.projection is None]
+        return self._raise([*refusals, *(r for e in edges for r in self._refused_on(e))], [variable])
+
+    def extend_reach(self, processor: str, reach: Frontier) -> tuple[str, ...]:
+        """Take in that what a processor logs reaches further.
+
+        Returns, raises: as `add_checkpoint`; `NO_REACH`, it goes to its checkpoints alone, or logs nothing.
+        """
+        available = self.solution.available[processor]
+        if not isinstance(available, Anywhere) or available.reach is None:
+            raise InternalError("NO_REACH", f"{processor!r} has no log of its own.", where=processor)
+        available.reach = available.reach | reach
+        variable = self.solution.variables_of(processor)[0]
+        return self._raise(self.solution.refusals[variable][:1], [variable])
 
     def add_mark(self, processor: str, edge: str, at: Frontier, fixed: Frontier) -> tuple[str, ...]:
         """Take in that a processor that can go anywhere had fixed so much on an edge when it had come so far.
@@ -61,19 +76,33 @@ class Monitor:
         available = self.solution.available[processor]
         if not isinstance(available, Anywhere):
             raise InternalError("NO_MARKS", f"{processor!r} says with its checkpoints what is fixed.", where=processor)
-        available.marks.setdefault(edge, []).append((at, fixed))
-        if not at <= self.low_watermark(processor):
-            return ()
-        target = self.solution.graph.edges[edge].target
-        freed = [r for v in self.solution.variables_of(target) for r in self.solution.refusals[v] if r.edge == edge]
+        marks = available.marks.setdefault(edge, [])
+        if marks and not (marks[-1][0] <= at and marks[-1][1] <= fixed):
+            raise InternalError("FRONTIERS_UNORDERED", f"a mark at {at} came after one at {marks[-1][0]}.", where=edge)
+        marks.append((at, fixed))
+        freed = self._refused_on(self.solution.graph.edges[edge])
         return self._raise(freed, self.solution.variables_of(processor))
 
+    def _refused_on(self, edge: Edge) -> list[Refusal]:
+        """Return what an edge's receiver was refused on it."""
+        both = self.solution.variables_of(edge.target)
+        return [r for v in both for r in self.solution.refusals[v] if r.edge == edge.name]
+
     def forget_below(self, processor: str) -> tuple[Metadata, ...]:
-        """Drop the checkpoints of a processor that no failure can ask for any more, and return them."""
+        """Drop the checkpoints, and marks, of a processor that no failure can ask for any more; return the former.
+
+        What is fixed at f_n(p) may still be asked for, and f_n(p) may lie below f(p).
+        """
         available = self.solution.available[processor]
+        bound = self.low_watermark(processor)
+        for variable in self.solution.variables_of(processor)[1:]:
+            bound = bound & self.solution.frontier(variable)
         if isinstance(available, Anywhere):
+            for marks in available.marks.values():
+                del marks[: max(0, sum(at <= bound for at, _ in marks) - 1)]
             return ()
-        return available.forget_below(self.low_watermark(processor))
+        kept = next(m for m in reversed(available.chain) if m.frontier <= bound)
+        return available.forget_below(kept.frontier)
 
     def _raise(self, fallen: Iterable[Refusal], variables: Iterable[Variable] = ()) -> tuple[str, ...]:
         """Raise these variables, and those that lose what refused them when these refusals fall; lower them again."""

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from falkirk.theory.frontier import Frontier, OffsetFrontier
+from falkirk.theory.frontier import Frontier, OffsetFrontier, down
 from falkirk.theory.graph import Graph
 from falkirk.theory.history import History, Message, closure
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
-from falkirk.theory.times import Time, TopicPartition
+from falkirk.theory.times import SequenceTime, Time, TopicPartition
 
 
 class State(Enum):
@@ -46,6 +46,7 @@ class Policy:
         selective: it saves state by time, and can go back to frontiers at which its history has no prefix.
         saves_at: whether to save once a time is complete; called once per time, with a time that never was or will be
             again. Of no meaning without saved state.
+        durable_input: all that it reads is in logs of others, and stays there.
         saves_every_event: save after each event instead of at completed times.
     """
 
@@ -53,13 +54,16 @@ class Policy:
     logs_sent: bool = False
     selective: bool = False
     saves_at: Callable[[Time], bool] = lambda time: True
+    durable_input: bool = False
     saves_every_event: bool = False
 
     def available(self, processor: str, graph: Graph) -> Available:
         """Return F*(p) before anything was processed."""
         if self.state is State.SAVED:
             return Checkpoints([initial(graph.processors[processor])])
-        return Anywhere(discards=self.state is State.NONE and not self.logs_sent)
+        discards = self.state is State.NONE and not self.logs_sent
+        nothing = graph.processors[processor].domain
+        return Anywhere(discards=discards, reach=None if discards or self.durable_input else nothing)
 
     def metadata(self, processor: str, graph: Graph, history: History, frontier: Frontier) -> Metadata:
         """Return Ξ(p,f): Table 1, but for the state and the logs.
@@ -79,7 +83,11 @@ class Policy:
             delivered={
                 d.name: closure(frontier.nothing(), (m.time for m in delivered.get(d.name, ()))) for d in inputs
             },
-            projected={e.name: _counted(e.sequences, sent.get(e.name, ())) for e in outputs if e.projection is None},
+            projected={
+                e.name: _fixed(e.sequences, sent.get(e.name, ()), history.without(frontier).sent.get(e.name, ()))
+                for e in outputs
+                if e.projection is None
+            },
             discarded={
                 e.name: closure(e.domain, (m.time for m in sent.get(e.name, ()))) for e in outputs if not self.logs_sent
             },
@@ -100,9 +108,19 @@ def requeued(logged: tuple[Message, ...], target: Frontier) -> tuple[Message, ..
     return tuple(m for m in logged if m.time not in target)
 
 
-def _counted(sequences: frozenset[TopicPartition], sent: tuple[Message, ...]) -> Frontier:
-    """Return {(e,1) … (e,s)}: what is fixed on an edge on which so many messages were sent."""
-    return OffsetFrontier.of(dict.fromkeys(sequences, 0)) | closure(OffsetFrontier(()), (m.time for m in sent))
+def _fixed(
+    sequences: frozenset[TopicPartition], sent: tuple[Message, ...], otherwise: tuple[Message, ...]
+) -> OffsetFrontier:
+    """Return {(e,1) … (e,s)}: what is fixed on an edge where events in f sent this, and others something else.
+
+    Where events outside f came first (selective rollback), only what lies before their messages is fixed.
+    """
+    fixed = down(m.time for m in sent if isinstance(m.time, SequenceTime))
+    for message in otherwise:
+        assert isinstance(message.time, SequenceTime)
+        e = message.time.sequence
+        fixed = fixed.limit(OffsetFrontier.of({e: message.time.offset}), [e])
+    return fixed.only(sequences)
 
 
 EPHEMERAL = Policy(state=State.NONE)
@@ -111,4 +129,4 @@ LAZY = Policy(state=State.SAVED)
 LAZY_SELECTIVE = Policy(state=State.SAVED, selective=True)
 EAGER = Policy(state=State.SAVED, logs_sent=True, saves_every_event=True)
 FULL_HISTORY = Policy(state=State.REPLAYED)
-LIVE = FULL_HISTORY
+LIVE = Policy(state=State.REPLAYED, durable_input=True)

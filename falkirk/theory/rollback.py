@@ -17,8 +17,9 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from falkirk.errors import InternalError
 from falkirk.theory.constraints import Constraint, has_sent_delivered, keeps_discarded
-from falkirk.theory.frontier import Frontier, StructuredFrontier
+from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 
@@ -144,6 +145,9 @@ class Rollback:
             chain = reversed(available.chain)
             self.chosen[name] = next(m for m in chain if smallest is None or not smallest <= m.frontier)
             return
+        reach = available.reach if isinstance(available, Anywhere) and not variable.notification else None
+        if reach is not None and (not refusals or refusals[0].refused is not None):
+            refusals.insert(0, Refusal(variable, left=reach))
         greatest = refusals[-1].left if refusals else None
         self._put(variable, self.graph.processors[name].domain.everything() if greatest is None else greatest)
 
@@ -206,6 +210,9 @@ class Rollback:
     def objections_to_checkpoint(self, variable: Variable, metadata: Metadata) -> Iterator[Objection]:
         """Yield what stands in the way of a processor's going to one of its checkpoints, as things are."""
         name = variable.processor
+        if metadata.notified is not None and name not in self._f_n:
+            message = f"{name!r} was notified, but is not said to be."
+            raise InternalError("NOT_NOTIFIED", message, where=name)
         if metadata.notified is not None and not metadata.notified <= self.notified[name]:
             yield Constraint.NOTIFIED, None, self._f_n[name], None
         for edge in self.graph.outputs[name] if metadata.discarded else ():
@@ -226,14 +233,23 @@ class Rollback:
         if name in self._f_n and self.graph.processors[name].notified and not frontier <= self.notified[name]:
             yield Constraint.NOTIFIED, None, self._f_n[name], frontier & self.notified[name]
         for edge in self.graph.outputs[name] if available.discards else ():
-            if edge.projection is not None:
-                bound = edge.projection.causes(self.chosen[edge.target].frontier)
-                if not frontier <= bound:
-                    yield Constraint.DISCARDED, edge, self._f[edge.target], frontier & bound
+            left = self._undiscarded(edge, frontier)
+            if left != frontier:
+                yield Constraint.DISCARDED, edge, self._f[edge.target], left
         for edge in self.graph.inputs[name]:
             left = edge.limit(frontier, self.chosen[edge.source].fixed(edge))
             if left != frontier:
                 yield Constraint.DELIVERED, edge, self._f[edge.source], left
+
+    def _undiscarded(self, edge: Edge, frontier: Frontier) -> Frontier:
+        """Return how much of a frontier its discarded messages on an edge leave."""
+        target = self.chosen[edge.target].frontier
+        if edge.projection is None:
+            return frontier if edge.everything() <= target else frontier.nothing()
+        bound = edge.projection.causes(target)
+        if edge.sequences and isinstance(frontier, OffsetFrontier) and isinstance(bound, OffsetFrontier):
+            return frontier.limit(bound, edge.sequences)
+        return frontier if frontier <= bound else frontier & bound
 
     def _objections_to_promise(self, name: str, frontier: Frontier) -> Iterator[Objection]:
         chosen = self.chosen[name].frontier

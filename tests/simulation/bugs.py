@@ -209,6 +209,49 @@ def cut_off_recovery_is_forgotten(patch: Patch) -> None:
     patch.setattr(Wheel, "open", forget)
 
 
+def the_sink_is_not_asked(patch: Patch) -> None:
+    """What a release that was cut off left outside is not known to a rollback by hand."""
+    from tests.simulation.world import World
+
+    patch.setattr(World, "copied", lambda world, held, sink: OffsetFrontier(()))
+
+
+def everybody_goes_back(patch: Patch) -> None:
+    """A failure moves all regions, as a global snapshot does."""
+    recover = Wheel.recover
+
+    def all_of_them(self: Wheel, failed: frozenset[str], reason: str, **options: Any) -> Any:
+        return recover(self, frozenset(self.layout.stages), reason, **options)
+
+    patch.setattr(Wheel, "recover", all_of_them)
+
+
+def released_by_the_wrong_watermark(patch: Patch) -> None:
+    """Results wait for what may be collected instead of for what can no longer be taken back."""
+    release = Wheel._release
+
+    def by_retained(self: Wheel) -> None:
+        kept = self.restorable
+        self.restorable = self.retained
+        try:
+            release(self)
+        finally:
+            self.restorable = kept
+
+    patch.setattr(Wheel, "_release", by_retained)
+
+
+def acknowledged_without_the_history(patch: Patch) -> None:
+    """Points are kept to go back to by hand, and the input behind them is not."""
+
+    def acknowledge(self: Wheel) -> None:
+        for topic in self.layout.sources:
+            upto = cut(self.retained.low_watermark(source_name(topic)), self.layout, topic)  # type: ignore[arg-type]
+            self._logs.acknowledge(topic, upto)
+
+    patch.setattr(Wheel, "_acknowledge", acknowledge)
+
+
 BUGS: dict[str, Callable[[Patch], None]] = {
     f.__name__: f
     for f in (
@@ -216,5 +259,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         newest_checkpoint_whatever_was_decided, swapped_inclusion, collected_one_too_far,
         collected_without_asking_the_readers, acknowledged_by_what_can_be_restored, acknowledged_by_the_fastest_reader,
         released_on_arrival, released_without_looking, recorded_before_it_is_released, cut_off_recovery_is_forgotten,
+        the_sink_is_not_asked, everybody_goes_back, released_by_the_wrong_watermark,
+        acknowledged_without_the_history,
     )
 }  # fmt: skip

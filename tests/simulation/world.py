@@ -74,12 +74,17 @@ class Log:
 
 @dataclass
 class World:
-    """Everything outside the coordinator. crash_in: so many calls until it dies; None: it does not."""
+    """Everything outside the coordinator.
+
+    Args: crash_in: so many calls until the coordinator dies; None: it does not. lag: how often a checkpoint does not
+        know yet what it has sent.
+    """
 
     layout: Layout
     rng: random.Random
     now_s: float = 0.0
     crash_in: int | None = None
+    lag: float = 0.3
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     regions: dict[str, "SimRegion"] = field(default_factory=dict)
     store: Store = None  # type: ignore[assignment]
@@ -226,7 +231,7 @@ class SimRegion:
         # Positions are observed now and then, so what is known to be sent may lag by a checkpoint. And while a replay
         # has not reached what former incarnations had sent, the ends lie behind what a restore would send again.
         caught_up = all(s[2] < who.read[TopicPartition(topic=s[0], partition=s[1])] for s in who.released)
-        sent = exact if caught_up and self.world.rng.random() < 0.7 else dict(newest.sent)
+        sent = exact if caught_up and self.world.rng.random() >= self.world.lag else dict(newest.sent)
         self.saved[max(self.saved) + 1] = Saved(dict(who.read), dict(who.state), sent, self.world.now_s)
 
     def die(self) -> None:

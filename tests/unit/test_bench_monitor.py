@@ -14,8 +14,11 @@ def test_drawn_applications_mix_domains_and_move() -> None:
     assert drawn.counting
     assert len(set(map(id, drawn.policies.values()))) == 4
     monitor = Monitor(drawn.graph, drawn.available())
-    for name in drawn.saving:
-        monitor.add_checkpoint(name, drawn.checkpoint(name, 0))
+    for name in drawn.durable:
+        if name in drawn.saving:
+            monitor.add_checkpoint(name, drawn.checkpoint(name, 0))
+        else:
+            monitor.extend_reach(name, drawn.checkpoint(name, 0).frontier)
     assert not any(monitor.low_watermark(n).is_empty for n in drawn.saving), "all have saved epoch 0"
     solution = monitor.solution
     notified = {n: solution.notified.get(n, p.domain) for n, p in drawn.graph.processors.items()}

@@ -257,6 +257,14 @@ def test_bytes_damaged_anywhere_are_named_or_hit_nothing(path: Path) -> None:
     assert outcomes["refused"] > 10
 
 
+def test_a_damaged_text_that_sqlite_quotes_is_named(path: Path) -> None:
+    make_file(path, 1)
+    content = path.read_bytes()
+    assert content.count(b"CREATE TABLE meta (") == 1
+    path.write_bytes(content.replace(b"CREATE TABLE meta (", b"CREATE TABLE meta \xc1"))
+    assert refused(path).condition == "STORE_UNREADABLE"
+
+
 def test_what_is_no_database_is_named(path: Path) -> None:
     path.write_bytes(b"this is no database\n" * 500)
     error = refused(path)
@@ -316,6 +324,8 @@ SECRET = "p4ss-word"
         f"mysql://falkirk:{SECRET}@db/shop",
         f"postgresql+asyncpg://falkirk:{SECRET}@db/shop",
         f"postgresql://falkirk:x:{SECRET}@db:{SECRET}/shop",
+        f"postgresql://falkirk:x@{SECRET}@db/shop",
+        f"postgresql://falkirk:x@y/{SECRET}@db/shop",
         "sqlite://",
         "sqlite:///:memory:",
         "sqlite:///file:x?mode=memory&uri=true",

@@ -107,6 +107,8 @@ def _database(place: Path | str, identity: str | None, timeout_s: float) -> Data
             raise _invalid("it names no file")
         return SqliteDatabase(Path(url.database), timeout_s=timeout_s)
     if url.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
+        if place.count("@") > 1:  # what follows the first would be taken for the host, and shown
+            raise _invalid("it has more than one @")
         return PostgresDatabase(url, identity=identity, timeout_s=timeout_s)
     raise _invalid(f"{url.drivername!r} is no kind of store")
 

@@ -86,6 +86,8 @@ class Database(ABC):
             raise self.away("all of this process's connections are in use", certainty) from error
         except DamagedValue as error:
             raise self.unreadable(f"a value in it is damaged: {error}") from error
+        except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its complaint, and Python can't read it
+            raise self.unreadable("a text in it is damaged", certainty) from error
 
     def away(self, reason: str, certainty: Certainty) -> StoreError:
         """Return the error of a database that can't be reached."""

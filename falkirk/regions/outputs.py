@@ -1,0 +1,135 @@
+"""Outputs: what is in the topics that a region writes, as the next incarnation needs to know it.
+
+Where they end once nothing of a former incarnation can still arrive, from where they must be read, and what of them the
+barrier keeps back.
+"""
+
+import logging
+import time
+
+from falkirk.coordinator.store import Positions, TailRecord
+from falkirk.errors import LogError
+from falkirk.logs.tail import Tail, read_tail
+from falkirk.plan.region import Region
+from falkirk.policy import Delivery
+from falkirk.regions.context import Context
+from falkirk.regions.rows import Barrier, OutputTopic
+from falkirk.theory.positions import TailPosition, choose
+
+log = logging.getLogger("falkirk")
+
+#: The ends must stand still for this long before they count as the fence.
+SETTLE_S = 0.3
+#: Nothing of ours takes longer to arrive: what still moves the ends is somebody else's, and a broker is slow by nature.
+SETTLE_MAX_S = 30.0
+#: A broker that takes longer than this to tell them is not yet itself again.
+PROMPT_S = 1.0
+
+
+class Outputs:
+    """The output topic and the dead letters of one region."""
+
+    def __init__(self, region: Region, context: Context) -> None:
+        self._region, self._context, self._store = region, context, context.home.store
+
+    def topics(self) -> tuple[OutputTopic, OutputTopic]:
+        """Return the facts of both topics.
+
+        Raises: LogError: `OUTPUT_COMPACTED`.
+        """
+        found = []
+        for name in (self._region.output.topic, self._region.dead_letter_topic):
+            facts = self._context.topics.facts(name)
+            if "compact" in facts.cleanup_policy:
+                raise LogError(
+                    "OUTPUT_COMPACTED",
+                    f"output topic {name!r} is compacted, so released stamps would vanish from it.",
+                    where=self._region.where,
+                    hint="Set its cleanup.policy to delete, or write to another topic and compact that.",
+                    topic=name,
+                )
+            found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
+        return found[0], found[1]
+
+    def settled_ends(self, outputs: tuple[str, ...]) -> Positions:
+        """Return the outputs' ends once they stand still and the broker answers at once: the fence's position.
+
+        A broker that hung has requests of a killed writer in its sockets and appends them when it goes on.
+
+        Raises: LogError: `FOREIGN_WRITER`: they don't stand still.
+        """
+        before: Positions = {}
+        began_s = time.monotonic()
+        while True:
+            asked_at_s = time.monotonic()
+            ends = {name: self._context.topics.end_positions(name) for name in outputs}
+            patient = asked_at_s - began_s < SETTLE_MAX_S
+            if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
+                return ends
+            if not patient:
+                moving = [name for name in outputs if ends[name] != before.get(name)]
+                raise LogError(
+                    "FOREIGN_WRITER",
+                    f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
+                    where=self._region.where,
+                    hint="An output topic has one writer: give the sink its own topic.",
+                    topic=moving[0],
+                )
+            before = ends
+            time.sleep(SETTLE_S)
+
+    def position(self, restored: int) -> TailRecord:
+        """Return the newest position from which all is read that was sent since a checkpoint."""
+        tails = {t.valid_from_commit: t for t in self._store.tails(self._region.name)}
+        chosen = choose([TailPosition(valid_from_commit=v) for v in tails], restored)
+        return tails[chosen.valid_from_commit]
+
+    def tail(self, topic: str, ends: Positions, restored: int) -> Tail:
+        """Return what was released since a checkpoint, up to `ends`.
+
+        Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
+        """
+        first = self.position(restored).positions.get(topic, {})
+        earliest = self._context.topics.first_positions(topic)
+        expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
+        if expired and self._region.delivery is not Delivery.REPEATED:
+            raise LogError(
+                "OUTPUT_EXPIRED",
+                f"records of {topic!r} released since the checkpoint have expired, so what is out can't be known.",
+                where=self._region.where,
+                hint="Retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
+                topic=topic,
+                expired=expired,
+            )
+        void = [(v.partition, v.first, v.last_exclusive) for v in self._store.voided_ranges(topic)]
+        tail = read_tail(
+            self._context.connection, topic, first, ends[topic], self._context.home.identity,
+            keep_set=True, void=void,
+        )  # fmt: skip
+        if tail.foreign and self._region.delivery is not Delivery.REPEATED:
+            raise LogError(
+                "FOREIGN_WRITER",
+                f"{tail.foreign_count} records of {topic!r} were not written by this home.",
+                where=self._region.where,
+                hint="An output topic has one writer: give the sink its own topic, or use the home that wrote this.",
+                topic=topic,
+                positions=tail.foreign,
+            )
+        return tail
+
+    def barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
+        """Return what is kept back of a replay from a checkpoint on."""
+        unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
+        for tail in (main, dead):
+            if tail.regressions and not unsafe:
+                log.warning("%s: the output holds a repeated stamp: %s", self._region.name, tail.regressions[0])
+        return Barrier(
+            main=main.released,
+            dead=dead.released,
+            unsafe_main=_texts(main) if unsafe else None,
+            unsafe_dead=_texts(dead) if unsafe else None,
+        )
+
+
+def _texts(tail: Tail) -> frozenset[str]:
+    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())
