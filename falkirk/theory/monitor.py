@@ -80,6 +80,7 @@ class Monitor:
         if marks and not (marks[-1][0] <= at and marks[-1][1] <= fixed):
             raise InternalError("FRONTIERS_UNORDERED", f"a mark at {at} came after one at {marks[-1][0]}.", where=edge)
         marks.append((at, fixed))
+        self.solution.describe_again(processor)
         freed = self._refused_on(self.solution.graph.edges[edge])
         return self._raise(freed, self.solution.variables_of(processor))
 

@@ -151,6 +151,10 @@ class Rollback:
         greatest = refusals[-1].left if refusals else None
         self._put(variable, self.graph.processors[name].domain.everything() if greatest is None else greatest)
 
+    def describe_again(self, name: str) -> None:
+        """Take in what has become known of the frontier at which a processor stands that can go anywhere."""
+        self._put(self._f[name], self.chosen[name].frontier)
+
     def _put(self, variable: Variable, frontier: Frontier) -> None:
         name = variable.processor
         if variable.notification:

@@ -15,6 +15,7 @@ EPOCHS = StructuredFrontier.of(1, [])
 ROUNDS = StructuredFrontier.of(2, [])
 OFFSETS = OffsetFrontier(())
 
+Kind = Same | Enter | Leave | Feedback | Lexicographic | None
 Application = tuple[Graph, dict[str, Available], list[tuple[str, Metadata]]]
 """A graph, what is available at first, and the checkpoints that arrive one by one."""
 
@@ -72,10 +73,14 @@ def random_application(seed: int, *, size: int = 5, checkpoints: int = 3, ragged
 def _edge(rng: random.Random, number: int, processors: list[Processor]) -> Edge | None:
     source, target = rng.choice(processors), rng.choice(processors)
     name = f"e{number}"
-    kinds: list[Same | Enter | Leave | Feedback | Lexicographic | None] = [None]
     pair = (getattr(source.domain, "arity", 0), getattr(target.domain, "arity", 0))
-    kinds += {(1, 1): [Same()] * 3, (1, 2): [Enter(), Lexicographic(Enter())], (2, 1): [Leave()],
-              (2, 2): [Feedback(), Lexicographic(Feedback()), Same()]}.get(pair, [])  # fmt: skip
+    known: dict[tuple[int, int], list[Kind]] = {
+        (1, 1): [Same()] * 3,
+        (1, 2): [Enter(), Lexicographic(Enter())],
+        (2, 1): [Leave()],
+        (2, 2): [Feedback(), Lexicographic(Feedback()), Same()],
+    }
+    kinds: list[Kind] = [None, *known.get(pair, [])]
     sequences = frozenset({TopicPartition(topic=name, partition=0)}) if pair[1] == 0 else frozenset()
     return Edge(
         name=name, source=source.name, target=target.name, projection=rng.choice(kinds), domain=target.domain,
@@ -83,7 +88,7 @@ def _edge(rng: random.Random, number: int, processors: list[Processor]) -> Edge 
     )  # fmt: skip
 
 
-def _some(rng: random.Random, domain: Frontier, edge: Edge | None, level: int) -> Frontier:
+def some_frontier(rng: random.Random, domain: Frontier, edge: Edge | None, level: int) -> Frontier:
     """Return a frontier of a domain, greater for a greater level."""
     if isinstance(domain, OffsetFrontier):
         sequences = [TopicPartition(topic="own", partition=0)] if edge is None else edge.sequences
@@ -98,7 +103,7 @@ def _chain(rng: random.Random, graph: Graph, processor: Processor, length: int, 
     grown: dict[tuple[str, str], Frontier] = {}
 
     def grow(kind: str, edge: Edge, domain: Frontier, level: int) -> Frontier:
-        frontier = _some(rng, domain, edge, max(0, level + rng.randint(-2, 1)))
+        frontier = some_frontier(rng, domain, edge, max(0, level + rng.randint(-2, 1)))
         if not ragged or kind == "projected":
             frontier = grown[kind, edge.name] = frontier | grown.get((kind, edge.name), domain)
         return frontier
@@ -111,7 +116,7 @@ def _chain(rng: random.Random, graph: Graph, processor: Processor, length: int, 
             sequences.append(TopicPartition(topic="own", partition=0))
             at = before | OffsetFrontier.of({s: max(1, level + rng.randint(-1, 1)) for s in sequences})
         else:
-            at = _some(rng, processor.domain, None, level)
+            at = some_frontier(rng, processor.domain, None, level)
         if at <= before:
             continue
         before = at
