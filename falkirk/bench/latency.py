@@ -37,7 +37,7 @@ class LatencySettings:
     """What is measured: intervals and times in seconds, rates per second. `source`: text for the word index.
 
     Args: warm_up_s: sent first and not counted. window_s: counted, but at least two intervals. timeline_s: how long
-        records are sent in the run with a kill. variants: of `VARIANTS`.
+        records are sent in the run with a kill; 0: there is none. variants: of `VARIANTS`.
     """
 
     intervals_s: tuple[float, ...] = (10.0, 30.0, 60.0)
@@ -53,7 +53,7 @@ class LatencySettings:
     def quick(cls, source: Path | None) -> "LatencySettings":
         """Return settings that take less than four minutes in all."""
         variants = ("none", "exactly-once")
-        return cls(intervals_s=(5.0,), warm_up_s=6.0, window_s=10.0, timeline_s=22.0, variants=variants, source=source)
+        return cls(intervals_s=(5.0,), warm_up_s=12.0, window_s=10.0, timeline_s=0.0, variants=variants, source=source)
 
     def window_of(self, interval_s: float) -> float:
         """Return the seconds that are counted at one interval: a checkpoint or two must be among them."""
@@ -98,7 +98,8 @@ def run_latency(settings: LatencySettings, say: Callable[[str], None]) -> Latenc
         bootstrap = local_broker.start(folder / "broker").bootstrap
         run = LatencyRun(report=report)
         bench = _Bench(settings=settings, bootstrap=bootstrap, folder=folder, run=run, say=say)
-        bench.timeline()
+        if settings.timeline_s:
+            bench.timeline()
         for interval_s in settings.intervals_s:
             for job in (KEYED_COUNT, WORD_INDEX):
                 bench.compare(job, interval_s)

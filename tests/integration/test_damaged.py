@@ -24,19 +24,9 @@ def _newest_state(folder: Path, batch: int) -> list[Path]:
     return [f for f in (folder / "state").rglob(f"{batch + 1}_*.changelog") if not f.name.startswith(".")]
 
 
-def delete_commit_and_offsets(folder: Path, batch: int) -> None:
-    (folder / "commits" / str(batch)).unlink()
-    (folder / "offsets" / str(batch)).unlink()
-
-
 def tear_commit(folder: Path, batch: int) -> None:
     file = folder / "commits" / str(batch)
     file.write_text(file.read_text()[:20])
-
-
-def tear_offsets(folder: Path, batch: int) -> None:
-    file = folder / "offsets" / str(batch)
-    file.write_text(file.read_text()[:30])
 
 
 def delete_state(folder: Path, batch: int) -> None:
@@ -55,7 +45,7 @@ def overwrite_state(folder: Path, batch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [delete_commit_and_offsets, tear_commit, tear_offsets, delete_state, overwrite_state],
+    "harm", [tear_commit, delete_state, overwrite_state],
     ids=lambda harm: harm.__name__,
 )  # fmt: skip
 def test_an_older_checkpoint_is_used(
