@@ -51,6 +51,8 @@ class App:
         buffer_timeout: how long a record may wait for company between two steps of a live region; longer gives more
             throughput, shorter less latency.
         state_partitions: of each keyed step, and partitions of the hops that feed them.
+        history: how many checkpoints of each region to keep beyond what a failure may ask for: to roll back to by hand,
+            and in case that newer ones are damaged. What they need of hops and sources is kept with them.
     """
 
     def __init__(
@@ -61,24 +63,27 @@ class App:
         home: str | Path | None = None,
         buffer_timeout: str | float = "1 ms",
         state_partitions: int = 2,
+        history: int = 10,
     ) -> None:
         where = caller()
         _check_name(name, "an application", where)
-        if not isinstance(state_partitions, int) or state_partitions < 1:
-            raise DefinitionError(
-                "OPTION_UNKNOWN",
-                f"state_partitions={state_partitions!r} is not a positive whole number.",
-                where=where,
-                hint="Use 1 or more; each takes a core slot in every keyed region.",
-                option="state_partitions",
-                value=state_partitions,
-            )
+        for option, value, least in (("state_partitions", state_partitions, 1), ("history", history, 0)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise DefinitionError(
+                    "OPTION_UNKNOWN",
+                    f"{option}={value!r} is not a whole number of at least {least}.",
+                    where=where,
+                    hint="Each state partition takes a core slot in every keyed region; each checkpoint takes disk.",
+                    option=option,
+                    value=value,
+                )
         duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
         self.home = Path(home) if home is not None else Path(".falkirk") / name
         self.buffer_timeout = buffer_timeout
         self.state_partitions = state_partitions
+        self.history = history
         self.sources: dict[str, SourceNode] = {}
         self.processors: dict[str, Processor] = {}
         self.sinks: dict[str, Sink] = {}

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from falkirk.app import App
 from falkirk.bench.command import bench
+from falkirk.coordinator.commands import gc, history, rollback, stop
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status, stop_on_signals
 from falkirk.demo.command import demo
@@ -42,6 +43,8 @@ main.add_command(doctor)
 main.add_command(jars)
 main.add_command(demo)
 main.add_command(bench)
+for command in (history, rollback, stop, gc):
+    main.add_command(command)
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))

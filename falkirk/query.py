@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.app import App
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
 from falkirk.coordinator.live_host import LiveHost, RegionStatus
+from falkirk.coordinator.requests import stop_asked
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError, FalkirkError, SparkError
 from falkirk.local.spark import session as spark_session
@@ -49,6 +50,8 @@ class Query:
         try:
             while not self._stopping.wait(self._poll_s):
                 self._host.poll()
+                if stop_asked(self._home.store):
+                    self._stopping.set()
         except FalkirkError as error:
             self._error = error
         except Exception as error:  # a JVM that is gone, for instance: who waits must learn of it all the same
@@ -137,7 +140,7 @@ def run_here(app: App, connection: Connection, *, create_topics: bool = False) -
         context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
         prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)
-        return Query(LiveHost(plan, context), home)
+        return Query(LiveHost(plan, context, history=app.history), home)
     except BaseException:
         home.close()
         raise

@@ -36,7 +36,7 @@ EXIT_FATAL = 3
 #: The host ended because its Spark application has to be a new one.
 EXIT_RESTART = 4
 #: Conditions that a new Spark application, or one that starts once the broker is back, does not meet.
-PASSING = ("SESSION_LOST", "BROKER_AWAY", "WRITER_STILL_RUNNING")
+PASSING = ("SESSION_LOST", "BROKER_AWAY", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
     prepare_topics(plan, topics, create_missing=settings.create_topics)
     check_slots(slots_needed(plan, topics), session)
-    host = LiveHost(plan, context, say=lambda text: print(text, flush=True))
+    host = LiveHost(plan, context, history=app.history, say=lambda text: print(text, flush=True))
     write_status(home_path, host.status())
     host.start(on_progress=lambda: write_status(home_path, host.status()))
     try:

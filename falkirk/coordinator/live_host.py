@@ -1,8 +1,7 @@
-"""Live host: starts the live regions of an application in one Spark session, watches them, and restarts the ones
-that fail.
+"""Live host: the live regions of an application in one Spark session, under the coordinator's protocol.
 
-Slow, hung and dead are told apart. Dead: the query ended with an error. Hung: its batch is overdue by far although
-the broker answers. Slow is anything else and is left alone; so is a region that waits for a broker that is away.
+It looks after what only it can see, the queries' errors: which of them a restart does not help against, how often one
+may fail, and when it may be tried again. What is brought back, to where, and what leaves, is decided by the Wheel.
 """
 
 import contextlib
@@ -11,16 +10,21 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
+from falkirk.coordinator.logs import KafkaLogs
+from falkirk.coordinator.rollback import Decision
+from falkirk.coordinator.shape import Shape, shape_of
+from falkirk.coordinator.wheel import Wheel
+from falkirk.errors import DefinitionError, FalkirkError, GuaranteeError, LogError, SparkError
 from falkirk.plan.region import Plan
-from falkirk.regions import fence
+from falkirk.regions import copying, fence
 from falkirk.regions.context import Context
-from falkirk.regions.live import LiveRegion
+from falkirk.regions.live import LiveRegion, Opening
+from falkirk.regions.outputs import settled_ends
 from falkirk.regions.rows import CO_PARTITIONING
 
 log = logging.getLogger("falkirk")
@@ -60,36 +64,81 @@ class _Watched:
     live: LiveRegion
     status: RegionStatus
     failures: int = 0
-    retry_at_s: float = 0.0
-    progressed_at_s: float = field(default_factory=time.monotonic)
+    opening: Opening | None = None
 
 
 class LiveHost:
-    """The live regions of one plan in one session."""
+    """The live regions of one plan in one session.
 
-    def __init__(self, plan: Plan, context: Context, *, say: Callable[[str], None] = log.info) -> None:
-        self._context, self._say = context, say
-        self._watched = [
-            _Watched(live=LiveRegion(region, context), status=RegionStatus(name=region.name)) for region in plan.regions
-        ]
+    Args: history: how many checkpoints of each region to keep to go back to by hand. say: takes one line for the user
+        at each event.
+    """
+
+    def __init__(
+        self, plan: Plan, context: Context, *, history: int = 0, say: Callable[[str], None] = log.info
+    ) -> None:
+        self._plan, self._context, self._history, self._say = plan, context, history, say
+        self._on_progress: Callable[[], None] = lambda: None
+        self._watched = {
+            region.name: _Watched(
+                live=LiveRegion(region, context, on_progress=lambda: self._on_progress()),
+                status=RegionStatus(name=region.name),
+            )
+            for region in plan.regions
+        }
+        self._wheel: Wheel | None = None
+        self._releases_failed = 0
 
     def start(self, on_progress: Callable[[], None] = lambda: None) -> None:
-        """Start every region, readers first, so that a hop's reader is warm when its first record comes.
+        """Take charge of every region and start it.
 
-        Args: on_progress: called before each region: reading a long tail takes its time.
+        Args: on_progress: called now and then: reading a long tail takes its time.
         Raises: FalkirkError: a region can't start; those started before are stopped.
         """
+        self._on_progress = on_progress
         try:
-            for watched in reversed(self._watched):
-                on_progress()
-                self._open(watched)
+            for watched in self._watched.values():
+                _refuse_split_keys(watched.live)
+                watched.live.prepare()
+            shape = shape_of(self._plan, self._context.topics)
+            if shape.layout.held:
+                copying.check_session(self._context.session)
+            shape.write(self._context.home.path)
+            self._wheel = self._govern(shape)
+            self._context.home.store.fail_taken("the application ended before it was done; it may be done or not")
+            if not self._serve(self._wheel.open):
+                self._wheel.open()
+            self._refresh()
         except BaseException:
             self.stop()
             raise
 
+    def _govern(self, shape: Shape) -> Wheel:
+        context = self._context
+
+        def settle(sink: str) -> dict[int, int]:
+            copying.flush(context, sink)
+            return settled_ends(context.topics, (sink,), sink)[sink]
+
+        def copy(held: str, sink: str, first: dict[int, int], last: dict[int, int]) -> None:
+            copying.copy(context, held, sink, first, last, on_progress=lambda: self._on_progress())
+
+        regions = {name: watched.live for name, watched in self._watched.items()}
+        return Wheel(
+            shape.layout,
+            regions,
+            KafkaLogs(shape.layout, context, settle, copy),
+            context.home.store,
+            time.monotonic,
+            hung_after_s={name: live.region.interval_s + OVERDUE_S for name, live in regions.items()},
+            history=self._history,
+            say=self._say,
+            on_failure=self._count_failure,
+        )
+
     def flush(self, timeout_s: float) -> bool:
         """Flush what the producers of stopped regions still hold; tell whether nothing is left in any process."""
-        if self._needs_new_session():
+        if fence.writes_elsewhere(self._context.session):
             return False
         prefix, flushed = fence.client_id(self._context.home.identity, "", 0).removesuffix("-0"), threading.Event()
 
@@ -101,129 +150,159 @@ class LiveHost:
         threading.Thread(target=flush, name="falkirk-flush", daemon=True).start()  # it blocks while the broker is away
         return flushed.wait(timeout_s)
 
-    def _open(self, watched: _Watched) -> None:
-        _refuse_split_keys(watched.live)
-        opening = watched.live.start()
-        status = watched.status
-        status.state, status.detail = "running", ""
-        status.incarnation = opening.incarnation
-        status.suppressed += opening.released if opening.release.barrier is not None else 0
-        watched.progressed_at_s = time.monotonic()
-        if opening.incarnation > 1:
-            fate = "suppressed" if opening.release.barrier is not None else "repeated"
-            self._say(
-                f"{status.name}: incarnation {opening.incarnation} goes on after batch {opening.restored_batch}; "
-                f"{opening.released} results are out already and will be {fate}"
-            )
-
     def poll(self) -> tuple[RegionStatus, ...]:
-        """Look at every region once: observe, and restart what failed or hangs. Call it about once a second.
+        """Look at every region once, and do what is due. Call it about once a second.
 
         Raises: FalkirkError: a region can't be brought back; what to do is in the error.
         """
-        for watched in self._watched:
-            if watched.live.query is None:
-                self._retry(watched)
-            elif (error := watched.live.failure()) is not None:
-                self._fail(watched, error)
-            else:
-                self._observe(watched)
-        return self.status()
-
-    def _observe(self, watched: _Watched) -> None:
-        status, region = watched.status, watched.live.region
+        assert self._wheel is not None, "a host that was not started can't be polled"
         try:
-            last = watched.live.observe()
+            for watched in self._watched.values():
+                self._look_at(watched)
+            if self._context.home.store.is_asked("rollback"):
+                self._go_back(self._wheel)
+            self._wheel.turn()
+            self._releases_failed = 0
         except LogError as error:
             if error.condition != "BROKER_AWAY":
                 raise
-            status.detail = f"waiting for the broker: {error.message}"
-            watched.progressed_at_s = time.monotonic()
+            self._wait_for_broker(error)
+        except SparkError as error:
+            self._excuse(error)
+        self._refresh()
+        return self.status()
+
+    # -- what commands ask for ----------------------------------------------------------------------------------------
+
+    def _go_back(self, wheel: Wheel) -> None:
+        if fence.writes_elsewhere(self._context.session):
+            raise SparkError(
+                "SESSION_LOST",
+                "asked to go back, and executors on a cluster may still write.",
+                certainty="maybe",
+                hint="The Spark application is restarted and goes back before it starts anything.",
+            )
+        self._serve(lambda **asked: wheel.recover(frozenset(), "asked for", **asked))
+
+    def _serve(self, recover: Callable[..., Decision]) -> bool:
+        """Take the oldest request to go back, if there is one; tell whether it was carried out."""
+        store = self._context.home.store
+        request = store.take_request("rollback")
+        if request is None:
+            return False
+        try:
+            decision = recover(asked=request.arguments["asked"], force=request.arguments["force"])
+        except FalkirkError as error:
+            answer = {"condition": error.condition, "text": str(error)}
+            store.answer_request(request.request, answer, failed=True)
+            if not isinstance(error, GuaranteeError):
+                raise
+            self._say(f"not gone back: {error.message}")
+            return False
+        store.answer_request(request.request, {"goes": dict(decision.goes)})
+        self._say(f"went back as asked: {', '.join(f'{n} to {p}' for n, p in sorted(decision.goes.items()))}")
+        return True
+
+    # -- the queries --------------------------------------------------------------------------------------------------
+
+    def _look_at(self, watched: _Watched) -> None:
+        live, status = watched.live, watched.status
+        if live.query is None:
             return
+        if (error := live.failure()) is not None:
+            self._end(watched, error)
+            return
+        last = live.observe()
         if last > status.last_commit:
-            watched.progressed_at_s, watched.failures = time.monotonic(), 0
-        status.dead_letters = watched.live.dead_letters
-        status.last_commit, status.checkpoint_age_s, status.detail = last, watched.live.checkpoint_age_s(), ""
-        progress = watched.live.query.lastProgress if watched.live.query else None
+            watched.failures = 0
+        status.dead_letters = live.dead_letters
+        status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
+        progress = live.query.lastProgress
         if progress:
             status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
-        overdue = time.monotonic() - watched.progressed_at_s - region.interval_s
-        if overdue > OVERDUE_S:
-            self._fail(watched, SparkError("REGION_HUNG", f"no checkpoint for {overdue + region.interval_s:.0f} s"))
 
-    def _fail(self, watched: _Watched, error: Exception) -> None:
-        status = watched.status
-        fatal = _fatal(error, watched.live, self._context)
+    def _end(self, watched: _Watched, error: Exception) -> None:
+        """Take note of what ended a region's query."""
+        live, status = watched.live, watched.status
+        fatal = _fatal(error, live, self._context)
         reason = str(error).split("\n")[0][:300]
-        watched.live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
+        live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
             status.state, status.detail = "failed", str(fatal)
             raise fatal from error
         if _STATE_NOT_LOADED.search(str(error)):
-            watched.live.distrust_checkpoint()
-        watched.failures += 1
-        if watched.failures > FAILURES_MAX:
-            status.state, status.detail = "failed", reason
-            raise SparkError(
-                "REGION_KEEPS_FAILING",
-                f"region {status.name!r} failed {watched.failures} times without a checkpoint in between: {reason}",
-                where=watched.live.region.where,
-                hint="The host's log says more; the home is intact, run again once it is mended.",
-                region=status.name,
-            ) from error
-        if self._needs_new_session():
-            raise SparkError(
-                "SESSION_LOST",
-                f"region {status.name!r} failed on a cluster: {reason}",
-                certainty="maybe",
-                hint="The Spark application is restarted, so that no executor of it still writes.",
-                region=status.name,
-            ) from error
-        status.restarts += 1
+            live.distrust_checkpoint()
         status.state, status.detail = "restarting", reason
-        watched.retry_at_s = time.monotonic() + BACKOFF_S[min(watched.failures, len(BACKOFF_S)) - 1]
+        live.ready_at_s = time.monotonic() + BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
         self._say(f"{status.name}: failed ({reason}); restarting")
 
-    def _needs_new_session(self) -> bool:
-        """Tell whether producers may linger in other JVMs, where they can't be flushed from here."""
-        return not (self._context.session.sparkContext.master or "").startswith("local[")
-
-    def _retry(self, watched: _Watched) -> None:
-        if time.monotonic() < watched.retry_at_s:
-            return
-        try:
-            self._open(watched)
-        except SparkError as error:
-            if error.condition != "WRITER_STILL_RUNNING":
-                raise
-            raise SparkError("SESSION_LOST", error.message, certainty="maybe", hint=error.hint) from error
-        except LogError as error:
-            if error.condition != "BROKER_AWAY":
-                raise
-            watched.status.state, watched.status.detail = (
-                "waiting",
-                f"waiting for the broker: {error.message}",
+    def _count_failure(self, name: str, reason: str) -> None:
+        watched = self._watched[name]
+        watched.failures += 1
+        watched.status.restarts += 1
+        if watched.failures > FAILURES_MAX:
+            reason = watched.status.detail or reason
+            watched.status.state = "failed"
+            raise SparkError(
+                "REGION_KEEPS_FAILING",
+                f"region {name!r} failed {watched.failures} times without a checkpoint in between: {reason}",
+                where=watched.live.region.where,
+                hint="The host's log says more; the home is intact, run again once it is mended.",
+                region=name,
             )
-            watched.retry_at_s = time.monotonic() + 1.0
+
+    def _wait_for_broker(self, error: LogError) -> None:
+        for watched in self._watched.values():
+            watched.status.detail = f"waiting for the broker: {error.message}"
+            if watched.live.query is None:
+                watched.status.state = "waiting"
+            watched.live.progressed_at_s = time.monotonic()
+
+    def _excuse(self, error: SparkError) -> None:
+        """Raise the error again unless the next turn may do better."""
+        if error.condition == "WRITER_STILL_RUNNING":
+            raise SparkError("SESSION_LOST", error.message, certainty="maybe", hint=error.hint) from error
+        self._releases_failed += 1
+        elsewhere = fence.writes_elsewhere(self._context.session)
+        if error.condition != "RELEASE_FAILED" or elsewhere or self._releases_failed > FAILURES_MAX:
+            raise error
+        self._say(error.message)
+
+    def _refresh(self) -> None:
+        """Bring the status up to date with what was started since."""
+        for watched in self._watched.values():
+            opening, status = watched.live.opening, watched.status
+            if opening is None or opening is watched.opening or watched.live.query is None:
+                continue
+            watched.opening = opening
+            suppresses = opening.release.barrier is not None
+            fate = "suppressed" if suppresses else "repeated"
+            status.state, status.detail, status.incarnation = "running", "", opening.incarnation
+            status.suppressed += opening.released if suppresses else 0
+            if opening.incarnation > 1:
+                self._say(
+                    f"{status.name}: incarnation {opening.incarnation} goes on after batch {opening.restored_batch}; "
+                    f"{opening.released} results are out already and will be {fate}"
+                )
 
     def status(self) -> tuple[RegionStatus, ...]:
         """Return what is known of each region, upstream first."""
-        return tuple(RegionStatus(**asdict(w.status)) for w in self._watched)
+        return tuple(RegionStatus(**asdict(w.status)) for w in self._watched.values())
 
     @property
     def hops(self) -> tuple[str, ...]:
         """The internal topics between the regions."""
-        regions = [w.live.region for w in self._watched]
+        regions = [w.live.region for w in self._watched.values()]
         return tuple(region.hop.topic for region in regions if region.hop is not None)
 
     @property
     def queries(self) -> tuple[StreamingQuery, ...]:
         """Spark's queries of the regions that run."""
-        return tuple(w.live.query for w in self._watched if w.live.query is not None)
+        return tuple(w.live.query for w in self._watched.values() if w.live.query is not None)
 
     def stop(self) -> None:
         """Stop all regions, writers first. What their producers still hold is flushed by the next start's fence."""
-        for watched in self._watched:
+        for watched in self._watched.values():
             watched.live.end("stopped")
             watched.status.state = "stopped"
 

@@ -36,11 +36,13 @@ class Health:
     """How a region is.
 
     Args: runs: False: it is dead, or was never started. progressed_at_s: when it last got on or was seen to have
-        nothing to do; with one that runs, how long ago this was tells slow from hung. detail: for people.
+        nothing to do; with one that runs, how long ago this was tells slow from hung. ready_at_s: one that is dead
+        is not to be started before. detail: for people.
     """
 
     runs: bool
     progressed_at_s: float
+    ready_at_s: float = 0.0
     detail: str = ""
 
 

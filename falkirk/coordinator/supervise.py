@@ -20,6 +20,7 @@ from falkirk.app import App
 from falkirk.coordinator.home import Home, open_home
 from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
+from falkirk.coordinator.requests import stop_asked
 from falkirk.errors import InternalError, SparkError
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
@@ -108,12 +109,12 @@ class Coordinator:
                 start_new_session=True,
             )
         try:
-            self._watch(process, status_file)
+            self._watch(process, status_file, home)
         finally:
             _end(process)
         return self._reason(process, status_file)
 
-    def _watch(self, process: "subprocess.Popen[str]", status_file: Path) -> None:
+    def _watch(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> None:
         assert process.stdin is not None
         settings = HostSettings(
             file=str(self._settings.file.resolve()),
@@ -133,6 +134,9 @@ class Coordinator:
                     limit_s = SILENT_S
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._on_status(status)
+            if stop_asked(home.store):
+                self._say("asked to stop")
+                self.stop()
             if time.monotonic() - seen_at_s > limit_s:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
                 process.kill()

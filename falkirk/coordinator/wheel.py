@@ -37,6 +37,8 @@ class Wheel:
         hung_after_s: a region that has not got on for longer hangs; one that is only slow is left alone.
         history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
         say: takes one line for the user at each event.
+        on_failure: takes a region's name and what is wrong with it, before it is brought back; it may refuse by
+            raising.
     """
 
     def __init__(
@@ -50,33 +52,52 @@ class Wheel:
         hung_after_s: Mapping[str, float],
         history: int = 0,
         say: Callable[[str], None] = lambda text: None,
+        on_failure: Callable[[str, str], None] = lambda name, reason: None,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
-        self._hung_after_s, self._history, self._say = hung_after_s, history, say
+        self._hung_after_s, self._history, self._say, self._on_failure = hung_after_s, history, say, on_failure
         self._points: dict[str, tuple[Point, ...]] = {}
         self._released = {held: self._recorded(held) for held in layout.held}
         self.restorable, self.retained = self._monitors()
 
     # -- the turn -----------------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Take charge: finish the recovery that was cut off, if any, then bring back every region."""
-        unfinished = self._store.unfinished_recovery()
-        if unfinished is not None:
-            self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was cut off; finishing it")
-            self._carry_out(unfinished.recovery, {n: p for n, p in unfinished.decided.items() if p is not None})
-            self._store.advance_recovery(unfinished.recovery, "done")
-        self.recover(frozenset(self.layout.stages), "start")
+    def open(self, *, asked: Mapping[str, int] | None = None, force: bool = False) -> Decision:
+        """Take charge: finish the recovery that was cut off, if any, then bring back every region.
+
+        Args, raises: as `recover`.
+        """
+        self._finish()
+        return self.recover(frozenset(self.layout.stages), "start", asked=asked, force=force)
 
     def turn(self) -> None:
         """Look at everything once, and do what is due."""
+        if self._finish():
+            self.begin_again()
         self._take_in(self.layout.stages)
         failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
-        if failed:
+        if failed and all(self._regions[name].health().ready_at_s <= self._clock() for name in failed):
+            for name, reason in failed.items():
+                self._on_failure(name, reason)
             self.recover(frozenset(failed), "; ".join(f"{n} {why}" for n, why in sorted(failed.items())))
         self._release()
-        self._collect()
+        self.collect()
         self._acknowledge()
+
+    def _finish(self) -> bool:
+        """Carry out what was decided by a recovery that was cut off; tell whether there was one.
+
+        The regions that it stopped are dead then, and are brought back as any that is. What an application no longer
+        has needs no recovery.
+        """
+        unfinished = self._store.unfinished_recovery()
+        if unfinished is None:
+            return False
+        self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was cut off; finishing it")
+        decided = {n: p for n, p in unfinished.decided.items() if p is not None and n in self._regions}
+        self._carry_out(unfinished.recovery, decided)
+        self._store.advance_recovery(unfinished.recovery, "done")
+        return True
 
     def _failure(self, name: str) -> str | None:
         health = self._regions[name].health()
@@ -111,8 +132,8 @@ class Wheel:
         else:
             self.restorable.add_checkpoint(name, metadata)
 
-    def _begin_again(self) -> None:
-        """Forget what the monitors know: a rollback has dropped checkpoints."""
+    def begin_again(self) -> None:
+        """Tell the monitors what there is: a rollback has dropped checkpoints, or nothing was told yet."""
         self._points = {}
         self.restorable, self.retained = self._monitors()
         self._take_in(self.layout.stages)
@@ -132,7 +153,7 @@ class Wheel:
             not set; `POINT_TOO_OLD`. UnrecoverableError: as `decide`.
         """
         fenced: set[str] = set()
-        while not (decision := self._decide(failed, asked, force=force)).goes.keys() <= fenced:
+        while not (decision := self.decide(failed, asked, force=force)).goes.keys() <= fenced:
             for name in sorted(decision.goes.keys() - fenced):
                 self._regions[name].fence()
                 fenced.add(name)
@@ -144,10 +165,13 @@ class Wheel:
             if name in decision.goes:
                 self._regions[name].start(decision.goes[name])
         self._store.advance_recovery(number, "done")
-        self._begin_again()
+        self.begin_again()
         return decision
 
-    def _decide(self, failed: frozenset[str], asked: Mapping[str, int] | None, *, force: bool) -> Decision:
+    def decide(
+        self, failed: frozenset[str], asked: Mapping[str, int] | None = None, *, force: bool = False
+    ) -> Decision:
+        """Return what `recover` would do now, and do nothing. Raises: as `recover`."""
         points: Points = {name: region.points() for name, region in self._regions.items()}
         # A release that was cut off is in the sink and not in the store.
         outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
@@ -220,24 +244,35 @@ class Wheel:
         within = [i for i, p in enumerate(points) if self.layout.metadata(name, p).frontier <= watermark]
         return points[max(0, max(within, default=0) - self._history)]
 
-    def _collect(self) -> None:
-        """Drop checkpoints below the retained watermark, and what of the logs between regions neither a reader nor its
-        writer (who looks there for what it has sent since its checkpoint) goes back to."""
+    def garbage(self) -> tuple[dict[str, int], dict[str, OffsetFrontier]]:
+        """Return what nothing can ask for any more: of each region the checkpoints before this one, of each log between
+        regions what lies below.
+
+        A log is kept from where any reader goes back to, and its writer, who looks there for what it has sent since
+        its checkpoint.
+        """
         kept = {name: self.kept(name) for name in self.layout.stages}
-        for name, point in kept.items():
-            self._regions[name].discard_below(point.number)
-        for name in self.layout.graph.processors:
-            self.restorable.forget_below(name)
-            self.retained.forget_below(name)
+        below: dict[str, OffsetFrontier] = {}
         for topic in self.layout.hops:
             writer = self.layout.writer(topic)
             assert writer is not None
             bounds = [kept[writer.name].sent, *(kept[r.name].read for r in self.layout.readers(topic))]
             if topic in self.layout.held:
                 bounds.append(self.released(topic))
-            below = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
-            if not below.is_empty:
-                self._logs.delete_below(topic, below)
+            below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
+        return {name: point.number for name, point in kept.items()}, below
+
+    def collect(self) -> None:
+        """Drop garbage."""
+        points, below = self.garbage()
+        for name, number in points.items():
+            self._regions[name].discard_below(number)
+        for name in self.layout.graph.processors:
+            self.restorable.forget_below(name)
+            self.retained.forget_below(name)
+        for topic, upto in below.items():
+            if not upto.is_empty:
+                self._logs.delete_below(topic, upto)
 
     def _acknowledge(self) -> None:
         for topic in self.layout.sources:

@@ -37,6 +37,8 @@ _CONTEXT_SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
+    # A second try of a task sends again what the first has sent; failures are for Falkirk to handle.
+    "spark.task.maxFailures": "1",
     # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "20s",

@@ -12,7 +12,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
     AdminClient,
     ConfigResource,
@@ -119,6 +126,19 @@ class Topics:
         Raises: LogError: `TOPIC_MISSING`.
         """
         return self._positions(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def delete_below(self, topic: str, positions: Mapping[int, int]) -> None:
+        """Delete the records of `topic` before these positions for good. Twice is as once."""
+        wanted = [TopicPartition(topic, p, o) for p, o in positions.items() if o > 0]
+        if wanted:
+            for future in self._admin.delete_records(wanted, request_timeout=self._timeout_s).values():
+                self._result(future, "deleting records", topic)
+
+    def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        """Commit positions in `topic` for a consumer group that has no members."""
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p, o) for p, o in positions.items()])
+        for future in self._admin.alter_consumer_group_offsets([wanted], request_timeout=self._timeout_s).values():
+            self._result(future, "committing a consumer group's offsets", topic)
 
     def await_broker(self, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None) -> None:
         """Wait until the broker answers, calling `on_wait` with the seconds waited after each failed try.

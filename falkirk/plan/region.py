@@ -26,6 +26,21 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegionLogs:
+    """What must be known of a region while nothing of it runs: its name and the topics around it.
+
+    Args: repeats: what it has released may be released again. where: it was declared, for messages.
+    """
+
+    name: str
+    source: str
+    output: str
+    dead_letters: str
+    repeats: bool
+    where: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """One or more fused processors that run as one Real-time Mode query.
 
@@ -54,6 +69,19 @@ class Region:
     where: SourceLocation
     dead_letter_topic: str
     fingerprint: dict[str, str]
+    deterministic: bool = True
+    released_to: Kafka | None = None
+
+    def logs(self) -> RegionLogs:
+        """Return what must be known of it while nothing of it runs."""
+        return RegionLogs(
+            name=self.name,
+            source=self.source.topic.topic,
+            output=self.output.topic,
+            dead_letters=self.dead_letter_topic,
+            repeats=self.delivery is Delivery.REPEATED,
+            where=self.where,
+        )
 
     def steps(self) -> tuple[Step, ...]:
         """The recorded steps, oldest first."""

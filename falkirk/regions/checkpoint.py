@@ -92,3 +92,16 @@ def rewind(checkpoint: Path, batch: int) -> None:
             if file.name.isdigit() and int(file.name) > batch:
                 file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # a file without one is read all the same
                 file.unlink(missing_ok=True)
+
+
+def discard_below(checkpoint: Path, batch: int) -> None:
+    """Drop the log entries of batches before `batch`. Twice is as once.
+
+    Spark asks for the offsets of the batch before the one that it goes on from, so those stay. Commits go oldest
+    first, so that what is left after a crash is without a gap.
+    """
+    for folder, first in (("commits", batch), ("offsets", batch - 1)):
+        for number in sorted(int(f.name) for f in (checkpoint / folder).glob("*") if f.name.isdigit()):
+            if number < first:
+                (checkpoint / folder / f".{number}.crc").unlink(missing_ok=True)
+                (checkpoint / folder / str(number)).unlink(missing_ok=True)

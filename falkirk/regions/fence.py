@@ -23,6 +23,26 @@ from falkirk.errors import SparkError
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
 
 
+#: The guarantee rests on these: a batch that expired would leave a hole below a released stamp.
+_PRODUCER = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.delivery.timeout.ms": "2147483647",
+    "kafka.max.block.ms": "9223372036854775807",
+    "kafka.linger.ms": "0",
+}
+
+
+def producer_options(application: str, region: str, incarnation: int) -> dict[str, str]:
+    """Return Spark's options for what an incarnation of a region writes."""
+    return _PRODUCER | {"kafka.client.id": client_id(application, region, incarnation)}
+
+
+def writes_elsewhere(session: SparkSession) -> bool:
+    """Tell whether producers may linger in other JVMs, where they can't be flushed from here."""
+    return not (session.sparkContext.master or "").startswith("local[")
+
+
 def client_id(application: str, region: str, incarnation: int) -> str:
     """Return the producer's client id of one incarnation of a region."""
     return f"falkirk-{application}-{region}-{incarnation}"

@@ -1,28 +1,27 @@
 """Live regions: one Real-time Mode query each, from a Kafka log to a Kafka log, exactly once.
 
-The life of an incarnation, in this order and no other:
+An incarnation begins behind the fence (falkirk/regions/fence.py), with the checkpoint decided that it goes on from:
   1. open: record its number;
-  2. fence: see falkirk/regions/fence.py; then record where each output partition ends;
-  3. barrier: read the outputs from a position observed no later than the start of the batch after the restored
-  checkpoint up
-     to the fence, and keep the greatest released stamp per channel;
-  4. run: start the query with that as a constant filter;
-  5. watch: observe output positions and commits, so that step 3 stays short next time.
-A crash between any two of them leaves the records of the steps before, and the next incarnation begins at 1.
+  2. barrier: read the outputs from a position observed no later than the start of the batch after the restored
+     checkpoint up to the fence, and keep the greatest released stamp per channel;
+  3. run: start the query with that as a constant filter;
+  4. watch: observe output positions and commits, so that step 2 stays short next time.
+A crash between any two of them leaves the records of the steps before, and the next incarnation begins at the fence.
 """
 
 import json
 import logging
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.coordinator.store import RegionRecord, TailRecord
+from falkirk.coordinator.ports import Health, Point
+from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
 from falkirk.errors import LogError, SparkError
 from falkirk.local.spark import LIVE_POOL
 from falkirk.logs.tail import Tail
@@ -30,30 +29,20 @@ from falkirk.plan import frames
 from falkirk.plan.region import Region
 from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
+from falkirk.regions.at_rest import RegionAtRest
 from falkirk.regions.context import Context
-from falkirk.regions.outputs import Outputs
 from falkirk.regions.record import record_of
-from falkirk.regions.rows import Release
+from falkirk.regions.rows import Release, without
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.positions import is_caught_up
 
 log = logging.getLogger("falkirk")
-
-#: The guarantee rests on these: a batch that expired would leave a hole below a released stamp.
-PRODUCER_OPTIONS = {
-    "kafka.acks": "all",
-    "kafka.enable.idempotence": "true",
-    "kafka.delivery.timeout.ms": "2147483647",
-    "kafka.max.block.ms": "9223372036854775807",
-    "kafka.linger.ms": "0",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """What is known once the fence stands and the tail is read: where the incarnation begins and what it suppresses."""
 
-    record: RegionRecord
     incarnation: int
     restored_batch: int
     release: Release
@@ -61,51 +50,108 @@ class Opening:
     skips: tuple[tuple[int, int, int], ...]
 
 
-class LiveRegion:
-    """One region of an application, with at most one running query."""
+class LiveRegion(RegionAtRest):
+    """One region of an application, with at most one running query: a RegionPort.
 
-    def __init__(self, region: Region, context: Context) -> None:
-        self.region, self._context = region, context
-        self._store = context.home.store
-        self._checkpoint = context.home.checkpoint(region.name)
-        self._outputs = Outputs(region, context)
+    Args: on_progress: called before what may take its time, such as reading a long tail.
+    """
+
+    def __init__(self, region: Region, context: Context, *, on_progress: Callable[[], None] = lambda: None) -> None:
+        super().__init__(region.logs(), context)
+        self.region, self._context, self._on_progress = region, context, on_progress
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._reached: dict[tuple[int, int], int] = {}
         #: Since this home was made, as of the last `observe`.
         self.dead_letters = 0
         self._dead_before = 0
-        #: Checkpoints that were found damaged, and those whose state Spark refused.
-        self.damaged = 0
-        self._distrusted: set[int] = set()
+        #: As of the last `observe`; while the query runs, this is what `points` returns.
+        self._points: tuple[Point, ...] = ()
+        #: When it last got on, and when it may be started again.
+        self.progressed_at_s = time.monotonic()
+        self.ready_at_s = 0.0
 
-    # -- 1 to 4: starting ---------------------------------------------------------------------------------------------
+    def prepare(self) -> RegionRecord:
+        """Check the topics, and what they were when this home was made; record it before the first start.
 
-    def start(self) -> Opening:
-        """Run steps 1 to 4 and return what was found. The region must not be running.
+        Raises: HomeError, LogError.
+        """
+        source, region = self.region.source.topic, self.region
+        if "compact" in self._context.topics.facts(source.topic).cleanup_policy:
+            raise LogError(
+                "INPUT_COMPACTED",
+                f"topic {source.topic!r} is compacted, so a replay would not find what was read before.",
+                where=source.where,
+                hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
+                topic=source.topic,
+            )
+        self._written = self._outputs.topics()
+        record = record_of(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
+        first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
+        self._dead_before = sum(first.positions[region.dead_letter_topic].values())
+        return record
+
+    # -- stopping ---------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """See RegionPort."""
+        runs = self.query is not None and self.query.isActive
+        return Health(runs=runs, progressed_at_s=self.progressed_at_s, ready_at_s=self.ready_at_s)
+
+    def fence(self) -> None:
+        """See RegionPort.
+
+        Raises: SparkError: `SESSION_LOST`: producers may linger in other JVMs, where they can't be flushed from here;
+            `WRITER_STILL_RUNNING`.
+        """
+        if self._ends is not None:
+            return
+        self._on_progress()
+        self.end("stopped to go back")
+        if self.opening is not None and fence.writes_elsewhere(self._context.session):
+            raise SparkError(
+                "SESSION_LOST",
+                f"region {self.region.name!r} has to go back, and executors on a cluster may still write for it.",
+                certainty="maybe",
+                hint="The Spark application is restarted, so that no executor of it still writes.",
+                region=self.region.name,
+            )
+        fence.flush_lingering(self._context.session, self._is_mine)
+        super().fence()
+
+    def distrust_checkpoint(self) -> None:
+        """Never go on again from the checkpoint that this incarnation began with: its state can't be loaded."""
+        if self.opening is not None and self.opening.restored_batch >= 0:
+            self._distrusted.add(self.opening.restored_batch)
+
+    def _is_mine(self, client: str) -> bool:
+        prefix = fence.client_id(self._context.home.identity, self.region.name, 0).removesuffix("0")
+        return client.startswith(prefix) and client.removeprefix(prefix).isdigit()
+
+    # -- 1 to 3: starting --------------------------------------------------------------------------------------------
+
+    def start(self, number: int) -> None:
+        """See RegionPort.
 
         Raises: HomeError, LogError, SparkError: nothing was started.
         """
         region, context = self.region, self._context
-        output = {t.name: t for t in self._outputs.topics()}
-        self._check_source()
-        record = record_of(region, context, output, self._checkpoint)
-        restored = self._settle_on_checkpoint()
-        first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
-        self._dead_before = sum(first.positions[region.dead_letter_topic].values())
-        incarnation = self._store.open_incarnation(region.name, restored)
-        self._store.forget_tails_after(region.name, restored)
-        fence.flush_lingering(context.session, self._is_mine)
-        ends = self._outputs.settled_ends(tuple(output))
-        tails = {name: self._outputs.tail(name, ends, restored) for name in output}
-        main, dead = tails[region.output.topic], tails[region.dead_letter_topic]
-        start = self._restored_offsets(record, restored)
+        ends, self._ends = self._ends, None  # should this fail, the next try is to look anew
+        assert ends is not None, "a region is started behind its fence"
+        newest = checkpoint.last_committed_batch(self._checkpoint)
+        assert newest == number, f"Spark would go on from {newest}, {number} was decided"
+        self._on_progress()
+        record = self.prepare()
+        incarnation = self._store.open_incarnation(region.name, number)
+        self._store.forget_tails_after(region.name, number)
+        main, dead = (self._outputs.tail(name, ends, number) for name in self._outputs.names)
+        start = self._read(number)
         released = sum(
             stamp.offset >= start.get(stamp.partition, 0)
             for tail in (main, dead) for _, stamp in tail.released_set or ()
         )  # fmt: skip
         self._store.record_fence(
-            region.name, incarnation, fence=ends, replayed_from=self._outputs.position(restored).positions,
+            region.name, incarnation, fence=ends, replayed_from=self._outputs.position(number).positions,
             suppressible=released,
         )  # fmt: skip
         skips = self._skip(main, dead, start)
@@ -115,20 +161,16 @@ class LiveRegion:
             incarnation=incarnation,
             source_partitions=record.partitions[region.source.topic.topic],
             state_partitions=context.state_partitions if region.stateful else 1,
-            main=output[region.output.topic],
-            dead=output[region.dead_letter_topic],
-            barrier=None if region.delivery is Delivery.REPEATED else self._outputs.barrier(main, dead, restored),
+            main=self._written[0],
+            dead=self._written[1],
+            barrier=None if region.delivery is Delivery.REPEATED else self._outputs.barrier(main, dead, number),
         )
         self.opening = Opening(
-            record=record,
-            incarnation=incarnation,
-            restored_batch=restored,
-            release=release,
-            released=released,
-            skips=skips,
+            incarnation=incarnation, restored_batch=number, release=release, released=released, skips=skips
         )
+        self._points = super().points()
         try:
-            self.query = self._run(self.opening, record)
+            self.query = self._run(self.opening, record, start)
         except PySparkException as error:
             raise SparkError(
                 "QUERY_NOT_STARTED",
@@ -136,47 +178,7 @@ class LiveRegion:
                 where=region.where,
                 region=region.name,
             ) from error
-        return self.opening
-
-    def _settle_on_checkpoint(self) -> int:
-        """Return the newest checkpoint that is whole, having dropped those that are not.
-
-        An older one only means a longer replay: all that was released since is in the output, and is not sent again.
-        """
-        topic, found = self.region.source.topic.topic, -1
-        for batch in reversed(checkpoint.committed_batches(self._checkpoint)):
-            wrong = checkpoint.damage(self._checkpoint, batch, topic)
-            if batch in self._distrusted:
-                wrong = "Spark could not load its state"
-            if wrong is None:
-                found = batch
-                break
-            log.warning("%s: checkpoint %d is damaged (%s); going on from an older one", self.region.name, batch, wrong)
-            self.damaged += 1
-        checkpoint.rewind(self._checkpoint, found)
-        return found
-
-    def distrust_checkpoint(self) -> None:
-        """Never go on again from the checkpoint that this incarnation began with: its state can't be loaded."""
-        if self.opening is not None and self.opening.restored_batch >= 0:
-            self._distrusted.add(self.opening.restored_batch)
-
-    def _check_source(self) -> None:
-        source = self.region.source.topic
-        if "compact" in self._context.topics.facts(source.topic).cleanup_policy:
-            raise LogError(
-                "INPUT_COMPACTED",
-                f"topic {source.topic!r} is compacted, so a replay would not find what was read before.",
-                where=source.where,
-                hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
-                topic=source.topic,
-            )
-
-    def _restored_offsets(self, record: RegionRecord, restored: int) -> dict[int, int]:
-        topic = self.region.source.topic.topic
-        if restored < 0:
-            return record.start_offsets[topic]
-        return checkpoint.end_offsets(self._checkpoint, restored, topic)
+        self.progressed_at_s = time.monotonic()
 
     def _skip(self, main: Tail, dead: Tail, start: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
         """Return the input that is never processed; on at-most-once, add what waited while the region was down."""
@@ -188,11 +190,7 @@ class LiveRegion:
             self._store.skip_input(name, tuple((r.partition, r.first, r.last_exclusive) for r in ranges))
         return self._store.skipped_input(name)
 
-    def _is_mine(self, client: str) -> bool:
-        prefix = fence.client_id(self._context.home.identity, self.region.name, 0).removesuffix("0")
-        return client.startswith(prefix) and client.removeprefix(prefix).isdigit()
-
-    def _run(self, opening: Opening, record: RegionRecord) -> StreamingQuery:
+    def _run(self, opening: Opening, record: RegionRecord, restored: dict[int, int]) -> StreamingQuery:
         region, context = self.region, self._context
         source = region.source.topic.topic
         start = {source: {str(p): o for p, o in record.start_offsets[source].items()}}
@@ -206,11 +204,8 @@ class LiveRegion:
         )
         raw = reader.load()
         voided = context.home.store.voided_ranges(source) if region.reads_hop else ()
-        ranges = (*opening.skips, *[(v.partition, v.first, v.last_exclusive) for v in voided])
-        for partition, first, last in ranges:
-            raw = raw.where(
-                ~((F.col("partition") == partition) & (F.col("offset") >= first) & (F.col("offset") < last))
-            )
+        ranges = [*opening.skips, *((v.partition, v.first, v.last_exclusive) for v in voided)]
+        raw = without(raw, [r for r in ranges if r[2] > restored.get(r[0], 0)])
         frame = frames.parse(raw, region.source.topic)
         for step in region.steps():
             frame = frames.apply(frame, step)
@@ -218,8 +213,7 @@ class LiveRegion:
         writer = (
             data.writeStream.format("kafka")
             .options(**context.connection.spark_options())
-            .options(**PRODUCER_OPTIONS)
-            .option("kafka.client.id", fence.client_id(context.home.identity, region.name, opening.incarnation))
+            .options(**fence.producer_options(context.home.identity, region.name, opening.incarnation))
             .option("kafka.max.request.size", str(opening.release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")
             .option("checkpointLocation", str(self._checkpoint))
@@ -236,29 +230,52 @@ class LiveRegion:
             spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it
         return query
 
-    # -- 5: watching --------------------------------------------------------------------------------------------------
+    # -- 4: watching --------------------------------------------------------------------------------------------------
 
     def observe(self) -> int:
-        """Record the outputs' present ends for a later barrier; return the last committed batch.
+        """Record the outputs' present ends for a later barrier, take in new checkpoints; return the last committed one.
 
         The commits are looked at after the ends were read: only so is the position no later than the next batch's
         start. Nothing is recorded until the commits cover all that former incarnations had released: a position
         that lies behind outputs that a restore would replay overlooks them.
         """
-        region, opening = self.region, self.opening
-        assert opening is not None, "a region that was not started can't be observed"
-        topics = (region.output.topic, region.dead_letter_topic)
-        ends = {name: self._context.topics.end_positions(name) for name in topics}
-        self.dead_letters = sum(ends[region.dead_letter_topic].values()) - self._dead_before
+        assert self.opening is not None, "a region that was not started can't be observed"
+        ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
+        self.dead_letters = sum(ends[self.region.dead_letter_topic].values()) - self._dead_before
         last = checkpoint.last_committed_batch(self._checkpoint)
-        if self._reached:
-            covered = {(0, p): o for p, o in self._restored_offsets(opening.record, last).items()}
-            if not is_caught_up(self._reached, covered):
-                return last
+        if self._reached and is_caught_up(self._reached, {(0, p): o for p, o in self._read(last).items()}):
             self._reached = {}
-        record = TailRecord(valid_from_commit=last + 1, incarnation=opening.incarnation, positions=ends)
-        self._store.observe_tail(region.name, record)
+        if not self._reached:
+            self._record_tail(last + 1, ends)
+        self._take_in(last)
         return last
+
+    def _take_in(self, last: int) -> None:
+        """Add the checkpoints up to `last` that are new to what `points` returns."""
+        known = self._points[-1].number if self._points else -2
+        new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
+        if not new:
+            return
+        if not self.region.deterministic and not self._reached:
+            # Results wait for this checkpoint, and others go back by it: it is worth reading what was just sent.
+            ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
+            self._record_tail(new[-1], self.boundary(new[-1], ends))
+        self._points += tuple(self._point(n, self._read(n)) for n in new)
+        self.progressed_at_s = time.monotonic()
+
+    def _record_tail(self, valid_from: int, positions: Positions) -> None:
+        assert self.opening is not None
+        record = TailRecord(valid_from_commit=valid_from, incarnation=self.opening.incarnation, positions=positions)
+        self._store.observe_tail(self.region.name, record)
+
+    def points(self) -> tuple[Point, ...]:
+        """See RegionPort. While it runs these are what `observe` has taken in; else the files are read anew."""
+        return super().points() if self.query is None else self._points
+
+    def discard_below(self, number: int) -> None:
+        """See RegionPort."""
+        super().discard_below(number)
+        self._points = tuple(p for p in self._points if p.number >= number)
 
     def checkpoint_age_s(self) -> float | None:
         """Return the seconds since the last commit, or None before the first."""

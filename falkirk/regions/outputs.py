@@ -6,13 +6,14 @@ barrier keeps back.
 
 import logging
 import time
+from collections.abc import Sequence
 
 from falkirk.coordinator.store import Positions, TailRecord
 from falkirk.errors import LogError
 from falkirk.logs.tail import Tail, read_tail
-from falkirk.plan.region import Region
-from falkirk.policy import Delivery
-from falkirk.regions.context import Context
+from falkirk.logs.topics import Topics
+from falkirk.plan.region import RegionLogs
+from falkirk.regions.context import Place
 from falkirk.regions.rows import Barrier, OutputTopic
 from falkirk.theory.positions import TailPosition, choose
 
@@ -26,11 +27,52 @@ SETTLE_MAX_S = 30.0
 PROMPT_S = 1.0
 
 
+def settled_ends(topics: Topics, names: tuple[str, ...], where: object) -> Positions:
+    """Return topics' ends once they stand still and the broker answers at once.
+
+    A broker that hung has requests of a killed writer in its sockets and appends them when it goes on.
+
+    Raises: LogError: `FOREIGN_WRITER`: they don't stand still.
+    """
+    before: Positions = {}
+    began_s = time.monotonic()
+    while True:
+        asked_at_s = time.monotonic()
+        ends = {name: topics.end_positions(name) for name in names}
+        patient = asked_at_s - began_s < SETTLE_MAX_S
+        if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
+            return ends
+        if not patient:
+            moving = [name for name in names if ends[name] != before.get(name)]
+            raise LogError(
+                "FOREIGN_WRITER",
+                f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
+                where=where,
+                hint="An output topic has one writer: give the sink its own topic.",
+                topic=moving[0],
+            )
+        before = ends
+        time.sleep(SETTLE_S)
+
+
+def foreign_writer(topic: str, where: object, places: Sequence[tuple[int, int]], count: int = 1) -> LogError:
+    """Return the error that records of an output, at (partition, offset), are somebody else's."""
+    return LogError(
+        "FOREIGN_WRITER",
+        f"{count} records of {topic!r} were not written by this home.",
+        where=where,
+        hint="An output topic has one writer: give the sink its own topic, or use the home that wrote this.",
+        topic=topic,
+        positions=tuple(places),
+    )
+
+
 class Outputs:
     """The output topic and the dead letters of one region."""
 
-    def __init__(self, region: Region, context: Context) -> None:
-        self._region, self._context, self._store = region, context, context.home.store
+    def __init__(self, region: RegionLogs, place: Place) -> None:
+        self._region, self._place, self._store = region, place, place.home.store
+        self.names = (region.output, region.dead_letters)
 
     def topics(self) -> tuple[OutputTopic, OutputTopic]:
         """Return the facts of both topics.
@@ -38,8 +80,8 @@ class Outputs:
         Raises: LogError: `OUTPUT_COMPACTED`.
         """
         found = []
-        for name in (self._region.output.topic, self._region.dead_letter_topic):
-            facts = self._context.topics.facts(name)
+        for name in self.names:
+            facts = self._place.topics.facts(name)
             if "compact" in facts.cleanup_policy:
                 raise LogError(
                     "OUTPUT_COMPACTED",
@@ -51,32 +93,9 @@ class Outputs:
             found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
         return found[0], found[1]
 
-    def settled_ends(self, outputs: tuple[str, ...]) -> Positions:
-        """Return the outputs' ends once they stand still and the broker answers at once: the fence's position.
-
-        A broker that hung has requests of a killed writer in its sockets and appends them when it goes on.
-
-        Raises: LogError: `FOREIGN_WRITER`: they don't stand still.
-        """
-        before: Positions = {}
-        began_s = time.monotonic()
-        while True:
-            asked_at_s = time.monotonic()
-            ends = {name: self._context.topics.end_positions(name) for name in outputs}
-            patient = asked_at_s - began_s < SETTLE_MAX_S
-            if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
-                return ends
-            if not patient:
-                moving = [name for name in outputs if ends[name] != before.get(name)]
-                raise LogError(
-                    "FOREIGN_WRITER",
-                    f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
-                    where=self._region.where,
-                    hint="An output topic has one writer: give the sink its own topic.",
-                    topic=moving[0],
-                )
-            before = ends
-            time.sleep(SETTLE_S)
+    def settled_ends(self) -> Positions:
+        """Return the outputs' ends once they stand still: the fence's position. Raises: as `settled_ends`."""
+        return settled_ends(self._place.topics, self.names, self._region.where)
 
     def position(self, restored: int) -> TailRecord:
         """Return the newest position from which all is read that was sent since a checkpoint."""
@@ -90,9 +109,9 @@ class Outputs:
         Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
         """
         first = self.position(restored).positions.get(topic, {})
-        earliest = self._context.topics.first_positions(topic)
+        earliest = self._place.topics.first_positions(topic)
         expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
-        if expired and self._region.delivery is not Delivery.REPEATED:
+        if expired and not self._region.repeats:
             raise LogError(
                 "OUTPUT_EXPIRED",
                 f"records of {topic!r} released since the checkpoint have expired, so what is out can't be known.",
@@ -103,18 +122,11 @@ class Outputs:
             )
         void = [(v.partition, v.first, v.last_exclusive) for v in self._store.voided_ranges(topic)]
         tail = read_tail(
-            self._context.connection, topic, first, ends[topic], self._context.home.identity,
+            self._place.connection, topic, first, ends[topic], self._place.home.identity,
             keep_set=True, void=void,
         )  # fmt: skip
-        if tail.foreign and self._region.delivery is not Delivery.REPEATED:
-            raise LogError(
-                "FOREIGN_WRITER",
-                f"{tail.foreign_count} records of {topic!r} were not written by this home.",
-                where=self._region.where,
-                hint="An output topic has one writer: give the sink its own topic, or use the home that wrote this.",
-                topic=topic,
-                positions=tail.foreign,
-            )
+        if tail.foreign and not self._region.repeats:
+            raise foreign_writer(topic, self._region.where, tail.foreign, tail.foreign_count)
         return tail
 
     def barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:

@@ -6,7 +6,7 @@ ever.)
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -75,6 +75,13 @@ class Release:
     main: OutputTopic
     dead: OutputTopic
     barrier: Barrier | None
+
+
+def without(raw: DataFrame, ranges: Iterable[tuple[int, int, int]]) -> DataFrame:
+    """Return Kafka records without those that lie in ranges (partition, first, last exclusive)."""
+    for partition, first, last in ranges:
+        raw = raw.where(~((F.col("partition") == partition) & (F.col("offset") >= first) & (F.col("offset") < last)))
+    return raw
 
 
 def rows(frame: Frame, region: Region, release: Release) -> DataFrame:

@@ -13,7 +13,7 @@ from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from falkirk.query import Query, run_here
-from falkirk.regions import fence, live
+from falkirk.regions import fence
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
@@ -74,8 +74,8 @@ def _lingering(monkeypatch: pytest.MonkeyPatch, spark: "SparkSession") -> None:
 
     They wait for longer than any restart takes, and in batches that do not fill before.
     """
-    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.linger.ms", "600000")
-    monkeypatch.setitem(live.PRODUCER_OPTIONS, "kafka.batch.size", "1000000")
+    monkeypatch.setitem(fence._PRODUCER, "kafka.linger.ms", "600000")
+    monkeypatch.setitem(fence._PRODUCER, "kafka.batch.size", "1000000")
 
 
 @pytest.mark.usefixtures("_lingering")

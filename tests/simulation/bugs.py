@@ -88,7 +88,7 @@ def swapped_inclusion(patch: Patch) -> None:
 
 def collected_one_too_far(patch: Patch) -> None:
     """The logs between regions are deleted up to one record more than may be."""
-    delete = wheel.Wheel._collect
+    delete = wheel.Wheel.collect
 
     def collect(self: Wheel) -> None:
         logs = self._logs
@@ -103,7 +103,7 @@ def collected_one_too_far(patch: Patch) -> None:
         finally:
             self._logs = logs
 
-    patch.setattr(Wheel, "_collect", collect)
+    patch.setattr(Wheel, "collect", collect)
 
 
 def collected_without_asking_the_readers(patch: Patch) -> None:
@@ -115,7 +115,7 @@ def collected_without_asking_the_readers(patch: Patch) -> None:
             assert writer is not None
             self._logs.delete_below(topic, cut(self.kept(writer.name).sent, self.layout, topic))
 
-    patch.setattr(Wheel, "_collect", collect)
+    patch.setattr(Wheel, "collect", collect)
 
 
 def acknowledged_by_what_can_be_restored(patch: Patch) -> None:

@@ -268,11 +268,11 @@ class SimRegion:
 
     def beyond(self, number: int) -> tuple[Range, ...]:
         self.world.call()
-        saved, found = self.saved[number], []
+        saved, found, void = self.saved[number], [], self.world.voided(self.stage.output)
         for e in self._outputs():
             for offset in range(saved.sent[e], self.world.logs[e].end):
                 topic, partition, cause, _ = self.world.logs[e].read(offset).stamp
-                if cause >= saved.read[TopicPartition(topic=topic, partition=partition)]:
+                if offset not in void[e] and cause >= saved.read[TopicPartition(topic=topic, partition=partition)]:
                     found.append((e.topic, e.partition, offset, offset + 1))
         return tuple(found)
 

@@ -27,9 +27,12 @@ class RequestStore(Part):
             )
         return number
 
-    def take_request(self) -> Request | None:
-        """Take the oldest open request: nobody else gets it. None when there is none."""
-        oldest = sql.select(requests).where(requests.c.state == "open").order_by(requests.c.request).limit(1)
+    def take_request(self, kind: str | None = None) -> Request | None:
+        """Take the oldest open request, of a kind if one is named: nobody else gets it. None when there is none."""
+        wanted = (
+            (requests.c.state == "open",) if kind is None else (requests.c.state == "open", requests.c.kind == kind)
+        )
+        oldest = sql.select(requests).where(*wanted).order_by(requests.c.request).limit(1)
         with self._reading() as db:  # most looks find nothing, and they are no writes
             if db.execute(oldest).first() is None:
                 return None
@@ -39,6 +42,12 @@ class RequestStore(Part):
                 return None
             db.execute(requests.update().where(requests.c.request == row.request).values(state="taken"))
             return _request(row, state="taken")
+
+    def is_asked(self, kind: str) -> bool:
+        """Tell whether a request of this kind is open."""
+        wanted = sql.select(requests.c.request).where(requests.c.state == "open", requests.c.kind == kind)
+        with self._reading() as db:
+            return db.execute(wanted.limit(1)).first() is not None
 
     def answer_request(self, request: int, answer: object, *, failed: bool = False) -> None:
         """Answer a request that was taken. The same answer again changes nothing.

@@ -1,0 +1,109 @@
+"""The logs of an application in Kafka, as the coordinator's LogsPort.
+
+What is dead is told apart from what is deaf: every call raises LogError `BROKER_AWAY` when the broker does not answer,
+and whoever called tries again.
+"""
+
+import logging
+from collections.abc import Callable
+
+from falkirk.coordinator.layout import Layout
+from falkirk.errors import LogError
+from falkirk.logs.ranges import read_range
+from falkirk.regions.at_rest import frontier
+from falkirk.regions.context import Place
+from falkirk.regions.outputs import foreign_writer
+from falkirk.theory.frontier import OffsetFrontier
+
+log = logging.getLogger("falkirk")
+
+Positions = dict[int, int]
+Copier = Callable[[str, str, Positions, Positions], None]
+"""Copies [first, last) of a held log to the end of a sink: (held, sink, first, last). Returns once it is all there;
+when it raises, some of it may be, in order and without a hole."""
+
+
+class KafkaLogs:
+    """The logs of one application.
+
+    Args:
+        settle: returns where a sink ends once nothing that an earlier copy sent can still arrive there.
+        copier: see `Copier`.
+    """
+
+    def __init__(
+        self, layout: Layout, place: Place, settle: Callable[[str], Positions], copier: Copier | None = None
+    ) -> None:
+        self._layout, self._place, self._settle, self._copier = layout, place, settle, copier
+        self._copied: dict[str, OffsetFrontier] = {}
+        self._deleted: dict[str, OffsetFrontier] = {}
+        self._acknowledged: dict[str, OffsetFrontier] = {}
+        self.group = f"falkirk.{place.home.application}"
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return frontier(topic, self._place.topics.end_positions(topic))
+
+    # -- release ------------------------------------------------------------------------------------------------------
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
+        """See LogsPort."""
+        assert self._copier is not None, "an application at rest releases nothing"
+        begin, end = (
+            _positions(self.copied(held, sink) | first, self._layout, held),
+            _positions(last, self._layout, held),
+        )
+        self._copied.pop(held, None)  # until it is done, only the sink knows
+        self._copier(held, sink, {p: min(o, end[p]) for p, o in begin.items()}, end)
+        self._copied[held] = frontier(held, {p: max(o, end[p]) for p, o in begin.items()})
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        """See LogsPort. The stamp of a sink's last record is its place in the held log.
+
+        Raises: LogError: `FOREIGN_WRITER`.
+        """
+        if held not in self._copied:
+            self._copied[held] = frontier(held, self._found(held, sink))
+        return self._copied[held]
+
+    def _found(self, held: str, sink: str) -> Positions:
+        store, begun = self._place.home.store, f"beginning of {sink}"
+        ends = self._settle(sink)
+        if store.decision("sink", begun, 0) is None:
+            store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
+        decided = store.decision("sink", begun, 0)
+        assert decided is not None
+        found = {r.partition: r.released_exclusive for r in store.releases(sink) if r.topic == held}
+        oldest = self._place.topics.first_positions(sink)
+        first = {p: max(o - 1, oldest[p], int(decided.content.get(str(p), 0))) for p, o in ends.items()}
+        first = {p: min(o, ends[p]) for p, o in first.items()}
+        for record in read_range(self._place.connection, sink, first, ends):
+            if record.header is None or record.header.application != self._place.home.identity:
+                raise foreign_writer(sink, sink, [(record.partition, record.offset)])
+            found[record.partition] = max(found.get(record.partition, 0), record.header.stamp.offset + 1)
+        return found
+
+    # -- garbage and acknowledgement ----------------------------------------------------------------------------------
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        """See LogsPort."""
+        if self._deleted.get(topic) != below:
+            self._place.topics.delete_below(topic, _positions(below, self._layout, topic))
+            self._deleted[topic] = below
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        """See LogsPort: the offsets of a consumer group of the application's, which nobody ever joins."""
+        if self._acknowledged.get(topic) == upto:
+            return
+        try:
+            self._place.topics.commit(self.group, topic, _positions(upto, self._layout, topic))
+        except LogError as error:
+            if error.condition == "BROKER_AWAY":
+                raise
+            # It serves tools that show lag, and nothing rests on it.
+            log.warning("the offsets of group %s can't be committed: %s", self.group, error.message)
+        self._acknowledged[topic] = upto
+
+
+def _positions(upto: OffsetFrontier, layout: Layout, topic: str) -> Positions:
+    return {e.partition: int(upto.length(e)) for e in layout.sequences(topic)}

@@ -1,0 +1,51 @@
+"""Requests: what commands ask of a running application, by way of the store in its home."""
+
+import time
+from collections.abc import Mapping
+
+from falkirk.coordinator.store import Store
+from falkirk.errors import HomeError
+
+_LOOK_S = 0.2
+
+
+def stop_asked(store: Store) -> bool:
+    """Take a request to stop, if there is one, and answer it."""
+    request = store.take_request("stop")
+    if request is not None:
+        store.answer_request(request.request, {})
+    return request is not None
+
+
+def ask_to_stop(store: Store) -> None:
+    """Ask the running application to stop."""
+    if not store.is_asked("stop"):
+        store.post_request("stop", {})
+
+
+def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeout_s: float) -> Mapping[str, int]:
+    """Ask the running application to go back, and wait until it has; return the checkpoint that each region goes to.
+
+    Raises: HomeError: `REQUEST_REFUSED` with what it answered; `REQUEST_UNANSWERED`: it may still be carried out.
+    """
+    number = store.post_request("rollback", {"asked": dict(asked), "force": force})
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        request = store.request(number)
+        assert request is not None
+        if request.state == "done":
+            goes: Mapping[str, int] = request.answer["goes"]
+            return goes
+        if request.state == "failed":
+            raise HomeError(
+                "REQUEST_REFUSED",
+                f"the application did not go back: {request.answer.get('text') or request.answer.get('reason')}",
+                condition_answered=request.answer.get("condition"),
+            )
+        time.sleep(_LOOK_S)
+    raise HomeError(
+        "REQUEST_UNANSWERED",
+        f"the application has not answered for {timeout_s:.0f} s.",
+        hint="It may still do it: `falkirk status` and `falkirk history` tell.",
+        request=number,
+    )

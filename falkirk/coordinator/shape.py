@@ -1,0 +1,90 @@
+"""Shape: what an application is made of, kept in its home, so that commands know it without planning it and without
+Spark."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from falkirk.coordinator.home import write_atomically
+from falkirk.coordinator.layout import Layout, Stage
+from falkirk.errors import HomeError
+from falkirk.logs.topics import Topics
+from falkirk.plan.region import Plan, RegionLogs
+from falkirk.policy import Delivery
+
+_FILE = "shape.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Args: regions: upstream first. processors: those of each region."""
+
+    layout: Layout
+    regions: tuple[RegionLogs, ...]
+    processors: dict[str, tuple[str, ...]]
+
+    def region_of(self, name: str) -> str | None:
+        """Return the region of that name, or that runs the processor of that name; the last of several."""
+        if name in self.layout.stages:
+            return name
+        return next((r for r, names in reversed(self.processors.items()) if name in names), None)
+
+    def write(self, home: Path) -> None:
+        """Keep it in a home."""
+        content = {
+            "stages": [asdict(stage) for stage in self.layout.stages.values()],
+            "partitions": dict(self.layout.partitions),
+            "held": dict(self.layout.held),
+            "regions": [asdict(r) | {"where": str(r.where)} for r in self.regions],
+            "processors": self.processors,
+        }
+        write_atomically(home / _FILE, json.dumps(content, indent=1))
+
+
+def shape_of(plan: Plan, topics: Topics) -> Shape:
+    """Return the shape of a planned application whose topics are there.
+
+    Raises: LogError.
+    """
+    stages = {
+        region.name: Stage(
+            name=region.name,
+            inputs=(region.source.topic.topic,),
+            output=region.output.topic,
+            # Where results may be repeated, others than the first may come: nobody is promised the same.
+            deterministic=region.deterministic or region.delivery is Delivery.REPEATED,
+        )
+        for region in plan.regions
+    }
+    held = {r.output.topic: r.released_to.topic for r in plan.regions if r.released_to is not None}
+    named = {t for s in stages.values() for t in (*s.inputs, s.output)} | set(held.values())
+    return Shape(
+        layout=Layout(stages=stages, partitions={t: topics.facts(t).partitions for t in sorted(named)}, held=held),
+        regions=tuple(region.logs() for region in plan.regions),
+        processors={region.name: region.processors for region in plan.regions},
+    )
+
+
+def read_shape(home: Path) -> Shape | None:
+    """Return the shape of the application that ran in a home, or None when none did.
+
+    Raises: HomeError: `HOME_DAMAGED`.
+    """
+    file = home / _FILE
+    try:
+        content = json.loads(file.read_text())
+        stages = [Stage(**{**s, "inputs": tuple(s["inputs"])}) for s in content["stages"]]
+        return Shape(
+            layout=Layout(stages={s.name: s for s in stages}, partitions=content["partitions"], held=content["held"]),
+            regions=tuple(RegionLogs(**r) for r in content["regions"]),
+            processors={name: tuple(names) for name, names in content["processors"].items()},
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise HomeError(
+            "HOME_DAMAGED",
+            "shape.json can't be read.",
+            where=file,
+            hint="It is written anew when the application is next started.",
+        ) from error

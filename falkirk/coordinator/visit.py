@@ -1,0 +1,230 @@
+"""Visit: an application seen from its home, whether it runs or not: where it could go back to, and what could be
+collected. Without Spark, and without changing anything unless nothing of it runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from falkirk.coordinator.home import Home
+from falkirk.coordinator.layout import cut
+from falkirk.coordinator.logs import KafkaLogs
+from falkirk.coordinator.ports import Point
+from falkirk.coordinator.rollback import Decision
+from falkirk.coordinator.shape import Shape, read_shape
+from falkirk.coordinator.wheel import Wheel
+from falkirk.errors import DefinitionError, GuaranteeError, HomeError
+from falkirk.logs.connection import Connection
+from falkirk.regions.at_rest import RegionAtRest
+from falkirk.regions.context import Place
+from falkirk.regions.outputs import settled_ends
+from falkirk.theory.constraints import Constraint
+from falkirk.theory.frontier import OffsetFrontier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A region that goes back.
+
+    Args: to: the checkpoint. again: at least so many records of its input are read again. taken_back: so many records
+        that it has sent count as nothing from then on. why: in one sentence.
+    """
+
+    region: str
+    to: Point
+    again: int
+    taken_back: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a rollback would do.
+
+    Args: outside: for each topic whose readers would be contradicted, how many results of it are out already.
+    """
+
+    moves: tuple[Move, ...]
+    stays: tuple[str, ...]
+    outside: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A point that a region can go back to, and how many results it has sent since; outside: users read them."""
+
+    region: str
+    point: Point
+    since: int
+    outside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """How many checkpoints of each region, and records of each log between regions, nothing can ask for any more."""
+
+    checkpoints: Mapping[str, int]
+    records: Mapping[str, int]
+
+
+class Visit:
+    """A visit to an application that has run in `home`.
+
+    Args: runs: it runs now, under somebody else's hands. history: as the application's.
+    Raises: HomeError: `NEVER_RAN`, `HOME_DAMAGED`.
+    """
+
+    def __init__(self, home: Home, connection: Connection, *, runs: bool, history: int = 0) -> None:
+        shape = read_shape(home.path)
+        if shape is None:
+            raise HomeError(
+                "NEVER_RAN",
+                "no application has run in this home yet.",
+                where=home.path,
+                hint="Start it with `falkirk run`, or name its home with --home.",
+            )
+        self.shape: Shape = shape
+        self._runs = runs
+        place = self._place = Place(home=home, connection=connection)
+
+        def settle(sink: str) -> dict[int, int]:
+            return place.topics.end_positions(sink) if runs else settled_ends(place.topics, (sink,), sink)[sink]
+
+        self.regions = {logs.name: RegionAtRest(logs, place) for logs in shape.regions}
+        self.logs = KafkaLogs(shape.layout, place, settle)
+        self.wheel = Wheel(
+            shape.layout, self.regions, self.logs, home.store, lambda: 0.0, hung_after_s={}, history=history
+        )  # fmt: skip
+
+    def asked(self, text: str) -> dict[str, int]:
+        """Return what `PROCESSOR@POINT` asks for: a checkpoint's number, or `start`.
+
+        Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`.
+        """
+        name, _, point = text.rpartition("@")
+        region = self.shape.region_of(name)
+        if region is None or not (point == "start" or point.isdigit()):
+            raise DefinitionError(
+                "POINT_INVALID",
+                f"{text!r} names no point to go back to.",
+                hint="Write PROCESSOR@POINT, with a point that `falkirk history` shows, or PROCESSOR@start. "
+                f"There are: {', '.join(dict.fromkeys([*self.shape.layout.stages, *self._processors()]))}.",
+                text=text,
+            )
+        number = -1 if point == "start" else int(point)
+        numbers = [p.number for p in self.regions[region].points()]
+        if number not in numbers:
+            raise DefinitionError(
+                "POINT_UNKNOWN",
+                f"{region!r} can't go back to {point}.",
+                hint=f"It has {', '.join('start' if n < 0 else str(n) for n in numbers)}.",
+                region=region,
+                points=tuple(numbers),
+            )
+        return {region: number}
+
+    def _processors(self) -> list[str]:
+        return [p for names in self.shape.processors.values() for p in names]
+
+    def preview(self, asked: Mapping[str, int]) -> Preview:
+        """Return what a rollback would do, without doing it.
+
+        Raises: GuaranteeError: `POINT_TOO_OLD`. LogError.
+        """
+        layout = self.shape.layout
+        failed = frozenset() if self._runs else frozenset(layout.stages)
+        decision = self.wheel.decide(failed, asked, force=True)
+        points = {name: region.points() for name, region in self.regions.items()}
+        moves = []
+        for name, number in decision.goes.items():
+            newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
+            if number == newest.number and name not in asked and name not in decision.takes_back:
+                continue  # it would go on from there anyhow
+            stage = layout.stages[name]
+            taken = _length(self.logs.ends(stage.output)) - _length(cut(to.sent, layout, stage.output))
+            moves.append(
+                Move(
+                    region=name,
+                    to=to,
+                    again=_length(newest.read) - _length(to.read),
+                    taken_back=taken if name in decision.takes_back else 0,
+                    why=_why(decision, name, asked),
+                )
+            )
+        moved = {m.region for m in moves}
+        return Preview(
+            moves=tuple(moves),
+            stays=tuple(name for name in layout.stages if name not in moved),
+            outside={topic: self._contradicted(decision, topic) for topic in decision.contradicts},
+        )
+
+    def _contradicted(self, decision: Decision, sink: str) -> int:
+        """Return how many results of a sink are outside and would not count."""
+        layout = self.shape.layout
+        topic = next((held for held, to in layout.held.items() if to == sink), sink)
+        writer = layout.writer(topic)
+        assert writer is not None
+        to = next(p for p in self.regions[writer.name].points() if p.number == decision.goes[writer.name])
+        out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
+        return max(0, _length(out) - _length(cut(to.sent, layout, topic)))
+
+    def history(self) -> tuple[Past, ...]:
+        """Return the points that can be gone back to, region by region, oldest first."""
+        layout, found = self.shape.layout, []
+        for name, region in self.regions.items():
+            output = layout.stages[name].output
+            end = _length(self.logs.ends(output))
+            for point in region.points():
+                since = end - _length(cut(point.sent, layout, output))
+                found.append(Past(region=name, point=point, since=since, outside=output in layout.sinks))
+        return tuple(found)
+
+    def garbage(self) -> Garbage:
+        """Return what nothing can ask for any more."""
+        self.wheel.begin_again()
+        kept, below = self.wheel.garbage()
+        checkpoints = {n: sum(p.number < kept[n] for p in r.points()) for n, r in self.regions.items()}
+        records = {}
+        for topic, upto in below.items():
+            first = self._place.topics.first_positions(topic)
+            records[topic] = sum(
+                max(0, int(upto.length(e)) - first[e.partition]) for e in self.shape.layout.sequences(topic)
+            )
+        return Garbage(checkpoints=checkpoints, records=records)
+
+    def roll_back(self, asked: Mapping[str, int], *, force: bool) -> Decision:
+        """Take a stopped application back. It goes on from there when it is next started.
+
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
+        """
+        assert not self._runs, "a running application is asked to go back itself"
+        return self.wheel.open(asked=asked, force=force)
+
+
+def refusal(preview: Preview) -> GuaranteeError:
+    """Return the error that a rollback would take back what is outside."""
+    return GuaranteeError(
+        "CONTRADICTS_RELEASED",
+        f"results in {', '.join(preview.outside)} are outside already, and would be contradicted.",
+        hint="Choose a later point, or add --force: then new results follow the old ones in these topics.",
+        topics=tuple(preview.outside),
+    )
+
+
+def _length(frontier: OffsetFrontier) -> int:
+    return int(sum(n for _, n in frontier.prefixes))
+
+
+def _why(decision: Decision, name: str, asked: Mapping[str, int]) -> str:
+    """Return why a region goes back, by the first constraint that was in its way."""
+    if name in asked:
+        return "asked for"
+    graph = decision.solution.graph
+    for refused in decision.solution.why(name):
+        if refused.edge is None:
+            return "it goes on from its newest checkpoint"
+        edge = graph.edges[refused.edge]
+        if refused.constraint is Constraint.DELIVERED and edge.target == name:
+            return f"it has read what {edge.source} takes back"
+        if refused.constraint is Constraint.DISCARDED and edge.source == name:
+            return f"{edge.target} needs again what it no longer holds"
+        return f"what it exchanges with {edge.source if edge.target == name else edge.target} would not fit"
+    return "it goes on from its newest checkpoint"

@@ -1,0 +1,154 @@
+"""At rest: what can be known of a region, and done to it, while nothing of it runs. It needs no Spark.
+
+Its checkpoints are in Spark's files, what it has sent is in its outputs, and what the two have to do with each other
+is in the store. The commands work on a stopped application by this alone.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from falkirk.coordinator.ports import Health, Point, Range
+from falkirk.coordinator.store import Positions
+from falkirk.logs.ranges import LogRecord, read_range
+from falkirk.plan.region import RegionLogs
+from falkirk.regions import checkpoint
+from falkirk.regions.context import Place
+from falkirk.regions.outputs import Outputs, foreign_writer
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.positions import TailPosition, choose
+from falkirk.theory.times import TopicPartition
+
+log = logging.getLogger("falkirk")
+
+
+class RegionAtRest:
+    """A region of which nothing runs, as a RegionPort: to start it does nothing."""
+
+    def __init__(self, logs: RegionLogs, place: Place) -> None:
+        self.logs, self._place, self._store = logs, place, place.home.store
+        self._checkpoint = place.home.checkpoint(logs.name)
+        self._outputs = Outputs(logs, place)
+        #: Where the outputs end since nothing of this region runs any more; None: it may.
+        self._ends: Positions | None = None
+        #: Checkpoints that were found damaged, and those whose state Spark refused.
+        self.damaged: set[int] = set()
+        self._distrusted: set[int] = set()
+        self._discarded_below = -1
+
+    def health(self) -> Health:
+        """See RegionPort."""
+        return Health(runs=False, progressed_at_s=0.0)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def points(self) -> tuple[Point, ...]:
+        """See RegionPort. The newest whole checkpoint is always among them, older ones while their input is there.
+
+        The initial state goes when the first checkpoint is collected: what was sent before then may be gone as well.
+        """
+        committed = checkpoint.committed_batches(self._checkpoint)
+        batches = [n for n in committed if self._is_whole(n)]
+        read = {n: self._read(n) for n in batches}
+        if not batches or committed[0] == 0:
+            batches, read = [-1, *batches], {-1: self._start_offsets(), **read}
+        oldest = self._place.topics.first_positions(self.logs.source) if len(batches) > 1 else {}
+        reachable = [n for n in batches[:-1] if all(read[n].get(p, 0) >= o for p, o in oldest.items())]
+        return tuple(self._point(n, read[n]) for n in [*reachable, batches[-1]])
+
+    def _point(self, number: int, read: dict[int, int]) -> Point:
+        tails = {t.valid_from_commit: t for t in self._store.tails(self.logs.name)}
+        sent = tails[choose([TailPosition(valid_from_commit=v) for v in tails], number).valid_from_commit]
+        return Point(
+            number=number,
+            read=frontier(self.logs.source, read),
+            sent=frontier(self.logs.output, sent.positions.get(self.logs.output, {})),
+            made_at_s=None if number < 0 else checkpoint.committed_at_s(self._checkpoint, number),
+        )
+
+    def _is_whole(self, batch: int) -> bool:
+        if batch in self._distrusted:
+            wrong: str | None = "Spark could not load its state"
+        else:
+            wrong = checkpoint.damage(self._checkpoint, batch, self.logs.source)
+        if wrong is not None and batch not in self.damaged:
+            log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
+            self.damaged.add(batch)
+        return wrong is None
+
+    def _start_offsets(self) -> dict[int, int]:
+        record = self._store.region(self.logs.name)
+        return {} if record is None else record.start_offsets[self.logs.source]
+
+    def _read(self, number: int) -> dict[int, int]:
+        """Return how much of each partition of the input a checkpoint covers."""
+        if number < 0:
+            return self._start_offsets()
+        return checkpoint.end_offsets(self._checkpoint, number, self.logs.source)
+
+    def rewind(self, number: int) -> None:
+        """See RegionPort."""
+        checkpoint.rewind(self._checkpoint, number)
+
+    def discard_below(self, number: int) -> None:
+        """See RegionPort. Spark's own maintenance drops state files that no checkpoint names."""
+        if number > self._discarded_below:
+            checkpoint.discard_below(self._checkpoint, number)
+            self._discarded_below = number
+
+    # -- outputs ------------------------------------------------------------------------------------------------------
+
+    def fence(self) -> None:
+        """See RegionPort. Processes of former runs were killed with the home's lock in hand (coordinator/home.py)."""
+        if self._ends is None:
+            self._ends = self._outputs.settled_ends()
+
+    def start(self, number: int) -> None:
+        """Stay at rest. Whoever starts the application next goes on from there."""
+
+    def beyond(self, number: int) -> tuple[Range, ...]:
+        """See RegionPort. Dead letters are among them: what is taken back says nothing about its input either."""
+        assert self._ends is not None, "what lies beyond is read behind the fence"
+        covered, found = self._read(number), []
+        for topic in self._outputs.names:
+            later = [(r.partition, r.offset) for r in self._sent_after(topic, number, covered, self._ends)]
+            found += [(topic, *r) for r in _runs(sorted(later))]
+        return tuple(found)
+
+    def boundary(self, number: int, ends: Positions) -> Positions:
+        """Return, per output partition, where the first record lies that was sent because of what lies beyond a
+        checkpoint: φ, as exactly as it can be known."""
+        covered, found = self._read(number), {name: dict(ends[name]) for name in self._outputs.names}
+        for topic in self._outputs.names:
+            for record in self._sent_after(topic, number, covered, ends):
+                found[topic][record.partition] = min(record.offset, found[topic][record.partition])
+        return found
+
+    def _sent_after(self, topic: str, number: int, covered: dict[int, int], ends: Positions) -> Iterable[LogRecord]:
+        """Yield the records of an output, up to `ends`, that count and that a checkpoint's input did not cause."""
+        first = self._outputs.position(number).positions.get(topic, {})
+        oldest = self._place.topics.first_positions(topic)
+        first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
+        void = self._place.home.store.voided_ranges(topic)
+        for record in read_range(self._place.connection, topic, first, ends[topic]):
+            if any(v.partition == record.partition and v.first <= record.offset < v.last_exclusive for v in void):
+                continue
+            if record.header is None or record.header.application != self._place.home.identity:
+                raise foreign_writer(topic, self.logs.where, [(record.partition, record.offset)])
+            if record.header.stamp.offset >= covered.get(record.header.stamp.partition, 0):
+                yield record
+
+
+def frontier(topic: str, positions: dict[int, int]) -> OffsetFrontier:
+    """Return positions in a topic as a frontier."""
+    return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
+
+
+def _runs(places: list[tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
+    """Return sorted places as (partition, first, last exclusive), neighbours as one."""
+    runs: list[tuple[int, int, int]] = []
+    for partition, offset in places:
+        if runs and runs[-1][0] == partition and runs[-1][2] == offset:
+            runs[-1] = (partition, runs[-1][1], offset + 1)
+        else:
+            runs.append((partition, offset, offset + 1))
+    return runs

@@ -1,0 +1,103 @@
+"""Copying: the Spark job that takes results out of a held log to the sink that they wait for.
+
+A record's stamp in the sink is its place in the held log, so the sink itself says how far it has come. Spark makes one
+task of a partition and keeps its order. A task must not be tried again (`spark.task.maxFailures`), because a second try
+would send again what the first has sent.
+"""
+
+import json
+from collections.abc import Callable
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.errors import SparkError
+from falkirk.plan.frames import first_line
+from falkirk.regions import fence
+from falkirk.regions.context import Context
+from falkirk.regions.rows import without
+
+#: Records of a partition that one job takes, so that whoever waits for it hears of it now and then.
+_RECORDS_AT_ONCE = 200_000
+
+_Positions = dict[int, int]
+
+
+def copy(
+    context: Context,
+    held: str,
+    sink: str,
+    first: _Positions,
+    last: _Positions,
+    on_progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Copy [first, last) of each partition of `held` to the same partition of `sink`, without what is voided.
+
+    Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
+    """
+    while any(first[p] < last[p] for p in last):
+        on_progress()
+        upto = {p: min(last[p], first[p] + _RECORDS_AT_ONCE) for p in last}
+        try:
+            _copy(context, held, sink, first, upto)
+        except PySparkException as error:
+            raise SparkError(
+                "RELEASE_FAILED",
+                f"what waits in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
+                certainty="maybe",
+                hint="The Spark application is restarted and goes on from what is there.",
+                topic=sink,
+            ) from error
+        first = upto
+
+
+def _copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
+    identity = context.home.identity
+    records = (
+        context.session.read.format("kafka")
+        .options(**context.connection.spark_options())
+        .option("subscribe", held)
+        .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
+        .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    void = [(v.partition, v.first, v.last_exclusive) for v in context.home.store.voided_ranges(held)]
+    counting = without(records, [v for v in void if v[2] > first.get(v[0], 0) and v[1] < last.get(v[0], 0)])
+    header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
+    (
+        counting.select(
+            F.lit(sink).alias("topic"),
+            "partition",
+            "key",
+            "value",
+            F.array(F.struct(F.lit("falkirk").alias("key"), header.cast("binary").alias("value"))).alias("headers"),
+        )
+        .write.format("kafka")
+        .options(**context.connection.spark_options())
+        .options(**fence.producer_options(identity, f"release-{sink}", 1))
+        .option("includeHeaders", "true")
+        .save()
+    )
+
+
+def check_session(session: SparkSession) -> None:
+    """See that a session's tasks are not tried again.
+
+    Raises: SparkError: `SESSION_SETTINGS_MISSING`.
+    """
+    found = session.sparkContext.getConf().get("spark.task.maxFailures", "4")
+    if fence.writes_elsewhere(session) and found != "1":
+        raise SparkError(
+            "SESSION_SETTINGS_MISSING",
+            f"results are held back, and spark.task.maxFailures is {found}: a second try of a task would repeat them.",
+            hint="Start the Spark application with spark.task.maxFailures=1.",
+            found=found,
+        )
+
+
+def flush(context: Context, sink: str) -> None:
+    """Flush what an earlier copy to `sink`, in this process, may still hold."""
+    mine = fence.client_id(context.home.identity, f"release-{sink}", 1)
+    fence.flush_lingering(context.session, lambda client: client == mine)

@@ -1,0 +1,66 @@
+"""The application of tests/integration/tentative.py in one process that kills itself, with -9, in the middle of
+something.
+
+Arguments: where to die, and at which time that this is reached; `never` to run until standard input closes.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from falkirk.coordinator.logs import KafkaLogs
+from falkirk.coordinator.store import Store
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.query import run_here
+from falkirk.regions import checkpoint, copying
+from falkirk.regions.live import LiveRegion
+from tests.integration.tentative import application
+
+#: Where it may die: what is called, and whether before or behind it.
+PLACES: dict[str, tuple[object, str, bool]] = {
+    "after a recovery is decided": (Store, "open_recovery", True),
+    "between two rewinds": (checkpoint, "rewind", True),
+    "before a region is started": (LiveRegion, "start", False),
+    "between two starts": (LiveRegion, "start", True),
+    "before a recovery is done": (Store, "advance_recovery", False),
+    "before a release": (KafkaLogs, "copy", False),
+    "in the middle of a release": (copying, "_copy", True),
+    "after a release": (KafkaLogs, "copy", True),
+    "before old checkpoints are dropped": (checkpoint, "discard_below", False),
+    "between checkpoints and logs": (Topics, "delete_below", False),
+    "after a log was cut": (Topics, "delete_below", True),
+}
+
+
+def die_at(place: str, time: int) -> None:
+    owner, name, behind = PLACES[place]
+    real: Callable[..., Any] = getattr(owner, name)
+    left = time
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0 and not behind:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*arguments, **options)
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, call)
+
+
+if __name__ == "__main__":
+    where, which = sys.argv[1], int(sys.argv[2])
+    if where != "never":
+        die_at(where, which)
+    copying._RECORDS_AT_ONCE = 50  # so that a release has a middle
+    app = application(os.environ["EVENTS"], os.environ["COUNTS"], Path(os.environ["HOME_FOLDER"]), history=0)
+    query = run_here(app, Connection.of(os.environ["KAFKA"]))
+    print("started", flush=True)
+    sys.stdin.read()
+    query.stop()

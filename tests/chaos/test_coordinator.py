@@ -1,0 +1,73 @@
+"""kill -9 in the middle of what the coordinator does, on real Spark: recovery, release, collection. Whatever is cut off
+is finished or begun again, input that a replay needs is still there, and nothing is lost, repeated or contradicted."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from falkirk.coordinator.store import Store
+from falkirk.local.broker import Broker
+from tests.chaos.apps.dying import PLACES
+from tests.chaos.harness import APPS, Load
+from tests.integration.live import Wire
+from tests.integration.tentative import DRAWN, Hop, expected, released
+from tests.support import wait_until
+
+ROOT = Path(__file__).parents[2]
+DIES_S = 240.0
+
+
+@contextmanager
+def running(env: dict[str, str], log: Path, place: str, time: int) -> Iterator["subprocess.Popen[bytes]"]:
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, str(APPS / "dying.py"), place, str(time)],
+            env={**os.environ, **env, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=out, stderr=out,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(DIES_S)
+
+
+def test_killed_in_the_middle_of_everything(broker: Broker, home: Path, tag: str, tmp_path: Path) -> None:
+    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+    events, counts = wire.topic("events"), wire.topic("counts")
+    env = {"EVENTS": events, "COUNTS": counts, "KAFKA": broker.bootstrap, "HOME_FOLDER": str(home)}
+    log, choice = tmp_path / "log", random.Random(7)
+
+    def text() -> str:
+        return log.read_text(errors="replace")[-3000:]
+
+    with Load(broker.bootstrap, events, rate=100.0) as load:
+        # The first run makes the home, with its identity, and some checkpoints.
+        with running(env, log, "after a log was cut", 3) as process:
+            wait_until(lambda: process.poll() is not None, DIES_S, f"it to die\n{text()}")
+        identity = next(t for t in wire.admin.list_topics(timeout=10).topics if t.endswith(f".{DRAWN}") and _is_of(t, home))
+        with Hop(broker.bootstrap, identity).watched() as hop:
+            for place in PLACES:
+                with running(env, log, place, choice.randint(1, 2)) as process:
+                    wait_until(lambda p=process: p.poll() is not None, DIES_S, f"it to die {place}\n{text()}")  # type: ignore[misc]
+                assert process.returncode == -9, f"{place}: {process.returncode}\n{text()}"
+            with running(env, log, "never", 0) as process:
+                store = Store(home / "decisions.db")
+                sent = load.sent
+                wait_until(lambda: wire.count(counts) >= sent, DIES_S, f"{sent} results\n{text()}")
+                load.__exit__()
+                wait_until(lambda: wire.count(counts) >= load.sent, DIES_S, f"{load.sent} results\n{text()}")
+        store.close()
+    assert store is not None
+    found = released(broker.bootstrap, counts)
+    assert sorted(r["n"] for rows in found.values() for r in rows) == list(range(load.sent))
+    assert found == expected(hop, Store(home / "decisions.db"))
+
+
+def _is_of(topic: str, home: Path) -> bool:
+    return topic.split(".")[2] in (home / "falkirk.json").read_text()

@@ -1,0 +1,112 @@
+"""An application whose first region draws lots, and the judgement that nothing of it was ever contradicted.
+
+    events ─▶ [drawn: adds a uuid to each] ─▶ hop by word ─▶ [counts: a chain over the lots] ─▶ held log ─▶ sink
+
+What counts of the hop (all but its voided ranges) determines every result, so the oracle needs nothing else.
+"""
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.check import read_topic
+from falkirk.coordinator.store import Store
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+
+#: Regions of the application, upstream first.
+DRAWN, COUNTS = "lots-by-word", "counts"
+
+
+def application(events: str, counts: str, home: Path, *, history: int = 1000) -> fk.App:
+    app = fk.App("tentative", home=home, history=history)
+    app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT"))
+
+    @app.stream(fk.Lazy("4 seconds"))
+    def drawn(events: fk.Stream) -> fk.Stream:
+        return events.withColumn("lot", F.expr("uuid()"))
+
+    @app.stream(fk.Lazy("1 second"))  # it saves more often than what it reads from: so it has to go back by several
+    def lots(drawn: fk.Stream) -> fk.Stream:
+        return drawn.groupBy("word").agg(
+            F.count("*").alias("version"),
+            fk.latest("n"),
+            fk.latest("lot"),
+            F.sum(F.crc32(F.col("lot").cast("binary"))).alias("chain"),
+        )
+
+    app.sink("counts", lots, fk.Kafka(counts, key="word"))
+    return app
+
+
+class Hop:
+    """Every record that was ever in a topic, taken down before anything of it is collected."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+        self.records: dict[tuple[int, int], dict[str, Any]] = {}
+        self._stop = Event()
+
+    def take_down(self) -> None:
+        for record in read_topic({"bootstrap.servers": self.bootstrap}, self.topic):
+            self.records[record.partition, record.offset] = json.loads(record.value or b"null")
+
+    @contextmanager
+    def watched(self) -> Iterator["Hop"]:
+        topics = Topics(Connection.of(self.bootstrap))
+
+        def watch() -> None:
+            while not self._stop.wait(0.5):
+                if topics.exists(self.topic):
+                    self.take_down()
+
+        thread = Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            thread.join()
+            self.take_down()
+
+
+def expected(hop: Hop, store: Store) -> dict[str, list[dict[str, Any]]]:
+    """Return, per word, the results that the counting records of the hop determine."""
+    void = {(v.partition, o) for v in store.voided_ranges(hop.topic) for o in range(v.first, v.last_exclusive)}
+    results: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for place in sorted(hop.records):
+        if place in void:
+            continue
+        record = hop.records[place]
+        before = results[record["word"]][-1] if results[record["word"]] else {"version": 0, "chain": 0}
+        results[record["word"]].append(
+            {
+                "word": record["word"],
+                "version": before["version"] + 1,
+                "n": record["n"],
+                "lot": record["lot"],
+                "chain": before["chain"] + _crc32(record["lot"]),
+            }
+        )
+    return results
+
+
+def released(bootstrap: str, counts: str) -> dict[str, list[dict[str, Any]]]:
+    """Return, per word, the results that an ordinary consumer of the sink has found, in order."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for record in sorted(read_topic({"bootstrap.servers": bootstrap}, counts), key=lambda r: (r.partition, r.offset)):
+        row = json.loads(record.value or b"null")
+        found[row["word"]].append(row)
+    return found
+
+
+def _crc32(text: str) -> int:
+    return zlib.crc32(text.encode())

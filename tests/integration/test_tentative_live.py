@@ -1,0 +1,147 @@
+"""Two connected live regions of which the first is not deterministic, on real Spark: both go back, and nothing that was
+released is ever contradicted."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from falkirk.coordinator import rollback
+from falkirk.coordinator.layout import cut
+from falkirk.coordinator.ports import Point
+from falkirk.coordinator.rollback import Decision
+from falkirk.coordinator.wheel import Wheel
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.query import Query, run_here
+from tests.chaos.harness import Load
+from tests.integration.live import Wire
+from tests.integration.tentative import COUNTS, DRAWN, Hop, application, expected, released
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Decided:
+    """Every decision of a wheel, with the points that it was made from."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[Wheel, Decision, Mapping[str, tuple[Point, ...]]]] = []
+        decide = Wheel.decide
+
+        def remember(wheel: Wheel, *arguments: Any, **options: Any) -> Decision:
+            decision = decide(wheel, *arguments, **options)
+            points = {name: region.points() for name, region in wheel._regions.items()}
+            self.made.append((wheel, decision, points))
+            return decision
+
+        patch.setattr(Wheel, "decide", remember)
+
+    def mistakes(self, restored: Mapping[str, int]) -> list[str]:
+        """Return which regions went on from another checkpoint than the solver's answer says."""
+        wheel, decision, points = self.made[-1]
+        wrong = []
+        for name, batch in restored.items():
+            answer = decision.solution.chosen[name].frontier
+            fitting = [p.number for p in points[name] if wheel.layout.metadata(name, p).frontier <= answer]
+            if batch != max(fitting):
+                wrong.append(f"{name} went on from {batch}, the solver's answer is {max(fitting)}")
+        return wrong
+
+
+class Run:
+    """The application at work, with all that its hop ever held."""
+
+    def __init__(self, spark: "SparkSession", broker: Broker, tag: str, home: Path) -> None:
+        self.wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+        self.events, self.counts = self.wire.topic("events"), self.wire.topic("counts")
+        self.query: Query = run_here(application(self.events, self.counts, home), Connection.of(broker.bootstrap))
+        self.store = self.query._home.store
+        self.hop = Hop(broker.bootstrap, self.query.hops[0])
+
+    def let_the_reader_save_what_is_not_fixed(self) -> None:
+        """Wait until the second region has saved a state that rests on what the first would draw again."""
+        wheel = self.query._host._wheel
+        assert wheel is not None
+
+        def saved() -> bool:
+            assert self.query.isActive, self.query.exception()
+            first, second = (wheel._regions[name].points()[-1] for name in (DRAWN, COUNTS))
+            return first.number >= 1 and not cut(second.read, wheel.layout, self.hop.topic) <= first.sent
+
+        wait_until(saved, 120, f"a checkpoint of the reader that is ahead: {self.query.status}")
+
+    def fail_the_first(self) -> None:
+        """End the first region's query and wait until both regions go on as new incarnations and have saved twice."""
+        before = {r.name: r for r in self.query.status}
+        self.query.queries[0].stop()
+
+        def back() -> bool:
+            assert self.query.isActive, self.query.exception()
+            return all(r.incarnation > before[r.name].incarnation for r in self.query.status)
+
+        wait_until(back, 120, f"new incarnations: {self.query.status}")
+
+    def come_to_rest(self, sent: int) -> None:
+        """Wait until a checkpoint covers all input, or the time is up that it could take; then stop."""
+        commits = {r.name: r.last_commit for r in self.query.status}
+
+        def at_rest() -> bool:
+            assert self.query.isActive, self.query.exception()
+            behind = all(r.last_commit > commits[r.name] + 3 for r in self.query.status)
+            return behind and (self.wire.count(self.counts) >= sent or not self._moves())
+
+        wait_until(at_rest, 180, f"{sent} results; there are {self.wire.count(self.counts)}: {self.query.status}")
+        self.restored = {n: self.store.incarnations(n)[-1].restored_batch for n in (DRAWN, COUNTS)}
+        self.void = self.store.voided_ranges(self.hop.topic)
+        self.hop.take_down()
+        self.expected = expected(self.hop, self.store)
+        self.query.stop()
+
+    def _moves(self) -> bool:
+        """Tell whether the held log still has something that is not in the sink."""
+        wheel = self.query._host._wheel
+        assert wheel is not None
+        held = next(iter(wheel.layout.held))
+        return not wheel._logs.ends(held) <= wheel.released(held)
+
+
+def test_both_go_back_and_nothing_released_is_contradicted(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided = Decided(monkeypatch)
+    run = Run(spark, broker, tag, home)
+    with Load(broker.bootstrap, run.events) as load:
+        run.let_the_reader_save_what_is_not_fixed()
+        run.fail_the_first()
+        run.let_the_reader_save_what_is_not_fixed()
+    run.come_to_rest(load.sent)
+    assert set(decided.made[-1][1].takes_back) == {DRAWN, COUNTS}
+    assert decided.mistakes(run.restored) == []
+    assert run.void, "nothing was voided"
+    found = released(broker.bootstrap, run.counts)
+    assert sorted(r["n"] for rows in found.values() for r in rows) == list(range(load.sent))
+    assert found == run.expected
+
+
+def test_a_perturbed_answer_shows(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same, with the second region made to stay where it was."""
+    decided = Decided(monkeypatch)
+    run = Run(spark, broker, tag, home)
+    newest_within = rollback.newest_within
+
+    def perturbed(layout: Any, name: str, points: tuple[Point, ...], frontier: object) -> Point:
+        return points[-1] if name == COUNTS else newest_within(layout, name, points, frontier)
+
+    with Load(broker.bootstrap, run.events) as load:
+        run.let_the_reader_save_what_is_not_fixed()
+        monkeypatch.setattr(rollback, "newest_within", perturbed)
+        run.fail_the_first()
+        run.let_the_reader_save_what_is_not_fixed()
+    run.come_to_rest(load.sent)
+    assert decided.mistakes(run.restored) != []
+    assert released(broker.bootstrap, run.counts) != run.expected
