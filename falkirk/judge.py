@@ -34,6 +34,7 @@ from falkirk.check import (
 from falkirk.errors import DefinitionError
 from falkirk.logs.connection import Connection
 from falkirk.plan import frames
+from falkirk.plan.determinism import operations, undetermined
 from falkirk.plan.frames import STAMP, Frame
 from falkirk.plan.region import steps_of
 from falkirk.policy import Delivery
@@ -64,7 +65,7 @@ class _Declared:
 def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSession) -> Verdict:
     """Return the checker's verdict on one sink, from its topic and its source's. Run it when nothing is in flight.
 
-    Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed yet.
+    Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed.
     """
     declared = _declared(app, sink)
     if declared.source.topic.starting != "earliest":
@@ -74,12 +75,13 @@ def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSessi
     raw = reader.option("kafka.isolation.level", "read_committed").load()
     frame = frames.parse(raw, declared.source.topic)
     for step in declared.before:
-        frame = frames.apply(frame, step)
+        frame = _recomputable(frame, step, sink)
     good = Frame(data=frame.data.where(frames.is_good()), depth=frame.depth)
     records = read_topic(connection.client_options(), sink.topic.topic)
     if declared.keyed is None:
         rows = good.data.select(F.to_json(F.struct(*good.columns), JSON_OPTIONS).alias("value"), STAMP)
         return check_stateless(_inputs(rows, (), declared.source), outputs_of(records, key=lambda record, values: None))
+    _recomputable(frame, declared.keyed, sink)
     keys, aggregates = _keyed(declared.keyed)
     outputs = outputs_of(records, key=lambda record, values: _key(values, keys))
     if tuple(sink.topic.keys) != keys:
@@ -109,10 +111,22 @@ def _declared(app: App, sink: Sink) -> _Declared:
     )
 
 
+def _recomputable(frame: Frame, step: Step, sink: Sink) -> Frame:
+    """Return the frame after a step that gives the same whenever it is computed.
+
+    Raises: DefinitionError: `NOT_CHECKABLE`.
+    """
+    after = frames.apply(frame, step)
+    unknown = undetermined(operations(frame.data), operations(after.data))
+    if unknown:
+        raise _not_checkable(sink, f"{', '.join(unknown)} ({step.where}) may come out differently each time")
+    return after
+
+
 def _not_checkable(sink: Sink, reason: str) -> DefinitionError:
     return DefinitionError(
         "NOT_CHECKABLE",
-        f"sink {sink.name!r} can't be recomputed yet: {reason}.",
+        f"sink {sink.name!r} can't be recomputed: {reason}.",
         where=sink.where,
         hint="Use falkirk.check with a model of your own.",
         sink=sink.name,

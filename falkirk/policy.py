@@ -71,7 +71,8 @@ class Ephemeral(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Lazy(Policy):
-    """A checkpoint every `interval`; results leave on arrival, without waiting for it.
+    """A checkpoint every `interval`; results leave on arrival, without waiting for it,
+    unless they may come out differently on a replay.
 
     Args: interval: a duration such as ``"30 seconds"``; longer ones replay more after a failure.
     """

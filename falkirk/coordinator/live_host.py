@@ -6,7 +6,6 @@ may fail, and when it may be tried again. What is brought back, to where, and wh
 
 import contextlib
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -18,26 +17,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.coordinator.logs import KafkaLogs
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.shape import Shape, shape_of
+from falkirk.coordinator.triage import STATE_NOT_LOADED, fatal_of, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
-from falkirk.errors import DefinitionError, FalkirkError, GuaranteeError, LogError, SparkError
+from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError
 from falkirk.plan.region import Plan
 from falkirk.regions import copying, fence
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion, Opening
 from falkirk.regions.outputs import settled_ends
-from falkirk.regions.rows import CO_PARTITIONING
 
 log = logging.getLogger("falkirk")
 
 #: A region is hung when its commit is overdue by this much and the broker answers.
 OVERDUE_S = 30.0
-#: In Spark's ANSI mode, its default, such a value fails the task, and would fail it again at each restart.
-_FAILED_EXPRESSION = re.compile(
-    r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|"
-    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|CANNOT_PARSE_TIMESTAMP)[^\n]{0,200}"
-)
-#: Spark found a state file missing, torn, or with another checksum than it was written with.
-_STATE_NOT_LOADED = re.compile(r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED")
 #: A region that fails this often in a row without a commit in between will not get better by itself.
 FAILURES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -98,7 +90,7 @@ class LiveHost:
         self._on_progress = on_progress
         try:
             for watched in self._watched.values():
-                _refuse_split_keys(watched.live)
+                refuse_split_keys(watched.live)
                 watched.live.prepare()
             shape = shape_of(self._plan, self._context.topics)
             if shape.layout.held:
@@ -224,13 +216,13 @@ class LiveHost:
     def _end(self, watched: _Watched, error: Exception) -> None:
         """Take note of what ended a region's query."""
         live, status = watched.live, watched.status
-        fatal = _fatal(error, live, self._context)
+        fatal = fatal_of(error, live, self._context)
         reason = str(error).split("\n")[0][:300]
         live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
             status.state, status.detail = "failed", str(fatal)
             raise fatal from error
-        if _STATE_NOT_LOADED.search(str(error)):
+        if STATE_NOT_LOADED.search(str(error)):
             live.distrust_checkpoint()
         status.state, status.detail = "restarting", reason
         live.ready_at_s = time.monotonic() + BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
@@ -305,71 +297,3 @@ class LiveHost:
         for watched in self._watched.values():
             watched.live.end("stopped")
             watched.status.state = "stopped"
-
-
-def _refuse_split_keys(live: LiveRegion) -> None:
-    """Refuse a region whose input was found not to be partitioned as declared: a replay may meet it in another order.
-
-    Raises: DefinitionError: `NOT_CO_PARTITIONED`, as the incarnation that found it.
-    """
-    condition, _, message = (live.last_ended() or "").partition(": ")
-    if condition == "NOT_CO_PARTITIONED":
-        raise _split_key(message, live)
-
-
-def _split_key(message: str, live: LiveRegion) -> DefinitionError:
-    source = live.region.source.topic
-    return DefinitionError(
-        "NOT_CO_PARTITIONED",
-        message,
-        where=source.where,
-        hint="Leave out key=, and a sequencer hop orders the records; nothing wrong was released. Use a new home.",
-        topic=source.topic,
-    )
-
-
-def _fatal(error: Exception, live: LiveRegion, context: Context) -> FalkirkError | None:
-    """Return the error to give up with when a restart can't help."""
-    text, region = str(error), live.region
-    source = region.source.topic.topic
-    # The text holds the query's plan as well, so only the raised form of the marker counts: with numbers behind it.
-    if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
-        return _split_key(
-            f"topic {source!r} is said to be partitioned by {', '.join(region.source.topic.keys)}, but one key came "
-            f"from partitions {split[1]} and {split[2]}: {split[3][:200]}",
-            live,
-        )
-    if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
-        return LogError(
-            "INPUT_EXPIRED",
-            f"records of {source!r} that are still needed have been deleted.",
-            where=region.source.topic.where,
-            hint="Its retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
-            topic=source,
-        )
-    if failed := _FAILED_EXPRESSION.search(text):
-        return DefinitionError(
-            "EXPRESSION_FAILED",
-            f"an expression of region {region.name!r} fails on a record: {failed[0]}",
-            where=region.where,
-            hint="Make it yield null instead (try_cast, try_divide, try_element_at, …), run again, and it goes on.",
-            region=region.name,
-            spark_condition=failed[1],
-        )
-    if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
-        return LogError(
-            "TOPIC_MISSING",
-            f"{', '.join(gone)} is gone, while region {region.name!r} runs.",
-            where=region.where,
-            hint="What it held is lost to this home: create it anew, and begin with a new home.",
-            topics=gone,
-        )
-    return None
-
-
-def _missing(topics: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return the topics that are gone. The broker says the same of a partition that is about to change its leader."""
-    try:
-        return tuple(topic for topic in topics if not context.topics.exists(topic))
-    except LogError:
-        return ()

@@ -1,6 +1,7 @@
 """Determinism: which of Spark's operations give the same result on every replay, by allow-list.
 
-What is not on the list gets no promise: an exactly-once or at-most-once sink behind it is refused. The names are
+What is not on the list may come out differently: exactly-once results behind it are held back until they can't be
+taken back any more, and an at-most-once sink behind it is refused. The names are
 those of Catalyst's expression and plan classes, because that is where every spelling (functions, SQL text,
 operators) ends up. Aggregates are listed when they are deterministic for a *fixed order* of a key's records, which
 a live region ensures.
@@ -8,7 +9,7 @@ a live region ensures.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -70,6 +71,11 @@ def operations(data: DataFrame) -> Counter[str]:
     """Count the expressions and operators in a DataFrame's analysed plan, by simple class name."""
     plan = json.loads(data._jdf.queryExecution().analyzed().toJSON())
     return Counter(_names(plan))
+
+
+def undetermined(had: Collection[str], has: Collection[str]) -> tuple[str, ...]:
+    """Return those of the operations in `has`, and not in `had`, of which no replay is known to give the same."""
+    return tuple(sorted(set(has) - set(had) - DETERMINISTIC))
 
 
 def _names(node: Any) -> Iterator[str]:

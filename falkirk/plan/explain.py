@@ -16,6 +16,7 @@ _PROMISE = {
     Delivery.REPEATED: "state exact; results since the last checkpoint are repeated after a failure",
     Delivery.AT_MOST_ONCE: "at most once: waiting input is skipped after a failure",
 }
+_HELD = "exactly once, released when a checkpoint covers it"
 
 
 def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> RenderableType:
@@ -31,9 +32,9 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
             region.name,
             ", ".join(region.processors) or "(pass through)",
             region.source.topic.topic,
-            region.output.topic,
+            region.output.topic if region.released_to is None else f"held log ─▶ {region.released_to.topic}",
             f"every {region.interval_s:g} s",
-            _PROMISE[region.delivery],
+            _PROMISE[region.delivery] if region.released_to is None else _HELD,
             f"{need.source} source + {need.state} state" if need.state else f"{need.source} source",
         )
     hops = [
@@ -41,9 +42,32 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
         for region in plan.regions
         if region.hop is not None
     ]
+    held = [Text(text) for region in plan.regions if (text := _why_held(plan, region))]
     total = sum(need.total for need in slots)
     verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
-    return Group(table, *hops, Text(f"core slots: {total} needed, {available} available: {verdict}"))
+    return Group(table, *hops, *held, Text(f"core slots: {total} needed, {available} available: {verdict}"))
+
+
+def _why_held(plan: Plan, region: Region) -> str:
+    """Return when the results of a sink that is held back are released, and why not at once."""
+    if region.released_to is None:
+        return ""
+    awaited = plan.awaited_by(region)
+    covers = "a checkpoint covers" if len(awaited) == 1 else f"checkpoints of {_listed(awaited)} cover"
+    return (
+        f"held log {region.output.topic}: results are released to {region.released_to.topic} once {covers} everything "
+        f"that they depend on, at most about {_within_s(awaited):g} s later, because {region.undetermined} "
+        "may come out differently on a replay"
+    )
+
+
+def _listed(regions: tuple[Region, ...]) -> str:
+    names = [region.name for region in regions]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _within_s(awaited: tuple[Region, ...]) -> float:
+    return sum(region.interval_s for region in awaited)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +92,21 @@ def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[
     return {
         "application": plan.application,
         "slots": {"needed": sum(s.total for s in slots), "available": available},
-        "regions": [_region(r, s) for r, s in zip(plan.regions, slots, strict=True)],
+        "regions": [_region(plan, r, s) for r, s in zip(plan.regions, slots, strict=True)],
     }
 
 
-def _region(region: Region, slots: RegionSlots) -> dict[str, object]:
+def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]:
+    released_to = region.released_to
     return {
         "name": region.name,
         "processors": list(region.processors),
         "reads": region.source.topic.topic,
         "writes": region.output.topic,
+        "released_to": None if released_to is None else released_to.topic,
+        "released_within_s": None if released_to is None else _within_s(plan.awaited_by(region)),
+        "deterministic": region.deterministic,
+        "undetermined": _undetermined(region),
         "dead_letters": region.dead_letter_topic,
         "engine": "real-time mode",
         "delivery": region.delivery.value,
@@ -87,3 +116,10 @@ def _region(region: Region, slots: RegionSlots) -> dict[str, object]:
         "slots": {"source": slots.source, "state": slots.state},
         "declared": str(region.where),
     }
+
+
+def _undetermined(region: Region) -> dict[str, object] | None:
+    cause = region.undetermined
+    if cause is None:
+        return None
+    return {"operations": list(cause.operations), "processor": cause.processor, "declared": str(cause.where)}

@@ -11,20 +11,31 @@ from falkirk.stream import Node, Step
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
+#: What PySpark draws a seed for, anew in each process, unless it is given one.
+_SEEDED = re.compile(r"\b(rand|randn|random|randstr|uniform|uuid|shuffle)\(")
+_SEED = re.compile(r"(?<![\w.])-?\d{10,}L?(?=\))")
+
 
 def fingerprint(
-    reads: str, output: Kafka, dead_letters: str, node: Node, frame: Frame, state_partitions: int
+    reads: str,
+    output: Kafka,
+    released_to: Kafka | None,
+    dead_letters: str,
+    node: Node,
+    frame: Frame,
+    state_partitions: int,
 ) -> dict[str, str]:
     """Return what must stay the same, by name.
 
-    Args: reads: the topic that the region reads. dead_letters: the topic of what does not fit. node: its steps.
-        frame: what they lead to.
+    Args: reads: the topic that the region reads. released_to: the sink's topic, when `output` is held back.
+        dead_letters: the topic of what does not fit. node: its steps. frame: what they lead to.
     """
     keyed = [step for step in steps_of(node) if step.operation in ("agg", "count")]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
     return {
         "reads": reads,
         "writes": output.topic,
+        **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
         "keyed step": "; ".join(_text(step) for step in keyed) or "none",
@@ -33,7 +44,8 @@ def fingerprint(
 
 
 def _text(step: Step) -> str:
-    return step.operation + _without_numbers(_render(step.arguments))
+    text = _render(step.arguments)
+    return step.operation + _without_numbers(_SEED.sub("seed", text) if _SEEDED.search(text) else text)
 
 
 def _render(value: Any) -> str:

@@ -6,10 +6,14 @@ It walks the recorded steps of each sink from the source on, on empty DataFrames
   * before a second keyed step, since a Real-time Mode query has one;
   * behind a processor that is not ephemeral and is read by others: its output is a log.
 Everything else is fused.
+
+What may come out differently on a replay, and all that is computed from it, is tentative: an exactly-once sink behind
+it gets a log of its own, from which results are released once they can't be taken back any more.
 """
 
 import itertools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +26,9 @@ from falkirk.location import SourceLocation
 from falkirk.plan import columns, determinism, frames
 from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
-from falkirk.plan.region import Hop, Plan, Region, root_of, steps_of
+from falkirk.plan.refusals import check_live
+from falkirk.plan.region import Hop, Plan, Region, Undetermined, root_of, steps_of
+from falkirk.plan.topics import check_declared
 from falkirk.policy import Delivery, Ephemeral, Lazy
 from falkirk.stream import Node, ProcessorNode, SourceNode, Step, Stream
 
@@ -39,42 +45,20 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
             f"application {app.name!r} has no sink.",
             hint='Declare one: app.sink("name", processor, fk.Kafka("topic")).',
         )
-    _check_topics(app)
+    check_declared(app)
     planner = _Planner(app=app, session=session, identity=identity)
     for sink in app.sinks.values():
         planner.add_sink(sink)
     return Plan(application=app.name, regions=tuple(planner.regions), state_partitions=app.state_partitions)
 
 
-def _check_topics(app: App) -> None:
-    written: dict[str, Sink] = {}
-    for sink in app.sinks.values():
-        if sink.topic.topic in written:
-            raise DefinitionError(
-                "TOPIC_SHARED",
-                f"sinks {written[sink.topic.topic].name!r} and {sink.name!r} write the same topic.",
-                where=sink.where,
-                hint="A topic has one writer: its tail is what recovery reads.",
-                topic=sink.topic.topic,
-            )
-        written[sink.topic.topic] = sink
-    for source in app.sources.values():
-        if source.topic.topic in written:
-            raise DefinitionError(
-                "TOPIC_SHARED",
-                f"source {source.name!r} reads a topic that sink {written[source.topic.topic].name!r} writes.",
-                where=source.topic.where,
-                hint="Let processors read each other by name instead.",
-                topic=source.topic.topic,
-            )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """An internal log as its readers see it; `split` as in `_Draft`."""
+    """An internal log as its readers see it; `split` as in `_Draft`. `undetermined`: what makes it tentative."""
 
     source: SourceNode
     split: bool
+    undetermined: Undetermined | None
 
 
 @dataclass(kw_only=True)
@@ -82,6 +66,7 @@ class _Draft:
     """A region while it is being cut: where it begins, its steps so far, and the frame they lead to.
 
     `split`: the log it reads may hold several records that come from one record of the user's source.
+    `inherited`, `own`: what makes its results tentative, in the log that it reads and in its own steps.
     """
 
     source: SourceNode
@@ -91,6 +76,12 @@ class _Draft:
     frame: Frame
     keys: dict[str, int]
     processors: list[str] = field(default_factory=list)
+    inherited: Undetermined | None = None
+    own: Undetermined | None = None
+
+    @property
+    def undetermined(self) -> Undetermined | None:
+        return self.inherited or self.own
 
 
 @dataclass(kw_only=True)
@@ -104,7 +95,7 @@ class _Planner:
     dead_letter_topics: set[str] = field(default_factory=set)
 
     def add_sink(self, sink: Sink) -> None:
-        draft = self._read(sink.reads, sink.where, delivery=sink.delivery, direct=True)
+        draft = self._read(sink.reads, sink.where, direct=True)
         missing = [key for key in sink.topic.keys if key not in draft.frame.columns]
         if missing:
             raise DefinitionError(
@@ -125,10 +116,35 @@ class _Planner:
                 sink=sink.name,
                 hop=draft.source.topic.topic,
             )
+        cause = draft.undetermined
+        if cause is not None and sink.delivery is Delivery.AT_MOST_ONCE:
+            raise GuaranteeError(
+                "UNDETERMINED_OPERATION",
+                f"{', '.join(cause.operations)} in {cause.processor!r} is not known to give the same result on a "
+                f"replay, so at-most-once can't be promised of {sink.name!r}.",
+                where=cause.where,
+                hint="Compute it upstream and send it as data, or ask for exactly-once, which holds results back "
+                'until they are in a checkpoint, or for delivery="repeated".',
+                operations=cause.operations,
+                processor=cause.processor,
+                sink=sink.name,
+            )
         columns.check_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
-        self._close(draft, name=sink.name, output=sink.topic, hop=None, delivery=sink.delivery, where=sink.where)
+        held = cause is not None and sink.delivery is Delivery.EXACTLY_ONCE
+        self._close(
+            draft,
+            name=sink.name,
+            output=replace(sink.topic, topic=self._internal(f"{sink.name}-held")) if held else sink.topic,
+            hop=None,
+            released_to=sink.topic if held else None,
+            delivery=sink.delivery,
+            where=sink.where,
+        )
 
-    def _read(self, name: str, where: SourceLocation, *, delivery: Delivery, direct: bool) -> _Draft:
+    def _internal(self, name: str) -> str:
+        return f"falkirk.{self.app.name}.{self.identity}.{name}"
+
+    def _read(self, name: str, where: SourceLocation, *, direct: bool) -> _Draft:
         """Return a draft whose frame is the output of the named source or processor."""
         if name in self.app.sources:
             return self._begin(self.app.sources[name])
@@ -153,8 +169,7 @@ class _Planner:
                 processor=name,
             )
         self.visiting.append(name)
-        # What others read as a log must hold for the strictest of them, whichever sink is planned first.
-        draft = self._process(processor, Delivery.EXACTLY_ONCE if shared else delivery)
+        draft = self._process(processor)
         self.visiting.pop()
         if not shared and (direct or isinstance(processor.policy, Ephemeral)):
             return draft
@@ -168,7 +183,7 @@ class _Planner:
         )
 
     def _begin_at(self, log: _Log) -> _Draft:
-        return replace(self._begin(log.source), reads_hop=True, split=log.split)
+        return replace(self._begin(log.source), reads_hop=True, split=log.split, inherited=log.undetermined)
 
     def _begin(self, source: SourceNode) -> _Draft:
         empty = self.session.createDataFrame([], frames.KAFKA_DDL)
@@ -187,7 +202,7 @@ class _Planner:
         keys = {key: ids[key] for key in source.topic.keys}
         return _Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys)
 
-    def _process(self, processor: Processor, delivery: Delivery) -> _Draft:
+    def _process(self, processor: Processor) -> _Draft:
         if len(processor.reads) > 1:
             raise DefinitionError(
                 "UNSUPPORTED_METHOD",
@@ -197,7 +212,7 @@ class _Planner:
                 processor=processor.name,
             )
         upstream = processor.reads[0]
-        draft = self._read(upstream, processor.where, delivery=delivery, direct=False)
+        draft = self._read(upstream, processor.where, direct=False)
         result = processor.body(Stream(ProcessorNode(name=upstream)))
         if not isinstance(result, Stream) or root_of(result.node) != ProcessorNode(name=upstream):
             raise DefinitionError(
@@ -209,15 +224,20 @@ class _Planner:
             )
         draft.processors.append(processor.name)
         for step in steps_of(result.node):
-            draft = self._step(draft, step, processor, delivery)
+            draft = self._step(draft, step, processor)
         return draft
 
-    def _step(self, draft: _Draft, step: Step, processor: Processor, delivery: Delivery) -> _Draft:
+    def _step(self, draft: _Draft, step: Step, processor: Processor) -> _Draft:
         if step.operation in ("agg", "count"):
             frames.apply(draft.frame, step)  # the user's mistakes are told before ours is made
             keys = columns.plain_keys(draft.frame, step.arguments[0])
             reason = self._needs_sequencer(draft, keys)
             if reason is not None:
+                if not all(isinstance(key, str) for key in keys):  # the hop's writer computes them too
+                    keyed = draft.frame.data.select(*map(frames.key_column, keys))
+                    _see(
+                        draft, step, processor, determinism.operations(draft.frame.data), determinism.operations(keyed)
+                    )
                 name = self._unused(f"{processor.name}-by-{_key_label(keys)}")
                 draft = self._begin_at(self._hop(draft, name, keys, reason, step.where))
                 draft.processors.append(processor.name)
@@ -225,25 +245,8 @@ class _Planner:
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
-        if has["Generate"] > had["Generate"] and step.operation != "explode":
-            raise DefinitionError(
-                "GENERATOR_IN_SELECT",
-                f"{step.operation}() makes several records of one, which need sub-indexes.",
-                where=step.where,
-                hint="Use stream.explode(column, name).",
-                operation=step.operation,
-            )
-        unknown = sorted(has.keys() - had.keys() - determinism.DETERMINISTIC)
-        if unknown and delivery is not Delivery.REPEATED:
-            raise GuaranteeError(
-                "UNDETERMINED_OPERATION",
-                f"{', '.join(unknown)} in {processor.name!r} is not known to give the same result on a replay, "
-                f"so {delivery} can't be promised.",
-                where=step.where,
-                hint='Compute it upstream and send it as data, or ask for delivery="repeated".',
-                operations=tuple(unknown),
-                processor=processor.name,
-            )
+        check_live(before, step, had, has)
+        _see(draft, step, processor, had, has)
         return draft
 
     def _needs_sequencer(self, draft: _Draft, keys: tuple[Any, ...]) -> str | None:
@@ -260,7 +263,7 @@ class _Planner:
 
     def _hop(self, draft: _Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> _Log:
         """Close the draft with a log of its own, partitioned by `keys`, and return that log."""
-        topic = f"falkirk.{self.app.name}.{self.identity}.{name}"
+        topic = self._internal(name)
         columns.check_key(draft.frame, keys, where)
         ddl = columns.hop_ddl(draft.frame, where)
         names = keys if all(isinstance(key, str) for key in keys) else ()
@@ -269,11 +272,12 @@ class _Planner:
             name=name,
             output=Kafka(topic, where=where),
             hop=Hop(topic=topic, keys=keys, reason=reason),
+            released_to=None,
             delivery=Delivery.EXACTLY_ONCE,
             where=where,
         )
         source = SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where))
-        return _Log(source=source, split=draft.split or draft.frame.depth > 0)
+        return _Log(source=source, split=draft.split or draft.frame.depth > 0, undetermined=draft.undetermined)
 
     def _unused(self, name: str) -> str:
         """Return the name, or the first numbered form of it that no region has."""
@@ -288,10 +292,11 @@ class _Planner:
         name: str,
         output: Kafka,
         hop: Hop | None,
+        released_to: Kafka | None,
         delivery: Delivery,
         where: SourceLocation,
     ) -> None:
-        if name in {region.name for region in self.regions}:
+        if any(name == region.name or output.topic == region.output.topic for region in self.regions):
             raise DefinitionError(
                 "NAME_TAKEN",
                 f"{name!r} is what an internal log is called.",
@@ -311,7 +316,7 @@ class _Planner:
             if isinstance(self.app.processors[p].policy, Lazy)
         ]  # fmt: skip
         interval_s = min((p.interval_s for p in lazy if isinstance(p, Lazy)), default=Lazy().interval_s)
-        dead = self._dead_letter_topic(draft, output, hop)
+        dead = self._dead_letter_topic(draft, released_to or output, hop)
         self.regions.append(
             Region(
                 name=name,
@@ -321,13 +326,22 @@ class _Planner:
                 node=draft.node,
                 output=output,
                 hop=hop,
+                released_to=released_to,
+                deterministic=draft.own is None,
+                undetermined=draft.undetermined,
                 delivery=delivery,
                 interval_s=interval_s,
                 stateful=draft.frame.keyed,
                 where=where,
                 dead_letter_topic=dead,
                 fingerprint=fingerprint(
-                    draft.source.topic.topic, output, dead, draft.node, draft.frame, self.app.state_partitions
+                    draft.source.topic.topic,
+                    output,
+                    released_to,
+                    dead,
+                    draft.node,
+                    draft.frame,
+                    self.app.state_partitions,
                 ),
             )
         )
@@ -353,6 +367,13 @@ class _Planner:
             hint="Give each sink a dead-letter topic of its own.",
             topic=named,
         )
+
+
+def _see(draft: _Draft, step: Step, processor: Processor, had: Collection[str], has: Collection[str]) -> None:
+    """Remember the first operations that may come out differently on a replay."""
+    operations = determinism.undetermined(had, has)
+    if operations and draft.own is None:
+        draft.own = Undetermined(operations=operations, processor=processor.name, where=step.where)
 
 
 def _key_label(keys: tuple[Any, ...]) -> str:

@@ -41,6 +41,18 @@ class RegionLogs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undetermined:
+    """What may come out differently on a replay: the operations, in which processor, at which line of the user's."""
+
+    operations: tuple[str, ...]
+    processor: str
+    where: SourceLocation
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.operations)} in {self.processor!r} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """One or more fused processors that run as one Real-time Mode query.
 
@@ -48,7 +60,11 @@ class Region:
         name: unique in the application; part of its folder, client ids and internal topics.
         source: the log it reads. `reads_hop`: that log is internal, so its records are well-formed.
         node: the recorded steps from `source` on.
-        output: the topic it writes. `hop` is set when that topic is internal.
+        output: the topic it writes. `hop` is set when that topic is read by other regions.
+        released_to: the sink's topic, when `output` is an internal log of results that are held back: they are copied
+            there once they can't be taken back any more.
+        deterministic: its own steps give the same on every replay of the log that it reads.
+        undetermined: what makes its results tentative, in its own steps or in those of a region before it.
         delivery: what it promises; a hop is always exactly-once.
         interval_s: between checkpoints.
         stateful: it has a keyed step, hence a shuffle.
@@ -63,14 +79,15 @@ class Region:
     node: Node
     output: Kafka
     hop: Hop | None
+    released_to: Kafka | None
+    deterministic: bool
+    undetermined: Undetermined | None
     delivery: Delivery
     interval_s: float
     stateful: bool
     where: SourceLocation
     dead_letter_topic: str
     fingerprint: dict[str, str]
-    deterministic: bool = True
-    released_to: Kafka | None = None
 
     def logs(self) -> RegionLogs:
         """Return what must be known of it while nothing of it runs."""
@@ -111,3 +128,14 @@ class Plan:
     application: str
     regions: tuple[Region, ...]
     state_partitions: int
+
+    def awaited_by(self, region: Region) -> tuple[Region, ...]:
+        """Return the regions whose checkpoints must cover a held result before it is released, upstream first.
+
+        Each must have saved what the next had read when *it* saved: so in the worst case their intervals add up.
+        """
+        writers = {r.output.topic: r for r in self.regions}
+        found = [region]
+        while (writer := writers.get(found[0].source.topic.topic)) is not None and writer.undetermined is not None:
+            found.insert(0, writer)
+        return tuple(found)

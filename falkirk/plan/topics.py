@@ -1,29 +1,83 @@
-"""Topics of a plan: those that Falkirk makes itself (hops, dead letters), and a check of those that the user names."""
+"""Topics of a plan: those that Falkirk makes itself (hops, held logs, dead letters), and checks of the user's."""
 
-from falkirk.errors import LogError
-from falkirk.logs.topics import Topics
+from falkirk.app import App, Sink
+from falkirk.errors import DefinitionError, LogError
+from falkirk.logs.topics import TopicFacts, Topics
 from falkirk.plan.region import Plan
 
-#: A hop and its dead letters keep everything until Falkirk says what may go: expiry by time would tear a hole.
+#: A hop, a held log and their dead letters keep everything until Falkirk says what may go: expiry by time would tear a
+#: hole.
 _KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
-def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, partitions: int = 2) -> None:
-    """Create hops and dead-letter topics; check, or with `create_missing` create, sources and sinks.
+def check_declared(app: App) -> None:
+    """See that no two of the topics that the user declared are in each other's way.
 
-    Raises: LogError: `TOPIC_MISSING` with the user's line; `PARTITION_COUNT_DIFFERS` for a hop; `BROKER_AWAY`.
+    Raises: DefinitionError: `TOPIC_SHARED`.
+    """
+    written: dict[str, Sink] = {}
+    for sink in app.sinks.values():
+        if sink.topic.topic in written:
+            raise DefinitionError(
+                "TOPIC_SHARED",
+                f"sinks {written[sink.topic.topic].name!r} and {sink.name!r} write the same topic.",
+                where=sink.where,
+                hint="A topic has one writer: its tail is what recovery reads.",
+                topic=sink.topic.topic,
+            )
+        written[sink.topic.topic] = sink
+    for source in app.sources.values():
+        if source.topic.topic in written:
+            raise DefinitionError(
+                "TOPIC_SHARED",
+                f"source {source.name!r} reads a topic that sink {written[source.topic.topic].name!r} writes.",
+                where=source.topic.where,
+                hint="Let processors read each other by name instead.",
+                topic=source.topic.topic,
+            )
+
+
+def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, partitions: int = 2) -> None:
+    """Create hops, held logs and dead-letter topics; check, or with `create_missing` create, sources and sinks.
+
+    Raises: LogError: `TOPIC_MISSING` with the user's line; `PARTITION_COUNT_DIFFERS` for a hop or a held log;
+        `OUTPUT_COMPACTED` for a sink that is written from one; `BROKER_AWAY`.
     """
     for region in plan.regions:
-        for topic, where in ((region.source.topic, region.source.topic.where), (region.output, region.where)):
-            internal = region.hop is not None and topic is region.output
-            if internal or (region.reads_hop and topic is region.source.topic):
-                topics.create(topic.topic, plan.state_partitions, _KEEP)
-            elif create_missing and not topics.exists(topic.topic):
-                topics.create(topic.topic, partitions, {})
+        source, output = region.source.topic, region.released_to or region.output
+        for topic, where, internal in (
+            (source.topic, source.where, region.reads_hop),
+            (output.topic, region.where, region.hop is not None),
+        ):
+            if internal:
+                topics.create(topic, plan.state_partitions, _KEEP)
+            elif create_missing and not topics.exists(topic):
+                topics.create(topic, partitions, {})
             else:
-                _require(topics, topic.topic, where)
+                _require(topics, topic, where)
+        if region.released_to is not None:
+            facts = topics.facts(output.topic)
+            refuse_compacted(facts, region.where)
+            # What goes into the held log must fit into the sink's topic as well.
+            limit = {"max.message.bytes": str(facts.max_message_bytes)}
+            topics.create(region.output.topic, facts.partitions, _KEEP | limit)
         if not topics.exists(region.dead_letter_topic):
             topics.create(region.dead_letter_topic, 1, _KEEP)
+
+
+def refuse_compacted(facts: TopicFacts, where: object) -> None:
+    """See that an output topic keeps every record, since their stamps say what is out.
+
+    Raises: LogError: `OUTPUT_COMPACTED`.
+    """
+    if "compact" in facts.cleanup_policy:
+        raise LogError(
+            "OUTPUT_COMPACTED",
+            f"output topic {facts.topic!r} is compacted, so released stamps would vanish from it.",
+            where=where,
+            hint="Set its cleanup.policy to delete, or write to another topic and compact that.",
+            topic=facts.topic,
+        )
 
 
 def _require(topics: Topics, topic: str, where: object) -> None:

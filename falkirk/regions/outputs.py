@@ -13,6 +13,7 @@ from falkirk.errors import LogError
 from falkirk.logs.tail import Tail, read_tail
 from falkirk.logs.topics import Topics
 from falkirk.plan.region import RegionLogs
+from falkirk.plan.topics import refuse_compacted
 from falkirk.regions.context import Place
 from falkirk.regions.rows import Barrier, OutputTopic
 from falkirk.theory.positions import TailPosition, choose
@@ -82,14 +83,7 @@ class Outputs:
         found = []
         for name in self.names:
             facts = self._place.topics.facts(name)
-            if "compact" in facts.cleanup_policy:
-                raise LogError(
-                    "OUTPUT_COMPACTED",
-                    f"output topic {name!r} is compacted, so released stamps would vanish from it.",
-                    where=self._region.where,
-                    hint="Set its cleanup.policy to delete, or write to another topic and compact that.",
-                    topic=name,
-                )
+            refuse_compacted(facts, self._region.where)
             found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
         return found[0], found[1]
 

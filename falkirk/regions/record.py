@@ -41,7 +41,8 @@ def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic
 
 def _refuse_own_records(region: Region, context: Context, output: Mapping[str, OutputTopic]) -> None:
     """Refuse a region that is new to this home but whose output this home has written: a renamed sink."""
-    for name in output:
+    outside = () if region.released_to is None else (region.released_to.topic,)
+    for name in (*output, *outside):
         ends = context.topics.end_positions(name)
         last = {p: max(0, o - 1) for p, o in ends.items()}
         first = context.topics.first_positions(name)

@@ -50,7 +50,9 @@ def test_killed_in_the_middle_of_everything(broker: Broker, home: Path, tag: str
         # The first run makes the home, with its identity, and some checkpoints.
         with running(env, log, "after a log was cut", 3) as process:
             wait_until(lambda: process.poll() is not None, DIES_S, f"it to die\n{text()}")
-        identity = next(t for t in wire.admin.list_topics(timeout=10).topics if t.endswith(f".{DRAWN}") and _is_of(t, home))
+        identity = next(
+            t for t in wire.admin.list_topics(timeout=10).topics if t.endswith(f".{DRAWN}") and _is_of(t, home)
+        )
         with Hop(broker.bootstrap, identity).watched() as hop:
             for place in PLACES:
                 with running(env, log, place, choice.randint(1, 2)) as process:

@@ -2,8 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
@@ -57,3 +58,30 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
     verdict = judge_sink(app, app.sinks["counts"], connection, spark)
     assert verdict.guarantee is Guarantee.BROKEN
     assert {anomaly.kind for anomaly in verdict.anomalies} & {Kind.UNEXPLAINED, Kind.BROKEN_SEQUENCE}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda s: s.withColumn("r", F.rand()),
+        lambda s: s.where(F.rand() < 0.5).groupBy("line").count(),
+        lambda s: s.groupBy("line").agg(F.max(F.now()).alias("at")),
+    ],
+    ids=["stateless", "before", "keyed"],
+)
+def test_what_comes_out_differently_each_time_is_not_judged(
+    spark: "SparkSession", broker: Broker, tag: str, body: Any
+) -> None:
+    connection = Connection.of(broker.bootstrap)
+    topics = Topics(connection)
+    for topic in (f"lines-{tag}", f"out-{tag}"):
+        topics.create(topic, 1, {})
+    app = fk.App("unjudged")
+    app.source("lines", fk.Kafka(f"lines-{tag}", schema="line STRING", key="line"))
+    app.add_processor("drawn", body, reads=("lines",), policy=fk.Lazy())
+    app.sink("out", "drawn", fk.Kafka(f"out-{tag}", key="line"))
+    with pytest.raises(fk.DefinitionError) as caught:
+        judge_sink(app, app.sinks["out"], connection, spark)
+    assert caught.value.condition == "NOT_CHECKABLE"
+    assert "may come out differently each time" in caught.value.message
+    assert f"test_judge.py:{body.__code__.co_firstlineno}" in caught.value.message
