@@ -14,7 +14,7 @@ from falkirk.local.broker import Broker
 from tests.chaos.apps.dying import PLACES
 from tests.chaos.harness import APPS, Load
 from tests.integration.live import Wire
-from tests.integration.tentative import DRAWN, Hop, expected, released
+from tests.integration.tentative import BY_WORD, Hop, expected, released
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,7 @@ def test_killed_in_the_middle_of_everything(broker: Broker, home: Path, tag: str
         with running(env, log, "after a log was cut", 3) as process:
             wait_until(lambda: process.poll() is not None, DIES_S, f"it to die\n{text()}")
         identity = next(
-            t for t in wire.admin.list_topics(timeout=10).topics if t.endswith(f".{DRAWN}") and _is_of(t, home)
+            t for t in wire.admin.list_topics(timeout=10).topics if t.endswith(f".{BY_WORD}") and _is_of(t, home)
         )
         with Hop(broker.bootstrap, identity).watched() as hop:
             for place in PLACES:

@@ -1,6 +1,6 @@
 """An application whose first region draws lots, and the judgement that nothing of it was ever contradicted.
 
-    events ─▶ [drawn: adds a uuid to each] ─▶ hop by word ─▶ [counts: a chain over the lots] ─▶ held log ─▶ sink
+    events ─▶ [drawn: adds a uuid to each] ─▶ log ─▶ [by word] ─▶ hop ─▶ [counts: a chain over the lots] ─▶ held ─▶ sink
 
 What counts of the hop (all but its voided ranges) determines every result, so the oracle needs nothing else.
 """
@@ -23,7 +23,7 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 
 #: Regions of the application, upstream first.
-DRAWN, COUNTS = "lots-by-word", "counts"
+REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"
 
 
 def application(events: str, counts: str, home: Path, *, history: int = 1000) -> fk.App:

@@ -1,14 +1,14 @@
-"""Two connected live regions of which the first is not deterministic, on real Spark: both go back, and nothing that was
+"""Connected live regions of which the first is not deterministic, on real Spark: all go back, and nothing that was
 released is ever contradicted."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from threading import current_thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from falkirk.coordinator import rollback
-from falkirk.coordinator.layout import cut
 from falkirk.coordinator.ports import Point
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.wheel import Wheel
@@ -17,8 +17,11 @@ from falkirk.logs.connection import Connection
 from falkirk.query import Query, run_here
 from tests.chaos.harness import Load
 from tests.integration.live import Wire
-from tests.integration.tentative import COUNTS, DRAWN, Hop, application, expected, released
+from tests.integration.tentative import COUNTS, DRAWN, REGIONS, Hop, application, expected, released
 from tests.support import wait_until
+
+#: The thread that looks after a query's regions.
+WATCH = "falkirk-watch"
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +36,8 @@ class Decided:
 
         def remember(wheel: Wheel, *arguments: Any, **options: Any) -> Decision:
             decision = decide(wheel, *arguments, **options)
+            if current_thread().name != WATCH:
+                return decision  # a test that asks
             points = {name: region.points() for name, region in wheel._regions.items()}
             self.made.append((wheel, decision, points))
             return decision
@@ -59,7 +64,7 @@ class Run:
         self.events, self.counts = self.wire.topic("events"), self.wire.topic("counts")
         self.query: Query = run_here(application(self.events, self.counts, home), Connection.of(broker.bootstrap))
         self.store = self.query._home.store
-        self.hop = Hop(broker.bootstrap, self.query.hops[0])
+        self.hop = Hop(broker.bootstrap, self.query.hops[1])
 
     def let_the_reader_save_what_is_not_fixed(self) -> None:
         """Wait until the second region has saved a state that rests on what the first would draw again."""
@@ -68,13 +73,14 @@ class Run:
 
         def saved() -> bool:
             assert self.query.isActive, self.query.exception()
-            first, second = (wheel._regions[name].points()[-1] for name in (DRAWN, COUNTS))
-            return first.number >= 1 and not cut(second.read, wheel.layout, self.hop.topic) <= first.sent
+            decision = wheel.decide(frozenset({DRAWN}))
+            newest = wheel._regions[COUNTS].points()[-1]
+            return decision.goes[DRAWN] >= 0 and decision.goes[COUNTS] < newest.number
 
-        wait_until(saved, 120, f"a checkpoint of the reader that is ahead: {self.query.status}")
+        wait_until(saved, 120, "a checkpoint of the reader that is ahead")
 
     def fail_the_first(self) -> None:
-        """End the first region's query and wait until both regions go on as new incarnations and have saved twice."""
+        """End the first region's query and wait until all regions go on as new incarnations."""
         before = {r.name: r for r in self.query.status}
         self.query.queries[0].stop()
 
@@ -90,11 +96,11 @@ class Run:
 
         def at_rest() -> bool:
             assert self.query.isActive, self.query.exception()
-            behind = all(r.last_commit > commits[r.name] + 3 for r in self.query.status)
+            behind = all(r.last_commit > commits[r.name] + 2 for r in self.query.status)
             return behind and (self.wire.count(self.counts) >= sent or not self._moves())
 
         wait_until(at_rest, 180, f"{sent} results; there are {self.wire.count(self.counts)}: {self.query.status}")
-        self.restored = {n: self.store.incarnations(n)[-1].restored_batch for n in (DRAWN, COUNTS)}
+        self.restored = {n: self.store.incarnations(n)[-1].restored_batch for n in REGIONS}
         self.void = self.store.voided_ranges(self.hop.topic)
         self.hop.take_down()
         self.expected = expected(self.hop, self.store)
@@ -108,7 +114,7 @@ class Run:
         return not wheel._logs.ends(held) <= wheel.released(held)
 
 
-def test_both_go_back_and_nothing_released_is_contradicted(
+def test_all_go_back_and_nothing_released_is_contradicted(
     broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided = Decided(monkeypatch)
@@ -118,7 +124,7 @@ def test_both_go_back_and_nothing_released_is_contradicted(
         run.fail_the_first()
         run.let_the_reader_save_what_is_not_fixed()
     run.come_to_rest(load.sent)
-    assert set(decided.made[-1][1].takes_back) == {DRAWN, COUNTS}
+    assert set(decided.made[-1][1].takes_back) == set(REGIONS)
     assert decided.mistakes(run.restored) == []
     assert run.void, "nothing was voided"
     found = released(broker.bootstrap, run.counts)
@@ -129,7 +135,7 @@ def test_both_go_back_and_nothing_released_is_contradicted(
 def test_a_perturbed_answer_shows(
     broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same, with the second region made to stay where it was."""
+    """The same, with the last region made to stay where it was."""
     decided = Decided(monkeypatch)
     run = Run(spark, broker, tag, home)
     newest_within = rollback.newest_within
@@ -142,6 +148,7 @@ def test_a_perturbed_answer_shows(
         monkeypatch.setattr(rollback, "newest_within", perturbed)
         run.fail_the_first()
         run.let_the_reader_save_what_is_not_fixed()
-    run.come_to_rest(load.sent)
+    run.come_to_rest(0)
     assert decided.mistakes(run.restored) != []
-    assert released(broker.bootstrap, run.counts) != run.expected
+    found = released(broker.bootstrap, run.counts)
+    assert any(rows != run.expected[word][: len(rows)] for word, rows in found.items())
