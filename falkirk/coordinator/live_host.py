@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
@@ -112,14 +113,11 @@ class LiveHost:
             copying.flush(context, sink)
             return settled_ends(context.topics, (sink,), sink)[sink]
 
-        def copy(held: str, sink: str, first: dict[int, int], last: dict[int, int]) -> None:
-            copying.copy(context, held, sink, first, last, on_progress=lambda: self._on_progress())
-
         regions = {name: watched.live for name, watched in self._watched.items()}
         return Wheel(
             shape.layout,
             regions,
-            KafkaLogs(shape.layout, context, settle, copy),
+            KafkaLogs(shape.layout, context, settle, partial(copying.copy, context)),
             context.home.store,
             time.monotonic,
             hung_after_s={name: live.region.interval_s + OVERDUE_S for name, live in regions.items()},

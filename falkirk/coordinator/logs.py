@@ -21,6 +21,8 @@ Positions = dict[int, int]
 Copier = Callable[[str, str, Positions, Positions], None]
 """Copies [first, last) of a held log to the end of a sink: (held, sink, first, last). Returns once it is all there;
 when it raises, some of it may be, in order and without a hole."""
+#: Of each partition; whoever copies looks after the regions as well.
+RECORDS_AT_ONCE = 200_000
 
 
 class KafkaLogs:
@@ -46,16 +48,15 @@ class KafkaLogs:
 
     # -- release ------------------------------------------------------------------------------------------------------
 
-    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort."""
         assert self._copier is not None, "an application at rest releases nothing"
-        begin, end = (
-            _positions(self.copied(held, sink) | first, self._layout, held),
-            _positions(last, self._layout, held),
-        )
+        begin = _positions(self.copied(held, sink) | first, self._layout, held)
+        end = {p: min(o, begin[p] + RECORDS_AT_ONCE) for p, o in _positions(last, self._layout, held).items()}
         self._copied.pop(held, None)  # until it is done, only the sink knows
         self._copier(held, sink, {p: min(o, end[p]) for p, o in begin.items()}, end)
         self._copied[held] = frontier(held, {p: max(o, end[p]) for p, o in begin.items()})
+        return self._copied[held]
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
         """See LogsPort. The stamp of a sink's last record is its place in the held log.

@@ -87,8 +87,9 @@ class LogsPort(Protocol):
     def ends(self, topic: str) -> OffsetFrontier:
         """Return where each partition of a topic ends."""
 
-    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
-        """Copy what `held` has in [first, last) to the end of `sink`, in order and without what is voided.
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+        """Copy what `held` has in [first, last) to the end of `sink`, in order and without what is voided; return how
+        far it came, for it may leave some of much for the next time.
 
         What an earlier call, cut off or not, has copied of it already is not copied again.
         """

@@ -72,6 +72,7 @@ class Coordinator:
     def run(self) -> None:
         """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
         with open_home(self._path, self._app.name) as home:
+            stop_asked(home.store)  # by somebody who wanted a former run to stop
             fruitless = 0
             while not self._stopping.is_set():
                 for record in home.kill_leftovers():

@@ -224,11 +224,11 @@ class Wheel:
             out = self.released(held)
             if upto <= out:
                 continue
-            self._logs.copy(held, sink, out, upto | out)
-            for e, length in (upto | out).prefixes:
+            out |= self._logs.copy(held, sink, out, upto | out)
+            for e, length in out.prefixes:
                 self._store.record_release(sink, held, e.partition, int(length))
-            self._released[held] = upto | out
-            self._feed_released(held, upto | out)
+            self._released[held] = out
+            self._feed_released(held, out)
 
     def _feed_released(self, held: str, out: OffsetFrontier) -> None:
         if not out.is_empty:

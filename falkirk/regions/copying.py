@@ -6,7 +6,6 @@ would send again what the first has sent.
 """
 
 import json
-from collections.abc import Callable
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -18,68 +17,52 @@ from falkirk.regions import fence
 from falkirk.regions.context import Context
 from falkirk.regions.rows import without
 
-#: Records of a partition that one job takes, so that whoever waits for it hears of it now and then.
-_RECORDS_AT_ONCE = 200_000
-
 _Positions = dict[int, int]
 
 
-def copy(
-    context: Context,
-    held: str,
-    sink: str,
-    first: _Positions,
-    last: _Positions,
-    on_progress: Callable[[], None] = lambda: None,
-) -> None:
+def copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
     """Copy [first, last) of each partition of `held` to the same partition of `sink`, without what is voided.
 
     Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
     """
-    while any(first[p] < last[p] for p in last):
-        on_progress()
-        upto = {p: min(last[p], first[p] + _RECORDS_AT_ONCE) for p in last}
-        try:
-            _copy(context, held, sink, first, upto)
-        except PySparkException as error:
-            raise SparkError(
-                "RELEASE_FAILED",
-                f"what waits in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
-                certainty="maybe",
-                hint="The Spark application is restarted and goes on from what is there.",
-                topic=sink,
-            ) from error
-        first = upto
-
-
-def _copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
-    identity = context.home.identity
-    records = (
-        context.session.read.format("kafka")
-        .options(**context.connection.spark_options())
-        .option("subscribe", held)
-        .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
-        .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
-        .option("failOnDataLoss", "true")
-        .load()
-    )
-    void = [(v.partition, v.first, v.last_exclusive) for v in context.home.store.voided_ranges(held)]
-    counting = without(records, [v for v in void if v[2] > first.get(v[0], 0) and v[1] < last.get(v[0], 0)])
+    if first == last:
+        return
+    identity, void = context.home.identity, context.home.store.voided_ranges(held)
+    ranges = [(v.partition, v.first, v.last_exclusive) for v in void]
     header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
-    (
-        counting.select(
-            F.lit(sink).alias("topic"),
-            "partition",
-            "key",
-            "value",
-            F.array(F.struct(F.lit("falkirk").alias("key"), header.cast("binary").alias("value"))).alias("headers"),
+    try:
+        records = (
+            context.session.read.format("kafka")
+            .options(**context.connection.spark_options())
+            .option("subscribe", held)
+            .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
+            .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
+            .option("failOnDataLoss", "true")
+            .load()
         )
-        .write.format("kafka")
-        .options(**context.connection.spark_options())
-        .options(**fence.producer_options(identity, f"release-{sink}", 1))
-        .option("includeHeaders", "true")
-        .save()
-    )
+        counting = without(records, [r for r in ranges if r[2] > first.get(r[0], 0) and r[1] < last.get(r[0], 0)])
+        (
+            counting.select(
+                F.lit(sink).alias("topic"),
+                "partition",
+                "key",
+                "value",
+                F.array(F.struct(F.lit("falkirk").alias("key"), header.cast("binary").alias("value"))).alias("headers"),
+            )
+            .write.format("kafka")
+            .options(**context.connection.spark_options())
+            .options(**fence.producer_options(identity, f"release-{sink}", 1))
+            .option("includeHeaders", "true")
+            .save()
+        )
+    except PySparkException as error:
+        raise SparkError(
+            "RELEASE_FAILED",
+            f"what waits in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
+            certainty="maybe",
+            hint="It goes on from what is there.",
+            topic=sink,
+        ) from error
 
 
 def check_session(session: SparkSession) -> None:

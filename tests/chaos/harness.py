@@ -155,6 +155,11 @@ class Application:
         self._process.wait()
         self.start()
 
+    def ended(self) -> int:
+        """Wait until it has ended by itself; return the exit code."""
+        assert self._process is not None
+        return self._process.wait(90)
+
     def stop(self) -> int:
         """Ctrl-C, as a user stops it; return the exit code."""
         assert self._process is not None

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -124,9 +125,7 @@ class LiveRig:
             copying.flush(context, sink)
             return settled_ends(context.topics, (sink,), sink)[sink]
 
-        self.logs: LogsPort = KafkaLogs(
-            self.layout, context, settle, lambda held, sink, a, b: copying.copy(context, held, sink, a, b)
-        )
+        self.logs: LogsPort = KafkaLogs(self.layout, context, settle, partial(copying.copy, context))
         self._fed = 0
 
     def feed(self, number: int) -> None:

@@ -143,7 +143,7 @@ def test_a_perturbed_answer_shows(
     def perturbed(layout: Any, name: str, points: tuple[Point, ...], frontier: object) -> Point:
         return points[-1] if name == COUNTS else newest_within(layout, name, points, frontier)
 
-    with Load(broker.bootstrap, run.events) as load:
+    with Load(broker.bootstrap, run.events):
         run.let_the_reader_save_what_is_not_fixed()
         monkeypatch.setattr(rollback, "newest_within", perturbed)
         run.fail_the_first()

@@ -121,7 +121,7 @@ class World:
             found[TopicPartition(topic=topic, partition=v.partition)].update(range(v.first, v.last_exclusive))
         return found
 
-    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         void = self.voided(held)
         for e, log in self.partitions(held):
             target = self.logs[TopicPartition(topic=sink, partition=e.partition)]
@@ -131,6 +131,7 @@ class World:
                     self.call()
                     target.elements.append(replace(log.read(offset), stamp=(held, e.partition, offset, 0)))
         self.call()
+        return last
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
         self.call()

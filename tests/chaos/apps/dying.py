@@ -11,33 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from falkirk.coordinator.logs import KafkaLogs
+from falkirk.coordinator import logs
 from falkirk.coordinator.store import Store
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from falkirk.query import run_here
-from falkirk.regions import checkpoint, copying
+from falkirk.regions import copying
 from falkirk.regions.live import LiveRegion
 from tests.integration.tentative import application
 
-#: Where it may die: what is called, and whether before or behind it.
-PLACES: dict[str, tuple[object, str, bool]] = {
-    "after a recovery is decided": (Store, "open_recovery", True),
-    "between two rewinds": (checkpoint, "rewind", True),
-    "before a region is started": (LiveRegion, "start", False),
-    "between two starts": (LiveRegion, "start", True),
-    "before a recovery is done": (Store, "advance_recovery", False),
-    "before a release": (KafkaLogs, "copy", False),
-    "in the middle of a release": (copying, "_copy", True),
-    "after a release": (KafkaLogs, "copy", True),
-    "before old checkpoints are dropped": (checkpoint, "discard_below", False),
-    "between checkpoints and logs": (Topics, "delete_below", False),
-    "after a log was cut": (Topics, "delete_below", True),
+#: Where it may die: what is called, whether before or behind it, and how often it is called for certain.
+PLACES: dict[str, tuple[object, str, bool, int]] = {
+    "after a recovery is decided": (Store, "open_recovery", True, 1),
+    "between checkpoints and logs": (Topics, "delete_below", False, 2),
+    "between two starts": (LiveRegion, "start", True, 2),
+    "after a release": (copying, "copy", True, 2),
 }
 
 
 def die_at(place: str, time: int) -> None:
-    owner, name, behind = PLACES[place]
+    owner, name, behind, _ = PLACES[place]
     real: Callable[..., Any] = getattr(owner, name)
     left = time
 
@@ -58,7 +51,7 @@ if __name__ == "__main__":
     where, which = sys.argv[1], int(sys.argv[2])
     if where != "never":
         die_at(where, which)
-    copying._RECORDS_AT_ONCE = 50  # so that a release has a middle
+    logs.RECORDS_AT_ONCE = 1000  # so that a release is of several pieces
     app = application(os.environ["EVENTS"], os.environ["COUNTS"], Path(os.environ["HOME_FOLDER"]), history=0)
     query = run_here(app, Connection.of(os.environ["KAFKA"]))
     print("started", flush=True)

@@ -1,0 +1,104 @@
+"""history, rollback, gc and stop, on an application that runs and on one that is stopped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from falkirk.cli import main
+from falkirk.coordinator.store import Store
+from falkirk.local.broker import Broker
+from tests.chaos.harness import APPS, Application, Load
+from tests.integration.live import Wire
+from tests.integration.tentative import BY_WORD, COUNTS, DRAWN, REGIONS, Hop, expected, released
+from tests.support import wait_until
+
+FILE = APPS / "tentative.py"
+
+
+class Told:
+    """The commands, in the words of a user."""
+
+    def __init__(self, bootstrap: str, home: Path) -> None:
+        self._options = ["--kafka", bootstrap, "--home", str(home)]
+
+    def __call__(self, command: str, *options: str) -> Result:
+        return CliRunner().invoke(main, [command, str(FILE), *self._options, *options])
+
+    def json(self, command: str, *options: str) -> Any:
+        result = self(command, *options, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def newest(self, region: str) -> int:
+        return max(p["point"] for p in self.json("history") if p["region"] == region)
+
+
+def test_back_and_on_while_it_runs_and_while_it_is_stopped(
+    broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+    events, counts = wire.topic("events"), wire.topic("counts")
+    env = {"EVENTS": events, "COUNTS": counts, "HOME_FOLDER": str(home), "PYTHONPATH": str(APPS.parents[2])}
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    told = Told(broker.bootstrap, home)
+    never = told("history")
+    assert (never.exit_code, "NEVER_RAN" in never.output) == (1, True)
+
+    application = Application(FILE, broker.bootstrap, home, env)
+    application.start()
+    with Load(broker.bootstrap, events, rate=100.0) as load:
+        application.wait_committed(2)
+        wait_until(lambda: wire.count(counts) > 100, 120, f"released results\n{application.log()}")
+
+        # While it runs: what is outside is not contradicted unawares, and a point that nothing outside rests on is
+        # gone back to.
+        past = told.json("history")
+        assert {p["region"] for p in past} == set(REGIONS)
+        assert all(p["made_at_s"] for p in past if p["point"] >= 0)
+        preview = told.json("rollback", "--to", "drawn@start", "--dry-run")
+        assert preview["outside"][counts] > 100
+        assert {m["region"] for m in preview["moves"]} == set(REGIONS)
+        refused = told("rollback", "--to", "drawn@start", "--yes")
+        assert (refused.exit_code, "CONTRADICTS_RELEASED" in refused.output) == (1, True)
+        before = {r["name"]: r["incarnation"] for r in application.status()["regions"]}
+        back = told("rollback", "--to", f"drawn@{told.newest(DRAWN)}", "--yes")
+        assert back.exit_code == 0, back.output
+        wait_until(
+            lambda: all(r["incarnation"] > before[r["name"]] for r in application.status()["regions"]),
+            60, f"new incarnations\n{application.log()}",
+        )  # fmt: skip
+        application.forget_status()
+        application.wait_committed(2)
+        assert set(told.json("gc", "--dry-run")["checkpoints"]) == set(REGIONS)
+
+        # While it is stopped.
+        stopped = told("stop")
+        assert stopped.exit_code == 0, stopped.output
+        assert application.ended() == 0
+        assert told("status").exit_code == 1
+        again = told("stop")
+        assert (again.exit_code, "does not run" in again.output) == (0, True)
+        refused = told("rollback", "--to", f"{COUNTS}@start", "--yes")
+        assert (refused.exit_code, "CONTRADICTS_RELEASED" in refused.output) == (1, True)
+        to = told.newest(BY_WORD)
+        back = told("rollback", "--to", f"{BY_WORD}@{to}", "--yes")
+        assert back.exit_code == 0, back.output
+        assert told.newest(BY_WORD) == to
+        assert told("gc").exit_code == 0
+        application.start()
+        application.wait_committed(to + 1)
+    wait_until(lambda: wire.count(counts) >= load.sent, 120, f"{load.sent} results\n{application.log()}")
+    assert told("stop").exit_code == 0
+    assert application.ended() == 0
+    store = Store(home / "decisions.db")
+    identity = json.loads((home / "falkirk.json").read_text())["identity"]
+    hop = Hop(broker.bootstrap, f"falkirk.tentative.{identity}.{BY_WORD}")
+    hop.take_down()
+    found = released(broker.bootstrap, counts)
+    assert sorted(r["n"] for rows in found.values() for r in rows) == list(range(load.sent))
+    assert found == expected(hop, store)
+    store.close()
