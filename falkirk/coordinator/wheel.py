@@ -57,6 +57,7 @@ class Wheel:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._hung_after_s, self._history, self._say, self._on_failure = hung_after_s, history, say, on_failure
         self._points: dict[str, tuple[Point, ...]] = {}
+        self._cut_off = False
         self._released = {held: self._recorded(held) for held in layout.held}
         self.restorable, self.retained = self._monitors()
 
@@ -72,7 +73,7 @@ class Wheel:
 
     def turn(self) -> None:
         """Look at everything once, and do what is due."""
-        if self._finish():
+        if self._cut_off and self._finish():
             self.begin_again()
         self._take_in(self.layout.stages)
         failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
@@ -92,11 +93,13 @@ class Wheel:
         """
         unfinished = self._store.unfinished_recovery()
         if unfinished is None:
+            self._cut_off = False
             return False
         self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was cut off; finishing it")
         decided = {n: p for n, p in unfinished.decided.items() if p is not None and n in self._regions}
         self._carry_out(unfinished.recovery, decided)
         self._store.advance_recovery(unfinished.recovery, "done")
+        self._cut_off = False
         return True
 
     def _failure(self, name: str) -> str | None:
@@ -158,6 +161,7 @@ class Wheel:
                 self._regions[name].fence()
                 fenced.add(name)
             failed |= fenced - frozenset(asked or ())
+        self._cut_off = True  # until it is done: an error leaves it to the next turn
         voids = [v for name in decision.takes_back for v in self._regions[name].beyond(decision.goes[name])]
         number = self._store.open_recovery(reason, dict(decision.goes), voids=voids)
         self._carry_out(number, decision.goes)
@@ -165,6 +169,7 @@ class Wheel:
             if name in decision.goes:
                 self._regions[name].start(decision.goes[name])
         self._store.advance_recovery(number, "done")
+        self._cut_off = False
         self.begin_again()
         return decision
 

@@ -9,7 +9,7 @@ import pytest
 
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
-from tests.chaos.harness import Load, assert_exactly_once, counting, some_behind_a_commit
+from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, some_behind_a_commit
 from tests.support import wait_until
 
 
@@ -27,7 +27,7 @@ def _process(broker: Broker) -> psutil.Process:
     return process
 
 
-def test_broker_killed_and_started_again(own_broker: Broker, home: Path, tag: str) -> None:
+def test_broker_is_killed_and_then_hangs_while_everything_is_killed(own_broker: Broker, home: Path, tag: str) -> None:
     with counting(own_broker, home, tag) as run:
         with Load(own_broker.bootstrap, run.events) as load:
             some_behind_a_commit(run)
@@ -37,22 +37,19 @@ def test_broker_killed_and_started_again(own_broker: Broker, home: Path, tag: st
             again = local_broker.start(Path(own_broker.folder))
             assert again.bootstrap == own_broker.bootstrap
             some_behind_a_commit(run)
-        assert_exactly_once(run, load.sent)
-
-
-def test_broker_hangs_for_ten_seconds_while_everything_is_killed(own_broker: Broker, home: Path, tag: str) -> None:
-    """Requests of the killed writer wait in the hung broker's sockets and are appended when it goes on."""
-    with counting(own_broker, home, tag) as run:
-        with Load(own_broker.bootstrap, run.events) as load:
-            some_behind_a_commit(run)
-            broker = _process(own_broker)
-            broker.suspend()
-            try:
-                until_s = time.monotonic() + 10
-                run.application.kill_everything()
-                wait_until(lambda: time.monotonic() > until_s, 30, "the ten seconds of silence")
-            finally:
-                broker.resume()
+            _hang_while_everything_is_killed(again, run)
             some_behind_a_commit(run)
         assert_exactly_once(run, load.sent)
         assert run.application.suppressed() > 0
+
+
+def _hang_while_everything_is_killed(broker: Broker, run: Counting) -> None:
+    """Requests of the killed writer wait in the hung broker's sockets and are appended when it goes on."""
+    process = _process(broker)
+    process.suspend()
+    try:
+        until_s = time.monotonic() + 10
+        run.application.kill_everything()
+        wait_until(lambda: time.monotonic() > until_s, 30, "the ten seconds of silence")
+    finally:
+        process.resume()

@@ -9,11 +9,19 @@ import pytest
 
 from falkirk.check import Guarantee
 from falkirk.local.broker import Broker
-from tests.chaos.harness import Load, assert_exactly_once, counting, judge_counts, settle, some_behind_a_commit
+from tests.chaos.harness import (
+    Counting,
+    Load,
+    assert_exactly_once,
+    counting,
+    judge_counts,
+    settle,
+    some_behind_a_commit,
+)
 from tests.support import wait_until
 
 
-def test_three_kills_of_everything(broker: Broker, home: Path, tag: str) -> None:
+def test_three_kills_of_everything_and_one_of_python_alone(broker: Broker, home: Path, tag: str) -> None:
     suppressed = 0
     with counting(broker, home, tag) as run:
         with Load(broker.bootstrap, run.events) as load:
@@ -22,58 +30,55 @@ def test_three_kills_of_everything(broker: Broker, home: Path, tag: str) -> None
                 run.application.kill_everything()
                 run.application.wait_committed(0)
                 suppressed += run.application.suppressed()
+            some_behind_a_commit(run)
+            suppressed += _kill_python_alone(run)
         assert_exactly_once(run, load.sent)
     print(f"suppressed over all kills: {suppressed}")
     assert suppressed > 0
 
 
-def test_kill_of_python_alone_leaves_no_writer(broker: Broker, home: Path, tag: str) -> None:
-    with counting(broker, home, tag) as run:
-        with Load(broker.bootstrap, run.events) as load:
-            some_behind_a_commit(run)
-            jvm = run.application.jvm()
-            old = run.application.host()
-            old.kill()
-            wait_until(lambda: not _alive(jvm), 60, "the JVM of the killed host to be gone")
-            run.application.forget_status()
-            run.application.wait_committed(1)
-            assert run.application.host().pid != old.pid
-        assert_exactly_once(run, load.sent)
-        assert run.application.suppressed() > 0
+def _kill_python_alone(run: Counting) -> int:
+    """Kill the host's Python, whose JVM goes on writing, and wait until its successor has saved; return how many
+    results that one suppressed."""
+    jvm, old = run.application.jvm(), run.application.host()
+    old.kill()
+    wait_until(lambda: not _alive(jvm), 60, "the JVM of the killed host to be gone")
+    run.application.forget_status()
+    run.application.wait_committed(1)
+    assert run.application.host().pid != old.pid
+    suppressed = run.application.suppressed()
+    assert suppressed > 0
+    return suppressed
 
 
-def test_killed_executor_of_a_cluster(broker: Broker, home: Path, tag: str) -> None:
+def test_an_executor_of_a_cluster_is_killed_and_another_hangs_and_goes_on_too_late(
+    broker: Broker, home: Path, tag: str
+) -> None:
+    """One that hangs (SIGSTOP) would go on once its region is restarted: it must be gone by then."""
     with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
         with Load(broker.bootstrap, run.events) as load:
             some_behind_a_commit(run)
             assert len(run.application.executors()) == 2
             host = run.application.host()
             run.application.busy_executors(broker)[0].kill()
-            wait_until(lambda: not _alive(host), 120, "the Spark application to be replaced")
-            run.application.forget_status()
-            run.application.wait_committed(1)
-        assert_exactly_once(run, load.sent)
-        assert run.application.suppressed() > 0
-
-
-def test_stopped_executor_goes_on_too_late(broker: Broker, home: Path, tag: str) -> None:
-    """An executor hangs (SIGSTOP), its region is restarted, then it would go on: it must be gone by then."""
-    with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
-        with Load(broker.bootstrap, run.events) as load:
+            _await_successor(run, host)
             some_behind_a_commit(run)
-            executors = run.application.executors()
-            host = run.application.host()
+            executors, host = run.application.executors(), run.application.host()
             for executor in executors:
                 executor.suspend()
-            wait_until(lambda: not _alive(host), 180, "the Spark application to be replaced")
-            run.application.forget_status()
-            run.application.wait_committed(1)
+            _await_successor(run, host)
             for executor in executors:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     executor.resume()
                 assert not _alive(executor)
         assert_exactly_once(run, load.sent)
-        assert run.application.suppressed() > 0
+
+
+def _await_successor(run: Counting, host: psutil.Process) -> None:
+    wait_until(lambda: not _alive(host), 180, "the Spark application to be replaced")
+    run.application.forget_status()
+    run.application.wait_committed(1)
+    assert run.application.suppressed() > 0
 
 
 def test_repeated_delivery_repeats_and_keeps_its_state(broker: Broker, home: Path, tag: str) -> None:

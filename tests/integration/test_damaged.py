@@ -1,10 +1,8 @@
 """Damaged checkpoints: an older one that is whole is used, and the outputs are still exactly once."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -44,13 +42,8 @@ def overwrite_state(folder: Path, batch: int) -> None:
         file.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    "harm", [tear_commit, delete_state, overwrite_state],
-    ids=lambda harm: harm.__name__,
-)  # fmt: skip
-def test_an_older_checkpoint_is_used(
-    broker: Broker, spark: "SparkSession", home: Path, tag: str, harm: Callable[[Path, int], None]
-) -> None:
+def test_an_older_checkpoint_is_used(broker: Broker, spark: "SparkSession", home: Path, tag: str) -> None:
+    """Three times the newest checkpoint is damaged while the application is stopped, each time in another way."""
     connection = Connection.of(broker.bootstrap)
     topics, events, counts = Topics(connection), f"events-{tag}", f"counts-{tag}"
     for topic in (events, counts):
@@ -68,25 +61,29 @@ def test_an_older_checkpoint_is_used(
         app.sink("counts", "counted", fk.Kafka(counts, key="word"))
         return app
 
-    def has_committed(query: Query, batch: int) -> bool:
-        assert query.isActive, query.exception()
-        return query.status[0].last_commit >= batch
+    def await_commit(query: Query, batch: int) -> None:
+        def committed() -> bool:
+            assert query.isActive, query.exception()
+            return query.status[0].last_commit >= batch
 
+        wait_until(committed, 120, f"commit {batch}")
+
+    folder, query = home / "regions" / "counts", run_here(application(), connection)
     with Load(broker.bootstrap, events) as load:
-        first = run_here(application(), connection)
-        wait_until(lambda: has_committed(first, 4), 120, "five checkpoints")
-        first.stop()
-        folder = home / "regions" / "counts"
-        newest = committed_batches(folder)[-1]
-        harm(folder, newest)
-        second = run_here(application(), connection)
-        wait_until(lambda: has_committed(second, newest + 2), 120, "checkpoints beyond the damaged one")
-        restored = [row.restored_batch for row in second._home.store.incarnations("counts")]
+        for harm in (tear_commit, delete_state, overwrite_state):
+            begun = committed_batches(folder)[-1] if committed_batches(folder) else 0
+            await_commit(query, begun + 3)
+            query.stop()
+            newest = committed_batches(folder)[-1]
+            harm(folder, newest)
+            query = run_here(application(), connection)
+            await_commit(query, newest)
+            restored = [row.restored_batch for row in query._home.store.incarnations("counts")]
+            assert restored[-1] == newest - 1, harm.__name__
     wait_until(lambda: sum(topics.end_positions(counts).values()) >= load.sent, 120, "all results")
-    behind = second.status[0].last_commit
-    wait_until(lambda: has_committed(second, behind + 1), 120, "a checkpoint behind everything")
-    second.stop()
-    assert restored[-1] == newest - 1
+    behind = query.status[0].last_commit
+    await_commit(query, behind + 1)
+    query.stop()
     verdict = judge_counts(broker.bootstrap, events, counts)
     assert verdict.counts.observed_outputs == load.sent, verdict.anomalies
     assert verdict.counts.duplicates == verdict.counts.lost == verdict.counts.broken_sequences == 0

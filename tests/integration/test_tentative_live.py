@@ -147,7 +147,6 @@ def test_a_perturbed_answer_shows(
         run.let_the_reader_save_what_is_not_fixed()
         monkeypatch.setattr(rollback, "newest_within", perturbed)
         run.fail_the_first()
-        run.let_the_reader_save_what_is_not_fixed()
     run.come_to_rest(0)
     assert decided.mistakes(run.restored) != []
     found = released(broker.bootstrap, run.counts)

@@ -1,6 +1,7 @@
 """Runs: one seeded schedule of work, failures and the coordinator's turns over a simulated world, and its verdict."""
 
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -81,7 +82,10 @@ class Run:
         self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), wheel
         self.world = World(random_layout(self._rng), self._rng)
         self._history = self._rng.choice([0, 0, 1, 3])
-        file = folder / f"{seed}.db"
+        file, new = folder / f"{seed}.db", folder / "new.db"
+        if not new.exists():  # made once: a tenth of a run would go into making tables
+            Store(new).close()
+        shutil.copy(new, file)
         self._store = Store(file, clock=self.world.clock)
         self.world.store = self._store
         self._wheel: Wheel | None = None
@@ -103,6 +107,8 @@ class Run:
         return self.outcome
 
     def _judge(self, *, complete: bool) -> None:
+        newest = self._store.newest_recovery()
+        self.outcome.recoveries = newest.recovery if newest else 0
         self.outcome.outputs = judge(self.world, self._inputs, complete=complete)
         self.outcome.collected = sum(log.first for log in self.world.logs.values())
         self.outcome.voided = sum(
@@ -196,8 +202,6 @@ class Run:
             self._wheel = None
         finally:
             self.world.crash_in = None
-            newest = self._store.newest_recovery()
-            self.outcome.recoveries = newest.recovery if newest else 0
 
     def _hangs(self, region: SimRegion) -> bool:
         return self.world.now_s - region.progressed_at_s > HUNG_AFTER_S
