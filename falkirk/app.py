@@ -48,6 +48,8 @@ class App:
         kafka: the broker, ``"host:port"`` or a `Connection` with SASL and TLS options. Left out, one is named on the
             command line (``--kafka``, or ``--local`` to try things out).
         home: folder for checkpoints and decisions; ``./.falkirk/<name>`` by default.
+        store: the URL of a PostgreSQL database for the decisions, ``"postgresql://user:password@host/database"``; left
+            out, they are in a file in the home. Several applications may share one.
         buffer_timeout: how long a record may wait for company between two steps of a live region; longer gives more
             throughput, shorter less latency.
         state_partitions: of each keyed step, and partitions of the hops that feed them.
@@ -64,6 +66,7 @@ class App:
         buffer_timeout: str | float = "1 ms",
         state_partitions: int = 2,
         history: int = 10,
+        store: str | None = None,
     ) -> None:
         where = caller()
         _check_name(name, "an application", where)
@@ -84,6 +87,7 @@ class App:
         self.buffer_timeout = buffer_timeout
         self.state_partitions = state_partitions
         self.history = history
+        self.store = store
         self.sources: dict[str, SourceNode] = {}
         self.processors: dict[str, Processor] = {}
         self.sinks: dict[str, Sink] = {}

@@ -132,7 +132,7 @@ def run_here(app: App, connection: Connection, *, create_topics: bool = False) -
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
-    home = open_home(app.home, app.name)
+    home = open_home(app.home, app.name, app.store)
     try:
         home.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
         record_processes(home, session)

@@ -53,11 +53,11 @@ def _home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
             hint="Start it with `falkirk run`, or name its home with --home.",
         )
     try:
-        held, runs = open_home(path, app.name), False
+        held, runs = open_home(path, app.name, app.store), False
     except HomeError as error:
         if error.condition != "HOME_IN_USE":
             raise
-        held, runs = attach_home(path, app.name), True
+        held, runs = attach_home(path, app.name, app.store), True
     with held:
         yield held, runs
 

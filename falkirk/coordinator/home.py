@@ -54,11 +54,14 @@ class Home:
     Attributes: path. application: its name. identity: 8 hexadecimal digits, in the header of every record it releases.
     """
 
-    def __init__(self, path: Path, application: str, identity: str, lock: int) -> None:
+    def __init__(self, path: Path, application: str, identity: str, lock: int, store: str | None) -> None:
         # Absolute, because the JVM resolves a relative path against the folder that *it* was started in.
         self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
-        self.store = Store(self.path / "decisions.db")
+        # Regions that have run rest on what was decided: an empty store would be taken for a new beginning.
+        has_run = (self.path / "regions").is_dir()
+        place = self.path / "decisions.db" if store is None else store
+        self.store = Store(place, identity=identity, must_exist=has_run)
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""
@@ -147,11 +150,12 @@ def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psuti
     return found
 
 
-def open_home(path: Path, application: str) -> Home:
+def open_home(path: Path, application: str, store: str | None = None) -> Home:
     """Open or create the home of an application, holding its lock.
 
+    Args: store: the URL of the database that its decisions are in; None: a file in the home.
     Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`,
-        `HOME_UNUSABLE` (no folder can be there, or not be written). StoreError.
+        `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (no folder can be there, or not be written). StoreError.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -178,22 +182,23 @@ def open_home(path: Path, application: str) -> Home:
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     try:
-        identity = _identify(path, application)
-        return Home(path, application, identity, lock)
+        identity = _identify(path, application, store)
+        return Home(path, application, identity, lock, store)
     except BaseException:
         os.close(lock)
         raise
 
 
-def attach_home(path: Path, application: str) -> Home:
-    """Open a home whose lock the coordinator, this process's parent, holds.
+def attach_home(path: Path, application: str, store: str | None = None) -> Home:
+    """Open a home whose lock somebody else holds: the coordinator, as this process's parent, or a running application.
 
-    Raises: HomeError: as `open_home`, but for the lock.
+    Args, raises: as `open_home`, but for the lock.
     """
-    return Home(path, application, _identify(path, application), os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC))
+    identity = _identify(path, application, store)
+    return Home(path, application, identity, os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC), store)
 
 
-def _identify(path: Path, application: str) -> str:
+def _identify(path: Path, application: str, store: str | None) -> str:
     file = path / "falkirk.json"
     if not file.exists():
         if (path / "decisions.db").exists():
@@ -208,6 +213,7 @@ def _identify(path: Path, application: str) -> str:
             "application": application,
             "identity": secrets.token_hex(4),
             "id": str(uuid.uuid4()),
+            "store": "file" if store is None else "database",
         }
         write_atomically(file, json.dumps(content, indent=1))
     try:
@@ -238,6 +244,16 @@ def _identify(path: Path, application: str) -> str:
             hint="Give each application a home of its own.",
             found=found,
             expected=application,
+        )
+    kind = content.get("store", "file")
+    if kind != ("file" if store is None else "database"):
+        raise HomeError(
+            "HOME_STORE_CHANGED",
+            f"this home's decisions are in a {kind}, and the application names "
+            f"{'no database' if store is None else 'a database'}.",
+            where=path,
+            hint="Name the same store= as before, or begin with a new home.",
+            found=kind,
         )
     return identity
 

@@ -87,7 +87,7 @@ def main() -> int:
 def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:
     app = load_application(Path(settings.file))
     connection = broker_of(app, settings.kafka)
-    home = attach_home(home_path, app.name)
+    home = attach_home(home_path, app.name, app.store)
     _die_with_parent(stopping)
     topics = Topics(connection)
     topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))

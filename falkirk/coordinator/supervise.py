@@ -71,7 +71,7 @@ class Coordinator:
 
     def run(self) -> None:
         """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
-        with open_home(self._path, self._app.name) as home:
+        with open_home(self._path, self._app.name, self._app.store) as home:
             stop_asked(home.store)  # by somebody who wanted a former run to stop
             fruitless = 0
             while not self._stopping.is_set():

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from falkirk.coordinator.home import Home, ProcessRecord, attach_home, open_home, write_atomically
-from falkirk.errors import FalkirkError, HomeError
+from falkirk.errors import FalkirkError, HomeError, StoreError
+from tests.postgres import Postgres
 from tests.support import wait_until
 
 SLEEPER = "import signal; print('up', flush=True); signal.pause()"
@@ -332,3 +333,30 @@ def test_a_relative_home_stays_where_it_was_opened(tmp_path: Path, monkeypatch: 
     with open_home(Path("home"), "app") as home:
         monkeypatch.chdir("/")
         assert home.checkpoint("r") == tmp_path / "home" / "regions" / "r"
+
+
+# -- a store elsewhere -------------------------------------------------------------------------------------------------
+
+
+def test_a_home_may_keep_its_decisions_in_postgresql(home: Path, postgres: Postgres) -> None:
+    url = postgres.url()
+    with open_home(home, "app", url) as held:
+        held.store.record_decision("kind", "name", 0, "kept")
+        with attach_home(home, "app", url) as attached:
+            assert attached.store.decision("kind", "name", 0) is not None
+    assert not (home / "decisions.db").exists()
+    with open_home(home, "app", url) as again:
+        assert again.store.decision("kind", "name", 0) is not None
+    assert refused(home, "HOME_STORE_CHANGED").parameters["found"] == "database"
+    assert "password" not in (home / "falkirk.json").read_text()
+
+
+def test_a_home_that_has_run_does_not_begin_anew_in_an_empty_store(home: Path, postgres: Postgres) -> None:
+    open_home(home, "app").close()
+    with pytest.raises(HomeError) as caught:
+        open_home(home, "app", postgres.url())
+    assert caught.value.condition == "HOME_STORE_CHANGED"
+    (home / "regions").mkdir()
+    (home / "decisions.db").unlink()
+    with pytest.raises(StoreError):
+        open_home(home, "app")
