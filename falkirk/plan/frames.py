@@ -8,6 +8,8 @@ can't split or union a source with itself) still delivers it to the dead letters
 A bad record has no key, so in a keyed step it is grouped by its source partition, apart from all good ones.
 """
 
+import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -175,17 +177,22 @@ def _twice(name: str, where: object) -> DefinitionError:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep PySpark from logging as JSON the mistakes that are about to be raised as a `DefinitionError`."""
+    """Keep PySpark from logging as JSON the mistakes of this thread that are about to be raised as a
+    `DefinitionError`."""
+    mine = threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != mine
+
     # Made by PySpark's own class, which it needs to find under these names ever after.
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
-    before = [logger.disabled for logger in loggers]
     for logger in loggers:
-        logger.disabled = True
+        logger.addFilter(is_of_others)
     try:
         yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+        for logger in loggers:
+            logger.removeFilter(is_of_others)
 
 
 def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:

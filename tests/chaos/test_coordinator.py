@@ -46,7 +46,7 @@ def test_killed_in_the_middle_of_everything(broker: Broker, home: Path, tag: str
     def text() -> str:
         return log.read_text(errors="replace")[-3000:]
 
-    with Load(broker.bootstrap, events, rate=100.0) as load:
+    with Load(broker.bootstrap, events, rate=30.0) as load:
         # The first run makes the home and the topics, which are watched before anything of them is collected.
         with running(env, log, "after a recovery is decided", 1) as process:
             wait_until(lambda: process.poll() is not None, DIES_S, f"it to die\n{text()}")

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -16,9 +16,6 @@ from falkirk.query import Query, run_here
 from falkirk.regions import fence
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def _app(events: str, counts: str, home: Path) -> fk.App:
@@ -56,6 +53,7 @@ def _stop_with_lingering_buffers(
     with Load(broker.bootstrap, events) as load:
         first = run_here(_app(events, counts, home), connection)
         wait_until(lambda: has_committed(first, 1) and released() > 200, 120, "results of the first run")
+        wait_until(lambda: _held_bytes() > 0, 120, "results that wait in the producer")
         first.stop()
         second = run_here(_app(events, counts, home), connection)
         batch = second.status[0].last_commit
@@ -68,8 +66,21 @@ def _stop_with_lingering_buffers(
     return judge_counts(broker.bootstrap, events, counts), load.sent
 
 
+def _held_bytes() -> float:
+    """Return how much the producers of this process hold that they have not sent."""
+    spark, held = SparkSession.getActiveSession(), 0.0
+    assert spark is not None
+    for _, entry in fence._pooled(spark):
+        metrics = entry.producer().producer().metrics().entrySet().iterator()
+        while metrics.hasNext():
+            metric = metrics.next()
+            sign = {"buffer-total-bytes": 1, "buffer-available-bytes": -1}.get(metric.getKey().name(), 0)
+            held += sign * float(metric.getValue().metricValue()) if sign else 0.0
+    return held
+
+
 @pytest.fixture
-def _lingering(monkeypatch: pytest.MonkeyPatch, spark: "SparkSession") -> None:
+def _lingering(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     """Let records wait in the producer, so that there are always some when a region stops.
 
     They wait for longer than any restart takes, and in batches that do not fill before.
@@ -87,7 +98,7 @@ def test_lingering_records_are_flushed_before_the_tail_is_read(broker: Broker, h
 
 @pytest.mark.usefixtures("_lingering")
 def test_without_the_fence_lingering_records_come_twice(
-    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, spark: SparkSession, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flush = fence.flush_lingering
     monkeypatch.setattr(fence, "flush_lingering", lambda *args, **options: 0)

@@ -99,7 +99,7 @@ def test_of_several_steps_the_wrong_one_is_named(plan: Any) -> None:
 def test_falkirk_leaves_pysparks_own_errors_as_they_are(plan: Any, spark: "SparkSession") -> None:
     with pytest.raises(fk.DefinitionError):
         plan(lambda s: s.select("missing"))
-    assert not logging.getLogger("SQLQueryContextLogger").disabled
+    assert logging.getLogger("SQLQueryContextLogger").filters == []
     with pytest.raises(AnalysisException):
         spark.range(1).select(F.col("missing") + 1)
     with pytest.raises(AnalysisException):
