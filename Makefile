@@ -21,7 +21,7 @@ demo: setup
 	@$(BIN)/falkirk demo
 
 test: setup
-	@$(BIN)/python -m pytest tests/theory tests/unit -q
+	@$(BIN)/python -m pytest tests/theory tests/unit -q --numprocesses 2
 	@$(BIN)/python -m pytest tests/simulation -q --numprocesses 2
 	@$(BIN)/python -m pytest tests/integration tests/contract tests/chaos -q --numprocesses 2 --dist worksteal
 
