@@ -94,9 +94,9 @@ class LiveRegion(RegionAtRest):
     # -- stopping ---------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """See RegionPort."""
-        runs = self.query is not None and self.query.isActive
-        return Health(runs=runs, progressed_at_s=self.progressed_at_s, ready_at_s=self.ready_at_s)
+        """See RegionPort. One whose query has just ended runs until somebody has looked at why, and called `end`: the
+        reason may be one that a restart does not help against."""
+        return Health(runs=self.query is not None, progressed_at_s=self.progressed_at_s, ready_at_s=self.ready_at_s)
 
     def fence(self) -> None:
         """See RegionPort.
