@@ -11,7 +11,7 @@ from rich.console import Console
 
 from falkirk.app import App
 from falkirk.bench.command import bench
-from falkirk.coordinator.commands import gc, history, rollback, stop
+from falkirk.coordinator.commands import gc, history, local_broker, rollback, stop
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status, stop_on_signals
 from falkirk.demo.command import demo
@@ -68,7 +68,7 @@ def run(
     """Run the application that FILE declares, until Ctrl-C."""
     app = load_application(file)
     if local:
-        broker, create_topics = _local_broker(), True
+        broker, create_topics = local_broker(), True
     run_in_terminal(app, RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics))
 
 
@@ -124,7 +124,7 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], a
     from falkirk.local.spark import session
 
     app = load_application(file)
-    connection, good = broker_of(app, _local_broker() if local else broker), True
+    connection, good = broker_of(app, local_broker() if local else broker), True
     spark = session(app.name, master="local[2]")
     for sink in app.sinks.values():
         if names and sink.name not in names:
@@ -136,12 +136,6 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], a
         else:
             Console(highlight=False).print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
     sys.exit(0 if good else 1)
-
-
-def _local_broker() -> str:
-    from falkirk.local.broker import start
-
-    return start().bootstrap
 
 
 def run_in_terminal(app: App, settings: RunSettings) -> None:

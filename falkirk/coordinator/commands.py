@@ -16,7 +16,8 @@ from falkirk.app import App
 from falkirk.coordinator.home import Home, attach_home, open_home
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.requests import ask_to_go_back, ask_to_stop
-from falkirk.coordinator.visit import Preview, Visit, refusal
+from falkirk.coordinator.rollback import contradiction
+from falkirk.coordinator.visit import Preview, Visit, never_ran
 from falkirk.errors import HomeError
 
 _out = Console(highlight=False)
@@ -46,12 +47,7 @@ def _home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
     """
     path = home or app.home
     if not (path / "falkirk.json").exists():
-        raise HomeError(
-            "NEVER_RAN",
-            "no application has run in this home yet.",
-            where=path,
-            hint="Start it with `falkirk run`, or name its home with --home.",
-        )
+        raise never_ran(path)
     try:
         held, runs = open_home(path, app.name, app.store), False
     except HomeError as error:
@@ -65,14 +61,15 @@ def _home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
 @contextmanager
 def _visit(file: Path, broker: str | None, local: bool, home: Path | None) -> Iterator[tuple[Visit, Home, bool]]:
     app = load_application(file)
-    connection = broker_of(app, _local_broker() if local else broker)
+    connection = broker_of(app, local_broker() if local else broker)
     with _home_of(app, home) as (held, runs):
         if not runs:
             held.kill_leftovers()
         yield Visit(held, connection, runs=runs, history=app.history), held, runs
 
 
-def _local_broker() -> str:
+def local_broker() -> str:
+    """Return the address of this machine's broker, started if need be."""
     from falkirk.local.broker import start
 
     return start().bootstrap
@@ -103,7 +100,7 @@ def rollback(
         if dry_run:
             return
         if preview.outside and not force:
-            raise refusal(preview)
+            raise contradiction(tuple(preview.outside))
         if not yes:
             click.confirm("Go back?", abort=True, err=True)
         if not runs:

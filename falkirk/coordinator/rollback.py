@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from falkirk.coordinator.layout import Layout, cut, sink_name
 from falkirk.coordinator.ports import Point
-from falkirk.errors import UnrecoverableError
+from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.rollback import Rollback, solve
@@ -86,6 +86,16 @@ def decide(
             takes_back.append(name)
     contradicts = tuple(layout.held.get(t, t) for t in sorted(outside) if not outside[t] <= counts.get(t, TOP))
     return Decision(goes=goes, takes_back=tuple(takes_back), contradicts=contradicts, solution=solution)
+
+
+def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
+    """Return the error that a rollback by hand would take back what is outside."""
+    return GuaranteeError(
+        "CONTRADICTS_RELEASED",
+        f"results in {', '.join(topics)} are outside already, and would be contradicted.",
+        hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
+        topics=topics,
+    )
 
 
 def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier: object) -> Point:

@@ -3,15 +3,16 @@ collected. Without Spark, and without changing anything unless nothing of it run
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from falkirk.coordinator.home import Home
 from falkirk.coordinator.layout import cut
 from falkirk.coordinator.logs import KafkaLogs
 from falkirk.coordinator.ports import Point
-from falkirk.coordinator.rollback import Decision
+from falkirk.coordinator.rollback import Decision, Points
 from falkirk.coordinator.shape import Shape, read_shape
 from falkirk.coordinator.wheel import Wheel
-from falkirk.errors import DefinitionError, GuaranteeError, HomeError
+from falkirk.errors import DefinitionError, HomeError
 from falkirk.logs.connection import Connection
 from falkirk.regions.at_rest import RegionAtRest
 from falkirk.regions.context import Place
@@ -75,12 +76,7 @@ class Visit:
     def __init__(self, home: Home, connection: Connection, *, runs: bool, history: int = 0) -> None:
         shape = read_shape(home.path)
         if shape is None:
-            raise HomeError(
-                "NEVER_RAN",
-                "no application has run in this home yet.",
-                where=home.path,
-                hint="Start it with `falkirk run`, or name its home with --home.",
-            )
+            raise never_ran(home.path)
         self.shape: Shape = shape
         self._runs = runs
         place = self._place = Place(home=home, connection=connection)
@@ -153,16 +149,16 @@ class Visit:
         return Preview(
             moves=tuple(moves),
             stays=tuple(name for name in layout.stages if name not in moved),
-            outside={topic: self._contradicted(decision, topic) for topic in decision.contradicts},
+            outside={topic: self._contradicted(decision, points, topic) for topic in decision.contradicts},
         )
 
-    def _contradicted(self, decision: Decision, sink: str) -> int:
+    def _contradicted(self, decision: Decision, points: Points, sink: str) -> int:
         """Return how many results of a sink are outside and would not count."""
         layout = self.shape.layout
         topic = next((held for held, to in layout.held.items() if to == sink), sink)
         writer = layout.writer(topic)
         assert writer is not None
-        to = next(p for p in self.regions[writer.name].points() if p.number == decision.goes[writer.name])
+        to = next(p for p in points[writer.name] if p.number == decision.goes[writer.name])
         out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
         return max(0, _length(out) - _length(cut(to.sent, layout, topic)))
 
@@ -199,13 +195,13 @@ class Visit:
         return self.wheel.open(asked=asked, force=force)
 
 
-def refusal(preview: Preview) -> GuaranteeError:
-    """Return the error that a rollback would take back what is outside."""
-    return GuaranteeError(
-        "CONTRADICTS_RELEASED",
-        f"results in {', '.join(preview.outside)} are outside already, and would be contradicted.",
-        hint="Choose a later point, or add --force: then new results follow the old ones in these topics.",
-        topics=tuple(preview.outside),
+def never_ran(home: Path) -> HomeError:
+    """Return the error that there is nothing to visit."""
+    return HomeError(
+        "NEVER_RAN",
+        "no application has run in this home yet.",
+        where=home,
+        hint="Start it with `falkirk run`, or name its home with --home.",
     )
 
 

@@ -18,7 +18,7 @@ from functools import reduce
 
 from falkirk.coordinator.layout import Layout, cut, sink_name, source_name
 from falkirk.coordinator.ports import LogsPort, Point, RegionPort
-from falkirk.coordinator.rollback import Decision, Points, decide
+from falkirk.coordinator.rollback import Decision, Points, contradiction, decide
 from falkirk.coordinator.store import Store
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
@@ -193,12 +193,7 @@ class Wheel:
                 asked=dict(asked),
             ) from error
         if decision.contradicts and asked and not force:
-            raise GuaranteeError(
-                "CONTRADICTS_RELEASED",
-                f"results in {', '.join(decision.contradicts)} are outside already, and would be contradicted.",
-                hint="Choose a later point, or say that it shall be done all the same.",
-                topics=decision.contradicts,
-            )
+            raise contradiction(decision.contradicts)
         return decision
 
     def _carry_out(self, number: int, goes: Mapping[str, int]) -> None:

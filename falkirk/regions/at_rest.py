@@ -13,9 +13,8 @@ from falkirk.logs.ranges import LogRecord, read_range
 from falkirk.plan.region import RegionLogs
 from falkirk.regions import checkpoint
 from falkirk.regions.context import Place
-from falkirk.regions.outputs import Outputs, foreign_writer
+from falkirk.regions.outputs import Outputs, foreign_writer, newest_serving
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.positions import TailPosition, choose
 from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
@@ -53,16 +52,19 @@ class RegionAtRest:
             batches, read = [-1, *batches], {-1: self._start_offsets(), **read}
         oldest = self._place.topics.first_positions(self.logs.source) if len(batches) > 1 else {}
         reachable = [n for n in batches[:-1] if all(read[n].get(p, 0) >= o for p, o in oldest.items())]
-        return tuple(self._point(n, read[n]) for n in [*reachable, batches[-1]])
+        return self._points_of({n: read[n] for n in [*reachable, batches[-1]]})
 
-    def _point(self, number: int, read: dict[int, int]) -> Point:
-        tails = {t.valid_from_commit: t for t in self._store.tails(self.logs.name)}
-        sent = tails[choose([TailPosition(valid_from_commit=v) for v in tails], number).valid_from_commit]
-        return Point(
-            number=number,
-            read=frontier(self.logs.source, read),
-            sent=frontier(self.logs.output, sent.positions.get(self.logs.output, {})),
-            made_at_s=None if number < 0 else checkpoint.committed_at_s(self._checkpoint, number),
+    def _points_of(self, read: dict[int, dict[int, int]]) -> tuple[Point, ...]:
+        """Return the points of these checkpoints, by what they cover of the input."""
+        tails = self._store.tails(self.logs.name)
+        return tuple(
+            Point(
+                number=number,
+                read=frontier(self.logs.source, covered),
+                sent=frontier(self.logs.output, newest_serving(tails, number).positions.get(self.logs.output, {})),
+                made_at_s=None if number < 0 else checkpoint.committed_at_s(self._checkpoint, number),
+            )
+            for number, covered in read.items()
         )
 
     def _is_whole(self, batch: int) -> bool:

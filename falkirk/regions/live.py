@@ -260,7 +260,7 @@ class LiveRegion(RegionAtRest):
             # Results wait for this checkpoint, and others go back by it: it is worth reading what was just sent.
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
             self._record_tail(new[-1], self.boundary(new[-1], ends))
-        self._points += tuple(self._point(n, self._read(n)) for n in new)
+        self._points += self._points_of({n: self._read(n) for n in new})
         self.progressed_at_s = time.monotonic()
 
     def _record_tail(self, valid_from: int, positions: Positions) -> None:

@@ -6,7 +6,7 @@ barrier keeps back.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from falkirk.coordinator.store import Positions, TailRecord
 from falkirk.errors import LogError
@@ -68,6 +68,12 @@ def foreign_writer(topic: str, where: object, places: Sequence[tuple[int, int]],
     )
 
 
+def newest_serving(tails: Iterable[TailRecord], restored: int) -> TailRecord:
+    """Return the newest recorded position that serves a restore to this checkpoint. Raises: as `choose`."""
+    by_commit = {t.valid_from_commit: t for t in tails}
+    return by_commit[choose([TailPosition(valid_from_commit=v) for v in by_commit], restored).valid_from_commit]
+
+
 class Outputs:
     """The output topic and the dead letters of one region."""
 
@@ -93,9 +99,7 @@ class Outputs:
 
     def position(self, restored: int) -> TailRecord:
         """Return the newest position from which all is read that was sent since a checkpoint."""
-        tails = {t.valid_from_commit: t for t in self._store.tails(self._region.name)}
-        chosen = choose([TailPosition(valid_from_commit=v) for v in tails], restored)
-        return tails[chosen.valid_from_commit]
+        return newest_serving(self._store.tails(self._region.name), restored)
 
     def tail(self, topic: str, ends: Positions, restored: int) -> Tail:
         """Return what was released since a checkpoint, up to `ends`.
