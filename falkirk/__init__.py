@@ -4,8 +4,8 @@ Declare sources, processors and sinks; Falkirk runs them as Spark queries that s
 result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 """
 
-from falkirk.app import App
-from falkirk.endpoints import Kafka
+from falkirk.app import App, Latest
+from falkirk.endpoints import Files, Kafka, Sql
 from falkirk.errors import (
     DefinitionError,
     FalkirkError,
@@ -19,7 +19,7 @@ from falkirk.errors import (
     UnrecoverableError,
 )
 from falkirk.logs.connection import Connection
-from falkirk.policy import Delivery, Ephemeral, Lazy
+from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends
 from falkirk.stream import Stream, latest, stream
 
 __all__ = [
@@ -27,16 +27,22 @@ __all__ = [
     "Connection",
     "DefinitionError",
     "Delivery",
+    "Eager",
     "Ephemeral",
     "FalkirkError",
+    "Files",
+    "FullHistory",
     "GuaranteeError",
     "HomeError",
     "InternalError",
     "Kafka",
+    "Latest",
     "Lazy",
     "LogError",
+    "LogSends",
     "MachineError",
     "SparkError",
+    "Sql",
     "StoreError",
     "Stream",
     "UnrecoverableError",

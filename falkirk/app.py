@@ -10,34 +10,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from falkirk.endpoints import Kafka, as_topic
+from falkirk.cut import ByClock, ByRows, Cut, OnArrival
+from falkirk.endpoints import Endpoint, Kafka, as_endpoint, as_topic
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
-from falkirk.policy import Delivery, Ephemeral, Lazy, Policy, duration_s
+from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
 from falkirk.stream import Body, SourceNode, Stream, source_node
+
+
+class Latest:
+    """Marks a parameter of a batch: ``def answers(queries, weights: fk.Latest)`` reads the newest complete epoch of
+    `weights`. Which one it was is recorded before it is used, so that a replay reads the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """A declared processor: its body, what it reads by name, its policy and where it was declared."""
+    """A declared processor: its body, what it reads by name, its policy and where it was declared.
+
+    Args: cut: when an epoch of a batch is complete; None: it is live. views: those of `reads` of which it reads the
+        newest epoch. state: of a batch that reads what it returned at the epoch before, its columns as Spark DDL.
+    """
 
     name: str
     body: Body
     reads: tuple[str, ...]
     policy: Policy
     where: SourceLocation
+    cut: Cut | None = None
+    views: frozenset[str] = frozenset()
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """A declared output: the processor whose records it takes, the topic, and what its readers are promised."""
+    """A declared output: the processor whose records it takes, where to, and what its readers are promised."""
 
     name: str
     reads: str
-    topic: Kafka
+    to: Endpoint
     delivery: Delivery
     where: SourceLocation
+
+    @property
+    def topic(self) -> Kafka:
+        """The topic of a sink that is one, as those of live processors are."""
+        assert isinstance(self.to, Kafka), "a live processor writes topics"
+        return self.to
 
 
 class App:
@@ -124,15 +143,78 @@ class App:
                 hint='Write @app.stream(fk.Lazy("10 seconds")) or @app.stream(fk.Ephemeral()).',
             )
 
+        if isinstance(policy, Eager):
+            return self._declare_batch(OnArrival(), policy, None)
+        if isinstance(policy, LogSends | FullHistory):
+            raise _policy_misplaced(policy, "a stream", "@app.batch()")
+
         def declare(body: Body) -> Body:
-            code = body.__code__
-            where = SourceLocation(
-                file=code.co_filename,
-                line=code.co_firstlineno,
-                text=f"def {body.__name__}{inspect.signature(body)}",
-            )
             reads = tuple(inspect.signature(body).parameters)
-            self.add_processor(body.__name__, body, reads=reads, policy=policy or Lazy(), where=where)
+            self.add_processor(body.__name__, body, reads=reads, policy=policy or Lazy(), where=_place_of(body))
+            return body
+
+        return declare
+
+    def batch(
+        self,
+        *,
+        every: str | float | None = None,
+        rows: int | None = None,
+        policy: Policy | None = None,
+        state: str | None = None,
+    ) -> Callable[[Body], Body]:
+        """Declare the decorated function as a batch: a DataFrame job for each complete epoch of what it reads.
+
+        Its parameters name what it reads, and get PySpark DataFrames with exactly that epoch's rows. It returns one; it
+        may use all of PySpark. A parameter marked `Latest` gets the newest complete epoch of another batch.
+
+        Args:
+            every: an epoch is complete at each multiple of this duration, by the clock.
+            rows: or with so many records; exactly one of the two is given.
+            policy: how it survives failure: `LogSends` (default), `FullHistory`, or with `state` also `Eager` (its
+                default) and `Lazy`.
+            state: the columns, as Spark DDL, of what it keeps from one epoch to the next. Then it has a parameter of
+                its own name, and returns either its next state, which is its result as well, or ``(result, state)``.
+        """
+        where = caller()
+        if (every is None) == (rows is None) or (rows is not None and (not isinstance(rows, int) or rows < 1)):
+            raise DefinitionError(
+                "CUT_INVALID",
+                f"every={every!r}, rows={rows!r} does not say when an epoch is complete.",
+                where=where,
+                hint='Write @app.batch(every="1 minute") or @app.batch(rows=10_000).',
+            )
+        if policy is None:
+            policy = LogSends() if state is None else Eager()
+        if not isinstance(policy, LogSends | FullHistory) and not (state and isinstance(policy, Lazy | Eager)):
+            raise _policy_misplaced(policy, "a batch without state=", "fk.LogSends() or fk.FullHistory()")
+        cut = ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
+        return self._declare_batch(cut, policy, state)
+
+    def _declare_batch(self, cut: Cut, policy: Policy, state: str | None) -> Callable[[Body], Body]:
+        def declare(body: Body) -> Body:
+            name, where = body.__name__, _place_of(body)
+            parameters = inspect.signature(body).parameters
+            if (state is not None) != (name in parameters):
+                raise DefinitionError(
+                    "STATE_UNDECLARED",
+                    f"batch {name!r} {'has no parameter for its' if state else 'reads its own, undeclared'} state.",
+                    where=where,
+                    hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
+                    processor=name,
+                )
+            views = frozenset(n for n, p in parameters.items() if _is_view(p.annotation))
+            if name in views or not parameters.keys() - views - {name}:
+                raise DefinitionError(
+                    "UPSTREAM_MISSING",
+                    f"batch {name!r} reads nothing that has epochs.",
+                    where=where,
+                    hint="Name a source or a processor as a parameter that is not marked fk.Latest.",
+                    processor=name,
+                )
+            self.add_processor(
+                name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, state=state
+            )
             return body
 
         return declare
@@ -145,8 +227,11 @@ class App:
         reads: tuple[str, ...],
         policy: Policy,
         where: SourceLocation | None = None,
+        cut: Cut | None = None,
+        views: frozenset[str] = frozenset(),
+        state: str | None = None,
     ) -> None:
-        """Declare a processor without the decorator: `body` gets one stream per name in `reads`."""
+        """Declare a processor without a decorator: `body` gets one stream, or DataFrame, per name in `reads`."""
         where = where or caller()
         _check_name(name, "a processor", where)
         self._claim(name, where)
@@ -158,23 +243,26 @@ class App:
                 hint="Name a source or a processor as its parameter.",
                 processor=name,
             )
-        self.processors[name] = Processor(name=name, body=body, reads=reads, policy=policy, where=where)
+        self.processors[name] = Processor(
+            name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, state=state
+        )
 
     def sink(
         self,
         name: str,
         reads: "Body | Stream | str",
-        topic: Kafka,
+        to: Endpoint,
         *,
         delivery: Delivery | str = Delivery.EXACTLY_ONCE,
     ) -> None:
-        """Declare that the records of a processor are written to a topic.
+        """Declare that the records of a processor are written to a topic or, of a batch, also elsewhere.
 
-        Args: reads: the processor (its function or its name). delivery: what readers are promised, see `Delivery`.
+        Args: reads: the processor (its function or its name). to: where to. delivery: what readers are promised, see
+            `Delivery`.
         """
         where = caller()
         _check_name(name, "a sink", where)
-        as_topic(topic, where)
+        as_endpoint(to, where)
         if name in self.sinks:
             raise DefinitionError(
                 "NAME_TAKEN",
@@ -184,9 +272,7 @@ class App:
                 name=name,
             )
         upstream = self._upstream(name, reads, where)
-        self.sinks[name] = Sink(
-            name=name, reads=upstream, topic=topic, delivery=as_delivery(delivery, where), where=where
-        )
+        self.sinks[name] = Sink(name=name, reads=upstream, to=to, delivery=as_delivery(delivery, where), where=where)
 
     def _upstream(self, sink: str, reads: object, where: SourceLocation) -> str:
         if isinstance(reads, str):
@@ -212,6 +298,27 @@ class App:
         from falkirk.coordinator.supervise import run_application
 
         run_application(self, **options)
+
+
+def _place_of(body: Body) -> SourceLocation:
+    code = body.__code__
+    text = f"def {body.__name__}{inspect.signature(body)}"
+    return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
+
+
+def _is_view(annotation: object) -> bool:
+    """Tell whether a parameter is marked `Latest`; under ``from __future__ import annotations`` it is a text."""
+    return annotation is Latest or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Latest")
+
+
+def _policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:
+    return DefinitionError(
+        "POLICY_MISPLACED",
+        f"{policy!r} is no policy for {what}.",
+        where=caller(),
+        hint=f"Use {hint}.",
+        policy=policy,
+    )
 
 
 def _check_name(name: object, what: str, where: SourceLocation) -> None:
@@ -246,4 +353,4 @@ def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
         ) from None
 
 
-__all__ = ["App", "Ephemeral", "Processor", "Sink", "as_delivery"]
+__all__ = ["App", "Ephemeral", "Latest", "Processor", "Sink", "as_delivery"]

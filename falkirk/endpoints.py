@@ -1,4 +1,4 @@
-"""Endpoints: the Kafka topics that an application reads and writes, as declared by the user."""
+"""Endpoints: where an application reads from and writes to, as declared by the user."""
 
 import re
 from collections.abc import Sequence
@@ -86,6 +86,95 @@ class Kafka:
         if self.format == "binary":
             return "value BINARY"
         return self.schema or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A table of a database, written by batches: each epoch in one transaction, together with the mark that it is
+    there, so that it is there exactly once whatever fails.
+
+    Args:
+        url: as SQLAlchemy's, ``"postgresql://user:password@host/database"`` or ``"sqlite:///stats.db"``.
+        table: its name; it is created if it is not there.
+        key: the column(s) that tell rows apart: a row with a key that is there replaces it. Without, rows are added.
+    """
+
+    url: str = field(repr=False)
+    table: str
+    key: str | Sequence[str] | None = None
+    where: SourceLocation = field(default_factory=caller, compare=False)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,62}", self.table):
+            raise DefinitionError(
+                "TABLE_NAME_INVALID",
+                f"{self.table!r} is not a table's name.",
+                where=self.where,
+                hint="Use letters, digits and '_', at most 63.",
+                table=self.table,
+            )
+        drivers = ("sqlite", "postgresql", "postgresql+psycopg")
+        if self.url.partition("://")[0] not in drivers:
+            raise DefinitionError(
+                "DATABASE_UNKNOWN",
+                f"the URL of table {self.table!r} names no database that Falkirk writes.",
+                where=self.where,
+                hint="It begins with sqlite:/// or postgresql://.",
+                table=self.table,
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns, in order; empty when rows are added."""
+        if self.key is None:
+            return ()
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A folder that batches write: one folder of files per epoch, there whole or not at all.
+
+    Args: path: of the folder, on a file system that all of the application shares. format: of the files.
+    """
+
+    path: str
+    format: Literal["parquet", "json", "csv"] = "parquet"
+    where: SourceLocation = field(default_factory=caller, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.format not in ("parquet", "json", "csv"):
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"format={self.format!r} is not known.",
+                where=self.where,
+                hint="Use one of parquet, json, csv.",
+                option="format",
+                value=self.format,
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """None: files have no keys."""
+        return ()
+
+
+Endpoint = Kafka | Sql | Files
+
+
+def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
+    """Return `value` if results can be written there.
+
+    Raises: DefinitionError: `NOT_AN_ENDPOINT`.
+    """
+    if not isinstance(value, Kafka | Sql | Files):
+        raise DefinitionError(
+            "NOT_AN_ENDPOINT",
+            f"results can't be written to {value!r}.",
+            where=where,
+            hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table") or fk.Files("folder").',
+        )
+    return value
 
 
 def as_topic(value: object, where: SourceLocation) -> Kafka:

@@ -5,6 +5,7 @@ Source: Falkirk Wheel, Figure 1 (regimes); Delivery-consistency-determinism, Def
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -74,10 +75,14 @@ class Lazy(Policy):
     """A checkpoint every `interval`; results leave on arrival, without waiting for it,
     unless they may come out differently on a replay.
 
-    Args: interval: a duration such as ``"30 seconds"``; longer ones replay more after a failure.
+    Args:
+        interval: a duration such as ``"30 seconds"``; longer ones replay more after a failure.
+        when: of a batch with state, decides instead whether to save it: called with each epoch's number once the epoch
+            is complete (Falkirk Wheel, §4.1).
     """
 
     interval: str | float = "10 seconds"
+    when: Callable[[int], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.interval_s < 1:
@@ -93,3 +98,23 @@ class Lazy(Policy):
     def interval_s(self) -> float:
         """Seconds between checkpoints."""
         return duration_s(self.interval)
+
+    def saves(self, epoch: int, since_s: float) -> bool:
+        """Tell whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""
+        return since_s >= self.interval_s if self.when is None else bool(self.when(epoch))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eager(Policy):
+    """Every result, and the state behind it, is durable before it leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSends(Policy):
+    """What a batch sends is kept until nobody can ask for it again, so nothing upstream ever goes back because of what
+    happens downstream (an RDD)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullHistory(Policy):
+    """All that a batch reads is kept, so that it can go back to any of its epochs."""

@@ -13,8 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.app import App
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
-from falkirk.coordinator.live_host import LiveHost, RegionStatus
+from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.requests import stop_asked
+from falkirk.coordinator.status import RegionStatus
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError, FalkirkError, SparkError
 from falkirk.local.spark import session as spark_session

@@ -65,7 +65,7 @@ def _visit(file: Path, broker: str | None, local: bool, home: Path | None) -> It
     with _home_of(app, home) as (held, runs):
         if not runs:
             held.kill_leftovers()
-        yield Visit(held, connection, runs=runs, history=app.history), held, runs
+        yield Visit(app, held, connection, runs=runs, history=app.history), held, runs
 
 
 def local_broker() -> str:

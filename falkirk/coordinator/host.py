@@ -18,8 +18,9 @@ from pathlib import Path
 import psutil
 
 from falkirk.coordinator.home import ProcessRecord, attach_home, write_atomically
-from falkirk.coordinator.live_host import LiveHost, RegionStatus
+from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.load import broker_of, load_application
+from falkirk.coordinator.status import RegionStatus
 from falkirk.errors import FalkirkError, SparkError
 from falkirk.local.spark import session as spark_session
 from falkirk.logs.topics import Topics

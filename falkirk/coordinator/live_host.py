@@ -1,4 +1,4 @@
-"""Live host: the live regions of an application in one Spark session, under the coordinator's protocol.
+"""Live host: the regions of an application in one Spark session, under the coordinator's protocol.
 
 It looks after what only it can see, the queries' errors: which of them a restart does not help against, how often one
 may fail, and when it may be tried again. What is brought back, to where, and what leaves, is decided by the Wheel.
@@ -6,6 +6,7 @@ may fail, and when it may be tried again. What is brought back, to where, and wh
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -15,13 +16,16 @@ from functools import partial
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.coordinator.logs import KafkaLogs
+from falkirk.coordinator.batch_host import BatchHost
+from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.shape import Shape, shape_of
+from falkirk.coordinator.status import RegionStatus
 from falkirk.coordinator.triage import STATE_NOT_LOADED, fatal_of, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError
 from falkirk.plan.region import Plan
+from falkirk.policy import FullHistory
 from falkirk.regions import copying, fence
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion, Opening
@@ -37,22 +41,6 @@ BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(kw_only=True)
-class RegionStatus:
-    """What a user sees of a region. Times in seconds."""
-
-    name: str
-    state: str = "starting"
-    incarnation: int = 0
-    restarts: int = 0
-    suppressed: int = 0
-    dead_letters: int = 0
-    last_commit: int = -1
-    checkpoint_age_s: float | None = None
-    input_rows_per_s: float = 0.0
-    detail: str = ""
-
-
-@dataclass(kw_only=True)
 class _Watched:
     live: LiveRegion
     status: RegionStatus
@@ -61,7 +49,7 @@ class _Watched:
 
 
 class LiveHost:
-    """The live regions of one plan in one session.
+    """The regions of one plan in one session: it looks after the live ones, and `BatchHost` after the batches.
 
     Args: history: how many checkpoints of each region to keep to go back to by hand. say: takes one line for the user
         at each event.
@@ -79,6 +67,7 @@ class LiveHost:
             )
             for region in plan.regions
         }
+        self._batches = BatchHost(plan.batches, context, self._settle)
         self._wheel: Wheel | None = None
         self._releases_failed = 0
 
@@ -93,6 +82,7 @@ class LiveHost:
             for watched in self._watched.values():
                 refuse_split_keys(watched.live)
                 watched.live.prepare()
+            self._batches.prepare()
             shape = shape_of(self._plan, self._context.topics)
             if shape.layout.held:
                 copying.check_session(self._context.session)
@@ -106,22 +96,25 @@ class LiveHost:
             self.stop()
             raise
 
+    def _settle(self, sink: str) -> dict[int, int]:
+        copying.flush(self._context, sink)
+        return settled_ends(self._context.topics, (sink,), sink)[sink]
+
     def _govern(self, shape: Shape) -> Wheel:
         context = self._context
-
-        def settle(sink: str) -> dict[int, int]:
-            copying.flush(context, sink)
-            return settled_ends(context.topics, (sink,), sink)[sink]
-
-        regions = {name: watched.live for name, watched in self._watched.items()}
+        lives = {name: watched.live for name, watched in self._watched.items()}
+        topics = KafkaLogs(shape.layout, context, self._settle, partial(copying.copy, context))
         return Wheel(
             shape.layout,
-            regions,
-            KafkaLogs(shape.layout, context, settle, partial(copying.copy, context)),
+            {**lives, **self._batches.regions},
+            AllLogs(topics, self._batches.logs),
             context.home.store,
             time.monotonic,
-            hung_after_s={name: live.region.interval_s + OVERDUE_S for name, live in regions.items()},
+            # How long an epoch takes is the user's affair.
+            hung_after_s={name: live.region.interval_s + OVERDUE_S for name, live in lives.items()}
+            | dict.fromkeys(self._batches.regions, math.inf),
             history=self._history,
+            full_history=[b.name for b in self._plan.batches if isinstance(b.policy, FullHistory)],
             say=self._say,
             on_failure=self._count_failure,
         )
@@ -149,6 +142,7 @@ class LiveHost:
         try:
             for watched in self._watched.values():
                 self._look_at(watched)
+            self._batches.look()
             if self._context.home.store.is_asked("rollback"):
                 self._go_back(self._wheel)
             self._wheel.turn()
@@ -227,6 +221,8 @@ class LiveHost:
         self._say(f"{status.name}: failed ({reason}); restarting")
 
     def _count_failure(self, name: str, reason: str) -> None:
+        if name in self._batches.regions:
+            return  # it counts how often an epoch fails itself
         watched = self._watched[name]
         watched.failures += 1
         watched.status.restarts += 1
@@ -247,6 +243,7 @@ class LiveHost:
             if watched.live.query is None:
                 watched.status.state = "waiting"
             watched.live.progressed_at_s = time.monotonic()
+        self._batches.wait_for_broker(error.message)
 
     def _excuse(self, error: SparkError) -> None:
         """Raise the error again unless the next turn may do better."""
@@ -277,7 +274,8 @@ class LiveHost:
 
     def status(self) -> tuple[RegionStatus, ...]:
         """Return what is known of each region, upstream first."""
-        return tuple(RegionStatus(**asdict(w.status)) for w in self._watched.values())
+        live = [w.status for w in self._watched.values()]
+        return tuple(RegionStatus(**asdict(status)) for status in (*live, *self._batches.status()))
 
     @property
     def hops(self) -> tuple[str, ...]:
@@ -295,3 +293,4 @@ class LiveHost:
         for watched in self._watched.values():
             watched.live.end("stopped")
             watched.status.state = "stopped"
+        self._batches.stop()

@@ -8,8 +8,10 @@ import logging
 from collections.abc import Callable
 
 from falkirk.coordinator.layout import Layout
+from falkirk.epochs.release import EpochLogs
 from falkirk.errors import LogError
 from falkirk.logs.ranges import read_range
+from falkirk.plan.batch import is_epoch_log
 from falkirk.regions.at_rest import frontier
 from falkirk.regions.context import Place
 from falkirk.regions.outputs import foreign_writer
@@ -45,6 +47,10 @@ class KafkaLogs:
     def ends(self, topic: str) -> OffsetFrontier:
         """See LogsPort."""
         return frontier(topic, self._place.topics.end_positions(topic))
+
+    def begins(self, topic: str) -> OffsetFrontier:
+        """Return where each partition of a topic begins."""
+        return frontier(topic, self._place.topics.first_positions(topic))
 
     # -- release ------------------------------------------------------------------------------------------------------
 
@@ -108,3 +114,37 @@ class KafkaLogs:
 
 def _positions(upto: OffsetFrontier, layout: Layout, topic: str) -> Positions:
     return {e.partition: int(upto.length(e)) for e in layout.sequences(topic)}
+
+
+class AllLogs:
+    """The topics and the logs of epochs of one application, as one LogsPort."""
+
+    def __init__(self, topics: KafkaLogs, epochs: EpochLogs) -> None:
+        self._topics, self._epochs = topics, epochs
+
+    def _of(self, log: str) -> KafkaLogs | EpochLogs:
+        return self._epochs if is_epoch_log(log) else self._topics
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(topic).ends(topic)
+
+    def begins(self, topic: str) -> OffsetFrontier:
+        """Return where each partition of a log begins."""
+        return self._of(topic).begins(topic)
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(held).copy(held, sink, first, last)
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(held).copied(held, sink)
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        """See LogsPort."""
+        self._of(topic).delete_below(topic, below)
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        """See LogsPort."""
+        self._of(topic).acknowledge(topic, upto)

@@ -9,7 +9,7 @@ from falkirk.coordinator.home import write_atomically
 from falkirk.coordinator.layout import Layout, Stage
 from falkirk.errors import HomeError
 from falkirk.logs.topics import Topics
-from falkirk.plan.region import Plan, RegionLogs
+from falkirk.plan.region import BatchLogs, Plan, RegionLogs
 from falkirk.policy import Delivery
 
 _FILE = "shape.json"
@@ -17,10 +17,11 @@ _FILE = "shape.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Args: regions: upstream first. processors: those of each region."""
+    """Args: regions, batches: upstream first. processors: those of each region."""
 
     layout: Layout
     regions: tuple[RegionLogs, ...]
+    batches: tuple[BatchLogs, ...]
     processors: dict[str, tuple[str, ...]]
 
     def region_of(self, name: str) -> str | None:
@@ -36,6 +37,7 @@ class Shape:
             "partitions": dict(self.layout.partitions),
             "held": dict(self.layout.held),
             "regions": [asdict(r) | {"where": str(r.where)} for r in self.regions],
+            "batches": [asdict(b) for b in self.batches],
             "processors": self.processors,
         }
         write_atomically(home / _FILE, json.dumps(content, indent=1))
@@ -58,10 +60,22 @@ def shape_of(plan: Plan, topics: Topics) -> Shape:
     }
     held = {r.output.topic: r.released_to.topic for r in plan.regions if r.released_to is not None}
     named = {t for s in stages.values() for t in (*s.inputs, s.output)} | set(held.values())
+    for batch in plan.batches:
+        stages[batch.name] = Stage(
+            name=batch.name,
+            inputs=tuple(dict.fromkeys(i.log for i in batch.inputs)),
+            output=batch.log,
+            deterministic=batch.deterministic,
+            views=tuple(i.log for i in batch.inputs if i.view),
+        )
+        named |= {i.log for i in batch.inputs if i.topic is not None}
+        held |= {batch.log: batch.released_to} if batch.is_held else {}
+    partitions = {t: topics.facts(t).partitions for t in sorted(named)} | {b.log: 1 for b in plan.batches}
     return Shape(
-        layout=Layout(stages=stages, partitions={t: topics.facts(t).partitions for t in sorted(named)}, held=held),
+        layout=Layout(stages=stages, partitions=partitions, held=held),
         regions=tuple(region.logs() for region in plan.regions),
-        processors={region.name: region.processors for region in plan.regions},
+        batches=tuple(batch.logs() for batch in plan.batches),
+        processors={r.name: r.processors for r in plan.regions} | {b.name: (b.name,) for b in plan.batches},
     )
 
 
@@ -73,10 +87,14 @@ def read_shape(home: Path) -> Shape | None:
     file = home / _FILE
     try:
         content = json.loads(file.read_text())
-        stages = [Stage(**{**s, "inputs": tuple(s["inputs"])}) for s in content["stages"]]
+        stages = [
+            Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s.get("views", ()))}) for s in content["stages"]
+        ]
+        batches = [{**b, "topics": tuple(b["topics"]), "sinks": tuple(b["sinks"])} for b in content.get("batches", ())]
         return Shape(
             layout=Layout(stages={s.name: s for s in stages}, partitions=content["partitions"], held=content["held"]),
             regions=tuple(RegionLogs(**r) for r in content["regions"]),
+            batches=tuple(BatchLogs(**b) for b in batches),
             processors={name: tuple(names) for name, names in content["processors"].items()},
         )
     except FileNotFoundError:

@@ -5,13 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from falkirk.app import App
 from falkirk.coordinator.home import Home
 from falkirk.coordinator.layout import cut
-from falkirk.coordinator.logs import KafkaLogs
+from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.ports import Point
 from falkirk.coordinator.rollback import Decision, Points
 from falkirk.coordinator.shape import Shape, read_shape
 from falkirk.coordinator.wheel import Wheel
+from falkirk.epochs.at_rest import BatchAtRest
+from falkirk.epochs.release import EpochLogs, outlet_of
 from falkirk.errors import DefinitionError, HomeError
 from falkirk.logs.connection import Connection
 from falkirk.regions.at_rest import RegionAtRest
@@ -69,11 +72,12 @@ class Garbage:
 class Visit:
     """A visit to an application that has run in `home`.
 
-    Args: runs: it runs now, under somebody else's hands. history: as the application's.
+    Args: app: as declared, which says where its sinks are. runs: it runs now, under somebody else's hands. history: as
+        the application's.
     Raises: HomeError: `NEVER_RAN`, `HOME_DAMAGED`.
     """
 
-    def __init__(self, home: Home, connection: Connection, *, runs: bool, history: int = 0) -> None:
+    def __init__(self, app: App, home: Home, connection: Connection, *, runs: bool, history: int = 0) -> None:
         shape = read_shape(home.path)
         if shape is None:
             raise never_ran(home.path)
@@ -84,8 +88,14 @@ class Visit:
         def settle(sink: str) -> dict[int, int]:
             return place.topics.end_positions(sink) if runs else settled_ends(place.topics, (sink,), sink)[sink]
 
-        self.regions = {logs.name: RegionAtRest(logs, place) for logs in shape.regions}
-        self.logs = KafkaLogs(shape.layout, place, settle)
+        batches = {logs.name: BatchAtRest(logs, place) for logs in shape.batches}
+        self.regions: dict[str, RegionAtRest | BatchAtRest] = {
+            **{logs.name: RegionAtRest(logs, place) for logs in shape.regions},
+            **batches,
+        }
+        outlets = {b.logs.log: outlet_of(b.logs, app.sinks, b.epochs, place, settle) for b in batches.values()}
+        epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, outlets)
+        self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)
         self.wheel = Wheel(
             shape.layout, self.regions, self.logs, home.store, lambda: 0.0, hung_after_s={}, history=history
         )  # fmt: skip
@@ -180,9 +190,9 @@ class Visit:
         checkpoints = {n: sum(p.number < kept[n] for p in r.points()) for n, r in self.regions.items()}
         records = {}
         for topic, upto in below.items():
-            first = self._place.topics.first_positions(topic)
+            first = self.logs.begins(topic)
             records[topic] = sum(
-                max(0, int(upto.length(e)) - first[e.partition]) for e in self.shape.layout.sequences(topic)
+                max(0, int(upto.length(e) - first.length(e))) for e in self.shape.layout.sequences(topic)
             )
         return Garbage(checkpoints=checkpoints, records=records)
 

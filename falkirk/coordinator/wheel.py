@@ -13,10 +13,10 @@ next coordinator begins with `open`. What makes that safe:
 Source: Falkirk Wheel, §4.2 (monitor, garbage), §4.3 (inputs and outputs), §4.4 (recovery); THEORY, end of §2.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
 
-from falkirk.coordinator.layout import Layout, cut, sink_name, source_name
+from falkirk.coordinator.layout import Layout, cut, needed, sink_name, source_name
 from falkirk.coordinator.ports import LogsPort, Point, RegionPort
 from falkirk.coordinator.rollback import Decision, Points, contradiction, decide
 from falkirk.coordinator.store import Store
@@ -36,6 +36,7 @@ class Wheel:
         layout: what there is. regions: by the layout's names.
         hung_after_s: a region that has not got on for longer hangs; one that is only slow is left alone.
         history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
+        full_history: regions of which all are kept.
         say: takes one line for the user at each event.
         on_failure: takes a region's name and what is wrong with it, before it is brought back; it may refuse by
             raising.
@@ -51,10 +52,12 @@ class Wheel:
         *,
         hung_after_s: Mapping[str, float],
         history: int = 0,
+        full_history: Collection[str] = (),
         say: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
+        self._full_history = frozenset(full_history)
         self._hung_after_s, self._history, self._say, self._on_failure = hung_after_s, history, say, on_failure
         self._points: dict[str, tuple[Point, ...]] = {}
         self._cut_off = False
@@ -224,7 +227,9 @@ class Wheel:
             out = self.released(held)
             if upto <= out:
                 continue
-            out |= self._logs.copy(held, sink, out, upto | out)
+            before, out = out, out | self._logs.copy(held, sink, out, upto | out)
+            if out == before:
+                continue  # the sink can't be reached; the others can
             for e, length in out.prefixes:
                 self._store.record_release(sink, held, e.partition, int(length))
             self._released[held] = out
@@ -240,6 +245,8 @@ class Wheel:
     def kept(self, name: str) -> Point:
         """Return the oldest checkpoint of a region that a failure, or a rollback by hand, may ask for."""
         points = self._points[name]
+        if name in self._full_history:
+            return points[0]
         watermark = self.retained.low_watermark(name)
         within = [i for i, p in enumerate(points) if self.layout.metadata(name, p).frontier <= watermark]
         return points[max(0, max(within, default=0) - self._history)]
@@ -256,11 +263,14 @@ class Wheel:
         for topic in self.layout.hops:
             writer = self.layout.writer(topic)
             assert writer is not None
-            bounds = [kept[writer.name].sent, *(kept[r.name].read for r in self.layout.readers(topic))]
+            bounds = [kept[writer.name].sent, *self._needed(kept, topic)]
             if topic in self.layout.held:
                 bounds.append(self.released(topic))
             below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
         return {name: point.number for name, point in kept.items()}, below
+
+    def _needed(self, kept: Mapping[str, Point], topic: str) -> Iterable[OffsetFrontier]:
+        return (needed(kept[r.name].read, self.layout, r, topic) for r in self.layout.readers(topic))
 
     def collect(self) -> None:
         """Drop garbage."""

@@ -30,6 +30,8 @@ ESSENTIAL = {
 }
 #: The scheduling pool of live regions, in fairscheduler.xml.
 LIVE_POOL = "falkirk-live"
+#: That of batches.
+BATCH_POOL = "falkirk-batch"
 
 #: What a new Spark application is started with, under spark-submit too, unless it is given there.
 _CONTEXT_SETTINGS = {
@@ -117,6 +119,14 @@ def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> d
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
         "spark.sql.adaptive.enabled": "false",
     }
+
+
+def batch_partitions(active: SparkSession) -> int:
+    """Return into how many parts a batch's shuffles go: no more than there are processors, so that live regions find
+    theirs free."""
+    if (active.sparkContext.master or "").startswith("local"):
+        return max(2, os.cpu_count() or 2)
+    return max(2, active.sparkContext.defaultParallelism)
 
 
 def _launch_settings(master: str) -> dict[str, str]:

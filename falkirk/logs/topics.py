@@ -127,6 +127,14 @@ class Topics:
         """
         return self._positions(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
+    def readable_positions(self, topic: str) -> dict[int, int]:
+        """Return, per partition, up to where it can be read: before the first transaction that is still open.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._positions(topic, latest, IsolationLevel.READ_COMMITTED)
+
     def delete_below(self, topic: str, positions: Mapping[int, int]) -> None:
         """Delete the records of `topic` before these positions for good. Twice is as once."""
         wanted = [TopicPartition(topic, p, o) for p, o in positions.items() if o > 0]
@@ -161,13 +169,13 @@ class Topics:
                 on_wait(waited_s)
             time.sleep(_POLL_S)
 
-    def _positions(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+    def _positions(
+        self, topic: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[int, int]:
         wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
         deadline = time.monotonic() + self._timeout_s
         while True:
-            futures = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
-            )
+            futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
             try:
                 doing = "reading a topic's positions"
                 return {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}

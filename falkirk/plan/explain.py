@@ -7,9 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from falkirk.plan.batch import Batch, address
 from falkirk.plan.region import Plan, Region
 from falkirk.plan.slots import RegionSlots
-from falkirk.policy import Delivery
+from falkirk.policy import Delivery, Lazy
 
 _PROMISE = {
     Delivery.EXACTLY_ONCE: "exactly once, released on arrival",
@@ -43,9 +44,42 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
         if region.hop is not None
     ]
     held = [Text(text) for region in plan.regions if (text := _why_held(plan, region))]
+    batches = [_batches(plan)] if plan.batches else []
     total = sum(need.total for need in slots)
     verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
-    return Group(table, *hops, *held, Text(f"core slots: {total} needed, {available} available: {verdict}"))
+    tables = [table] if plan.regions else []
+    return Group(*tables, *hops, *held, *batches, Text(f"core slots: {total} needed, {available} available: {verdict}"))
+
+
+def _batches(plan: Plan) -> RenderableType:
+    """Return what the batches read and write, and why their results leave when they do."""
+    table = Table(title=f"{plan.application}: {len(plan.batches)} batch(es)", title_justify="left")
+    for heading in ("batch", "reads", "an epoch is complete", "writes", "keeps", "promise"):
+        table.add_column(heading)
+    for batch in plan.batches:
+        table.add_row(
+            batch.name,
+            "\n".join(f"newest epoch of {i.name}" if i.view else i.name for i in batch.inputs),
+            str(batch.cut),
+            "\n".join(f"{s.name}: {address(s)}" for s in batch.sinks) or "its log, for other batches",
+            "nothing between epochs" if batch.state is None else f"{', '.join(batch.state.names)}, {_saves(batch)}",
+            _batch_promise(batch),
+        )
+    return table
+
+
+def _saves(batch: Batch) -> str:
+    if not isinstance(batch.policy, Lazy):
+        return "saved at each epoch"
+    return f"saved every {batch.policy.interval_s:g} s" if batch.policy.when is None else "saved when its policy says"
+
+
+def _batch_promise(batch: Batch) -> str:
+    if batch.deterministic:
+        return "exactly once, released as soon as the epoch is recorded"
+    return (
+        f"exactly once, released when a saved epoch covers it: {', '.join(batch.undetermined)} may come out differently"
+    )
 
 
 def _why_held(plan: Plan, region: Region) -> str:
@@ -93,6 +127,22 @@ def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[
         "application": plan.application,
         "slots": {"needed": sum(s.total for s in slots), "available": available},
         "regions": [_region(plan, r, s) for r, s in zip(plan.regions, slots, strict=True)],
+        "batches": [_batch(batch) for batch in plan.batches],
+    }
+
+
+def _batch(batch: Batch) -> dict[str, object]:
+    return {
+        "name": batch.name,
+        "engine": "a DataFrame job per epoch",
+        "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
+        "cut": str(batch.cut),
+        "writes": [{"sink": s.name, "to": address(s)} for s in batch.sinks],
+        "state": None if batch.state is None else batch.state.simpleString(),
+        "deterministic": batch.deterministic,
+        "undetermined": list(batch.undetermined),
+        "dead_letters": batch.dead_letter_topic,
+        "declared": str(batch.where),
     }
 
 

@@ -98,7 +98,7 @@ def _parse_json(topic: Kafka, raw: DataFrame) -> tuple[Column, list[str], Column
             hint='Write columns as "id STRING NOT NULL, n INT".',
             schema=topic.ddl,
         ) from error
-    _check_names([field.name for field in schema.fields], topic.where)
+    check_names([field.name for field in schema.fields], topic.where)
     required = [field.name for field in schema.fields if not field.nullable]
     nullable = [StructField(field.name, field.dataType) for field in schema.fields]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__falkirk_corrupt"}
@@ -137,7 +137,7 @@ def apply(frame: Frame, step: Step) -> Frame:
             hint="Names that begin with __falkirk are Falkirk's own. Name columns in place of a '*' in an expression.",
             operation=step.operation,
         ) from error
-    _check_names(after.data.columns, step.where, ours=frame.carried + after.carried)
+    check_names(after.data.columns, step.where, ours=frame.carried + after.carried)
     return after
 
 
@@ -145,8 +145,8 @@ class _SeesOurs(Exception):
     """An expression of the user's refers to a column of ours, by name or through a '*'."""
 
 
-def _check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -> None:
-    """Refuse names that could not be told apart later: Spark ignores case.
+def check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -> None:
+    """Refuse columns' names that could not be told apart later: Spark ignores case.
 
     Raises: DefinitionError: `COLUMN_TWICE`, `COLUMN_RESERVED`.
     """

@@ -13,7 +13,8 @@ it gets a log of its own, from which results are released once they can't be tak
 
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,14 +22,15 @@ from pyspark.sql import SparkSession
 
 from falkirk.app import App, Processor, Sink
 from falkirk.endpoints import Kafka
-from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
-from falkirk.plan import columns, determinism, frames
+from falkirk.plan import columns, determinism, frames, promises
+from falkirk.plan.batch import Batch, Input, plan_batch
 from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
 from falkirk.plan.refusals import check_live
 from falkirk.plan.region import Hop, Plan, Region, Undetermined, root_of, steps_of
-from falkirk.plan.topics import check_declared
+from falkirk.plan.topics import check_declared, dead_letter_topic
 from falkirk.policy import Delivery, Ephemeral, Lazy
 from falkirk.stream import Node, ProcessorNode, SourceNode, Step, Stream
 
@@ -49,7 +51,12 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
     planner = _Planner(app=app, session=session, identity=identity)
     for sink in app.sinks.values():
         planner.add_sink(sink)
-    return Plan(application=app.name, regions=tuple(planner.regions), state_partitions=app.state_partitions)
+    return Plan(
+        application=app.name,
+        regions=tuple(planner.regions),
+        batches=tuple(planner.batches.values()),
+        state_partitions=app.state_partitions,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,45 +97,20 @@ class _Planner:
     session: SparkSession
     identity: str
     regions: list[Region] = field(default_factory=list)
+    batches: dict[str, Batch] = field(default_factory=dict)
     logs: dict[str, _Log] = field(default_factory=dict)
     visiting: list[str] = field(default_factory=list)
     dead_letter_topics: set[str] = field(default_factory=set)
 
     def add_sink(self, sink: Sink) -> None:
+        if sink.reads in self.app.processors and self.app.processors[sink.reads].cut is not None:
+            self._batch(self.app.processors[sink.reads])
+            return
+        promises.check_live(sink)
         draft = self._read(sink.reads, sink.where, direct=True)
-        missing = [key for key in sink.topic.keys if key not in draft.frame.columns]
-        if missing:
-            raise DefinitionError(
-                "COLUMN_MISSING",
-                f"sink {sink.name!r} has key {missing[0]!r}, which {sink.reads!r} has no column for.",
-                where=sink.where,
-                hint=f"Columns here: {', '.join(draft.frame.columns)}.",
-                column=missing[0],
-                columns=tuple(draft.frame.columns),
-            )
-        if draft.split and sink.delivery is Delivery.AT_MOST_ONCE:
-            raise GuaranteeError(
-                "DERIVATIVES_APART",
-                f"hop {draft.source.name} lies between {sink.name!r} and a step that makes several records of one, "
-                "so a failure could skip some of them and keep others: at-most-once can't be promised.",
-                where=sink.where,
-                hint="Key the source by what is grouped, so that no hop is needed, or ask for exactly-once.",
-                sink=sink.name,
-                hop=draft.source.topic.topic,
-            )
+        promises.check_key(sink, draft.frame.columns)
         cause = draft.undetermined
-        if cause is not None and sink.delivery is Delivery.AT_MOST_ONCE:
-            raise GuaranteeError(
-                "UNDETERMINED_OPERATION",
-                f"{', '.join(cause.operations)} in {cause.processor!r} is not known to give the same result on a "
-                f"replay, so at-most-once can't be promised of {sink.name!r}.",
-                where=cause.where,
-                hint="Compute it upstream and send it as data, or ask for exactly-once, which holds results back "
-                'until they are in a checkpoint, or for delivery="repeated".',
-                operations=cause.operations,
-                processor=cause.processor,
-                sink=sink.name,
-            )
+        promises.check_at_most_once(sink, split=draft.source.topic.topic if draft.split else None, cause=cause)
         columns.check_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
         held = cause is not None and sink.delivery is Delivery.EXACTLY_ONCE
         self._close(
@@ -141,11 +123,65 @@ class _Planner:
             where=sink.where,
         )
 
+    def _batch(self, processor: Processor) -> Batch:
+        """Return the planned batch of a processor, with all that it reads planned before it."""
+        if processor.name in self.batches:
+            return self.batches[processor.name]
+        with self._visit(processor):
+            inputs = tuple(self._input(name, processor) for name in processor.reads if name != processor.name)
+        dead = f"{self.app.name}-{processor.name}.dead-letters"
+        foreign = any(i.topic is not None and not i.reads_hop for i in inputs)
+        if foreign:
+            self.dead_letter_topics.add(dead)
+        sinks = tuple(s for s in self.app.sinks.values() if s.reads == processor.name)
+        planned = plan_batch(processor, sinks, inputs, self.session, dead_letter_topic=dead if foreign else None)
+        self.batches[processor.name] = planned
+        return planned
+
+    def _input(self, name: str, reader: Processor) -> Input:
+        upstream = self.app.processors.get(name)
+        if upstream is not None and upstream.cut is not None:
+            batch = self._batch(upstream)
+            return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
+        if name in reader.views:
+            raise DefinitionError(
+                "VIEW_HAS_NO_EPOCHS",
+                f"{reader.name!r} reads the newest epoch of {name!r}, which has none.",
+                where=reader.where,
+                hint=f"Let a batch read {name!r} first, and mark that fk.Latest.",
+                upstream=name,
+            )
+        if name in self.app.sources:
+            draft, source, ours = self._begin(self.app.sources[name]), self.app.sources[name], False
+        else:
+            draft = self._read(name, reader.where, direct=False, logged=True)
+            source, ours = draft.source, True
+        schema = draft.frame.data.select(*[f"`{c}`" for c in draft.frame.columns]).schema
+        return Input(name=name, log=source.topic.topic, topic=source.topic, reads_hop=ours, schema=schema)
+
     def _internal(self, name: str) -> str:
         return f"falkirk.{self.app.name}.{self.identity}.{name}"
 
-    def _read(self, name: str, where: SourceLocation, *, direct: bool) -> _Draft:
-        """Return a draft whose frame is the output of the named source or processor."""
+    @contextmanager
+    def _visit(self, processor: Processor) -> Iterator[None]:
+        """While what a processor reads is planned, refuse that it reads itself."""
+        if processor.name in self.visiting:
+            raise DefinitionError(
+                "CYCLE",
+                f"processor {processor.name!r} reads its own output.",
+                where=processor.where,
+                hint="Let it read a source, or a processor that does not depend on it.",
+                processor=processor.name,
+            )
+        self.visiting.append(processor.name)
+        yield
+        self.visiting.pop()
+
+    def _read(self, name: str, where: SourceLocation, *, direct: bool, logged: bool = False) -> _Draft:
+        """Return a draft whose frame is the output of the named source or processor.
+
+        Args: direct: the reader writes it as it is. logged: the reader is no live region, and needs a log.
+        """
         if name in self.app.sources:
             return self._begin(self.app.sources[name])
         processor = self.app.processors.get(name)
@@ -157,23 +193,24 @@ class _Planner:
                 hint=f"There are: {', '.join([*self.app.sources, *self.app.processors])}.",
                 upstream=name,
             )
+        if processor.cut is not None:
+            raise DefinitionError(
+                "BATCH_READ_LIVE",
+                f"{name!r} is a batch, and is read by something live.",
+                where=where,
+                hint="Let a batch, or a processor under @app.stream(fk.Eager()), read it.",
+                upstream=name,
+            )
         shared = not isinstance(processor.policy, Ephemeral) and self._readers(name) > 1
         if name in self.logs:
             return self._begin_at(self.logs[name])
-        if name in self.visiting:
-            raise DefinitionError(
-                "CYCLE",
-                f"processor {name!r} reads its own output.",
-                where=processor.where,
-                hint="Let it read a source, or a processor that does not depend on it.",
-                processor=name,
-            )
-        self.visiting.append(name)
-        draft = self._process(processor)
-        self.visiting.pop()
-        if not shared and (direct or isinstance(processor.policy, Ephemeral)):
+        with self._visit(processor):
+            draft = self._process(processor)
+        if not shared and not logged and (direct or isinstance(processor.policy, Ephemeral)):
             return draft
         reason = f"{name} is not ephemeral and is read by others: its output is a log"
+        if logged:
+            reason = f"{name} is read by a batch, which reads logs"
         self.logs[name] = self._hop(draft, f"{name}-out", (), reason, processor.where)
         return self._begin_at(self.logs[name])
 
@@ -316,7 +353,10 @@ class _Planner:
             if isinstance(self.app.processors[p].policy, Lazy)
         ]  # fmt: skip
         interval_s = min((p.interval_s for p in lazy if isinstance(p, Lazy)), default=Lazy().interval_s)
-        dead = self._dead_letter_topic(draft, released_to or output, hop)
+        dead = dead_letter_topic(
+            self.app, draft.source, released_to or output, self.dead_letter_topics,
+            reads_hop=draft.reads_hop, writes_hop=hop is not None,
+        )  # fmt: skip
         self.regions.append(
             Region(
                 name=name,
@@ -344,28 +384,6 @@ class _Planner:
                     self.app.state_partitions,
                 ),
             )
-        )
-
-    def _dead_letter_topic(self, draft: _Draft, output: Kafka, hop: Hop | None) -> str:
-        """Return a topic of the region's own, since its tail is read on recovery; named by what its users know."""
-        source = draft.source.topic
-        named = output.dead_letters or (None if draft.reads_hop else source.dead_letters)
-        familiar = source.topic if hop is not None and not draft.reads_hop else output.topic
-        declared = {source.topic.topic for source in self.app.sources.values()}
-        declared |= {sink.topic.topic for sink in self.app.sinks.values()}
-        others: tuple[str, ...] = (f"{familiar}.dead-letters", f"{output.topic}.dead-letters")
-        if output.dead_letters is not None or named in declared:  # asked for, so nothing else will do
-            others = ()
-        for topic in (named, *others):
-            if topic is not None and topic not in self.dead_letter_topics | declared:
-                self.dead_letter_topics.add(topic)
-                return topic
-        raise DefinitionError(
-            "TOPIC_SHARED",
-            f"dead-letter topic {named!r} has another use.",
-            where=output.where,
-            hint="Give each sink a dead-letter topic of its own.",
-            topic=named,
         )
 
 

@@ -1,11 +1,15 @@
 """Regions: the parts of an application that each run as one Spark query, from one log to one log."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from falkirk.endpoints import Kafka
 from falkirk.location import SourceLocation
 from falkirk.policy import Delivery
 from falkirk.stream import Node, SourceNode, Step
+
+if TYPE_CHECKING:
+    from falkirk.plan.batch import Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,21 @@ class RegionLogs:
     dead_letters: str
     repeats: bool
     where: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLogs:
+    """What must be known of a batch while nothing of it runs.
+
+    Args: name. log: of its epochs. topics: that it reads. sinks: the names of those that it writes, dead_letters: the
+        topic of what does not fit, if it reads anything that may not.
+    """
+
+    name: str
+    log: str
+    topics: tuple[str, ...]
+    sinks: tuple[str, ...]
+    dead_letters: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +142,11 @@ def root_of(node: Node) -> Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The regions of an application, upstream first, and where its name, home and broker come from."""
+    """The regions of an application, live ones and batches, each upstream first."""
 
     application: str
     regions: tuple[Region, ...]
+    batches: "tuple[Batch, ...]"
     state_partitions: int
 
     def awaited_by(self, region: Region) -> tuple[Region, ...]:

@@ -1,9 +1,11 @@
 """Topics of a plan: those that Falkirk makes itself (hops, held logs, dead letters), and checks of the user's."""
 
 from falkirk.app import App, Sink
+from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError, LogError
 from falkirk.logs.topics import TopicFacts, Topics
 from falkirk.plan.region import Plan
+from falkirk.stream import SourceNode
 
 #: A hop, a held log and their dead letters keep everything until Falkirk says what may go: expiry by time would tear a
 #: hole.
@@ -17,6 +19,8 @@ def check_declared(app: App) -> None:
     """
     written: dict[str, Sink] = {}
     for sink in app.sinks.values():
+        if not isinstance(sink.to, Kafka):
+            continue
         if sink.topic.topic in written:
             raise DefinitionError(
                 "TOPIC_SHARED",
@@ -35,6 +39,35 @@ def check_declared(app: App) -> None:
                 hint="Let processors read each other by name instead.",
                 topic=source.topic.topic,
             )
+
+
+def dead_letter_topic(
+    app: App, reads: SourceNode, output: Kafka, taken: set[str], *, reads_hop: bool, writes_hop: bool
+) -> str:
+    """Return, and take, a dead-letter topic of a live region's own, since its tail is read on recovery; named by what
+    its users know.
+
+    Raises: DefinitionError: `TOPIC_SHARED`.
+    """
+    source = reads.topic
+    named = output.dead_letters or (None if reads_hop else source.dead_letters)
+    familiar = source.topic if writes_hop and not reads_hop else output.topic
+    declared = {source.topic.topic for source in app.sources.values()}
+    declared |= {sink.to.topic for sink in app.sinks.values() if isinstance(sink.to, Kafka)}
+    others: tuple[str, ...] = (f"{familiar}.dead-letters", f"{output.topic}.dead-letters")
+    if output.dead_letters is not None or named in declared:  # asked for, so nothing else will do
+        others = ()
+    for topic in (named, *others):
+        if topic is not None and topic not in taken | declared:
+            taken.add(topic)
+            return topic
+    raise DefinitionError(
+        "TOPIC_SHARED",
+        f"dead-letter topic {named!r} has another use.",
+        where=output.where,
+        hint="Give each sink a dead-letter topic of its own.",
+        topic=named,
+    )
 
 
 def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, partitions: int = 2) -> None:
@@ -63,6 +96,16 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
             topics.create(region.output.topic, facts.partitions, _KEEP | limit)
         if not topics.exists(region.dead_letter_topic):
             topics.create(region.dead_letter_topic, 1, _KEEP)
+    for batch in plan.batches:
+        outside = [(i.topic.topic, batch.where) for i in batch.inputs if i.topic is not None and not i.reads_hop]
+        outside += [(sink.to.topic, sink.where) for sink in batch.sinks if isinstance(sink.to, Kafka)]
+        for topic, where in outside:
+            if create_missing and not topics.exists(topic):
+                topics.create(topic, partitions, {})
+            else:
+                _require(topics, topic, where)
+        if batch.dead_letter_topic is not None and not topics.exists(batch.dead_letter_topic):
+            topics.create(batch.dead_letter_topic, 1, _KEEP)
 
 
 def refuse_compacted(facts: TopicFacts, where: object) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import HomeError, LogError
 from falkirk.logs.ranges import read_range
+from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 from falkirk.regions.context import Context
 from falkirk.regions.rows import OutputTopic
@@ -35,7 +36,7 @@ def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic
         )
         store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
         return record
-    _compare(region, record, partitions)
+    compare(region, record, partitions)
     return record
 
 
@@ -58,7 +59,11 @@ def _refuse_own_records(region: Region, context: Context, output: Mapping[str, O
                 )
 
 
-def _compare(region: Region, record: RegionRecord, partitions: dict[str, int]) -> None:
+def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, int]) -> None:
+    """See that a region still fits what its checkpoints rest on.
+
+    Raises: HomeError: `APPLICATION_CHANGED`. LogError: `PARTITIONS_CHANGED`.
+    """
     for topic, count in partitions.items():
         before = record.partitions.get(topic)
         if before is not None and before != count:

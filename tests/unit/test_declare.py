@@ -32,9 +32,10 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "App", "Connection", "DefinitionError", "Delivery", "Ephemeral", "FalkirkError", "GuaranteeError",
-        "HomeError", "InternalError", "Kafka", "Lazy", "LogError", "MachineError", "SparkError", "StoreError",
-        "Stream", "UnrecoverableError", "latest", "stream",
+        "App", "Connection", "DefinitionError", "Delivery", "Eager", "Ephemeral", "FalkirkError", "Files",
+        "FullHistory", "GuaranteeError", "HomeError", "InternalError", "Kafka", "Latest", "Lazy", "LogError",
+        "LogSends", "MachineError", "SparkError", "Sql", "StoreError", "Stream", "UnrecoverableError", "latest",
+        "stream",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
@@ -216,7 +217,7 @@ def test_the_decorator_returns_the_function_as_it_was() -> None:
 def test_sources_and_sinks_take_topics() -> None:
     app = fk.App("a")
     refused(lambda: app.source("events", "events"), "NOT_A_TOPIC")  # type: ignore[arg-type]
-    refused(lambda: app.sink("out", "words", "out"), "NOT_A_TOPIC")  # type: ignore[arg-type]
+    refused(lambda: app.sink("out", "words", "out"), "NOT_AN_ENDPOINT")  # type: ignore[arg-type]
     refused(lambda: fk.stream("events"), "NOT_A_TOPIC")  # type: ignore[arg-type]
     refused(lambda: fk.stream(EVENTS).write("out", kafka="b:1"), "NOT_A_TOPIC")  # type: ignore[arg-type]
 

@@ -84,6 +84,14 @@ class DecisionStore(Part):
                 for row in db.execute(query)
             )
 
+    def forget_epochs(self, kind: str, name: str, below: int) -> None:
+        """Forget the decisions about a name, and the checkpoints that followed them, before this number."""
+        with self._writing() as db:
+            db.execute(
+                decisions.delete().where(decisions.c.kind == kind, decisions.c.name == name, decisions.c.number < below)
+            )
+            db.execute(checkpoints.delete().where(checkpoints.c.processor == name, checkpoints.c.point < below))
+
     def delete_checkpoints_below(self, processor: str, point: int) -> None:
         """Forget the checkpoints before this point: garbage below the retained watermark."""
         with self._writing() as db:

@@ -1,0 +1,90 @@
+"""Batch host: the batches of an application in one Spark session. It looks after what only it can see: epochs that
+fail."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from falkirk.coordinator.status import RegionStatus
+from falkirk.epochs.log import EpochLog
+from falkirk.epochs.region import BatchRegion
+from falkirk.epochs.release import EpochLogs, Outlet, outlet_of
+from falkirk.errors import FalkirkError, SparkError
+from falkirk.plan.batch import Batch
+from falkirk.plan.frames import first_line
+from falkirk.regions.context import Context
+
+
+class BatchHost:
+    """The batches of one plan in one session.
+
+    Args: settle: returns where a topic ends once nothing that an earlier release sent can still arrive there.
+    """
+
+    def __init__(self, batches: tuple[Batch, ...], context: Context, settle: Callable[[str], dict[int, int]]) -> None:
+        self._context = context
+        self.regions = {batch.name: BatchRegion(batch, context) for batch in batches}
+        logs: Mapping[str, EpochLog] = {r.batch.log: r.epochs for r in self.regions.values()}
+        for region in self.regions.values():
+            region.all_logs = logs
+        self._outlets: dict[str, Outlet] = {
+            r.batch.log: outlet_of(r.logs, {s.name: s for s in r.batch.sinks}, r.epochs, context, settle)
+            for r in self.regions.values()
+            if r.batch.is_held
+        }
+        self.logs = EpochLogs(logs, self._outlets, context.session)
+        self._status = {name: RegionStatus(name=name) for name in self.regions}
+
+    def prepare(self) -> None:
+        """Check what the batches read before anything starts. Raises: HomeError, LogError."""
+        for region in self.regions.values():
+            region.prepare()
+
+    def look(self) -> None:
+        """Look at each batch once. Raises: FalkirkError: an epoch that fails again and again."""
+        for name, region in self.regions.items():
+            status = self._status[name]
+            if (error := region.failure()) is not None:
+                region.end()
+                raise self._fatal(region, error)
+            epochs = region.epochs.epochs()
+            complete = [e for e in epochs if e.is_complete]
+            if complete and complete[-1].number != status.last_commit:
+                status.last_commit = complete[-1].number
+                status.dead_letters = self._dead_letters(region)
+            made_at_s = complete[-1].made_at_s if complete else None
+            status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
+            outlet = self._outlets.get(region.batch.log)
+            status.detail = region.detail or ("" if outlet is None else outlet.detail)
+            status.state = "running" if region.health().runs else "starting"
+
+    def _dead_letters(self, region: BatchRegion) -> int:
+        topic = region.batch.dead_letter_topic
+        return 0 if topic is None else sum(self._context.topics.end_positions(topic).values())
+
+    def _fatal(self, region: BatchRegion, error: Exception) -> FalkirkError:
+        self._status[region.batch.name].state = "failed"
+        if isinstance(error, FalkirkError):
+            return error
+        return SparkError(
+            "EPOCH_KEEPS_FAILING",
+            f"an epoch of batch {region.batch.name!r} fails again and again: {first_line(error)}",
+            where=region.batch.where,
+            hint="The host's log says more; the home is intact, run again once it is mended.",
+            region=region.batch.name,
+        )
+
+    def wait_for_broker(self, reason: str) -> None:
+        """Take note that the broker is away."""
+        for name, region in self.regions.items():
+            self._status[name].detail = f"waiting for the broker: {reason}"
+            region.progressed_at_s = time.monotonic()
+
+    def status(self) -> tuple[RegionStatus, ...]:
+        """Return what is known of each batch, upstream first."""
+        return tuple(self._status.values())
+
+    def stop(self) -> None:
+        """Stop all batches."""
+        for name, region in self.regions.items():
+            region.end()
+            self._status[name].state = "stopped"

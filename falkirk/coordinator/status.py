@@ -1,0 +1,19 @@
+"""Status: what a user sees of each region of a running application."""
+
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True)
+class RegionStatus:
+    """What a user sees of a region. Times in seconds."""
+
+    name: str
+    state: str = "starting"
+    incarnation: int = 0
+    restarts: int = 0
+    suppressed: int = 0
+    dead_letters: int = 0
+    last_commit: int = -1
+    checkpoint_age_s: float | None = None
+    input_rows_per_s: float = 0.0
+    detail: str = ""

@@ -1,0 +1,88 @@
+"""Cuts: when an epoch is complete, and how much of the input belongs to it.
+
+Where a cut falls depends on when somebody looked, so each is a decision that is recorded before it is used.
+Source: Falkirk Wheel, §3.3 (from sequence numbers to epochs).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+Positions = dict[str, dict[int, int]]
+"""Of each log that is read, per partition, the offset of the next record."""
+
+
+class Cut(Protocol):
+    """When the next epoch is complete."""
+
+    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+        """Return where the epoch that begins at `first` ends, or None while it is not complete.
+
+        Args: ends: what there is to read now. now_s: the time. last_at_s: when the epoch before it was cut, or when the
+            application first began.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByClock:
+    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that was set back waits."""
+
+    every_s: float
+
+    def __str__(self) -> str:
+        return f"every {self.every_s:g} s, by the clock"
+
+    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+        """See `Cut`."""
+        passed = math.floor(now_s / self.every_s) > math.floor(last_at_s / self.every_s)
+        return ends if passed and waiting(first, ends) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRows:
+    """Complete with this many records: of each log as large a share as it has of what waits."""
+
+    rows: int
+
+    def __str__(self) -> str:
+        return f"with {self.rows:,} records"
+
+    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+        """See `Cut`."""
+        there = waiting(first, ends)
+        if there < self.rows:
+            return None
+        taken: Positions = {}
+        left, rows = there, self.rows
+        for log, partitions in sorted(ends.items()):
+            taken[log] = {}
+            for partition, end in sorted(partitions.items()):
+                begin = first[log].get(partition, 0)
+                mine = end - begin
+                share = -(-rows * mine // left) if left else 0  # rounded up: the last one gets exactly what is left
+                taken[log][partition] = begin + share
+                left, rows = left - mine, rows - share
+        return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnArrival:
+    """Complete as soon as anything has come."""
+
+    def __str__(self) -> str:
+        return "as soon as anything has come"
+
+    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+        """See `Cut`."""
+        return ends if waiting(first, ends) else None
+
+
+def waiting(first: Positions, ends: Positions) -> int:
+    """Return how many records lie between."""
+    return sum(end - first[log].get(p, 0) for log, partitions in ends.items() for p, end in partitions.items())
+
+
+def positions_of(content: Mapping[str, Mapping[str, int]]) -> Positions:
+    """Return positions as they come back from JSON, whose keys are texts."""
+    return {log: {int(p): int(o) for p, o in partitions.items()} for log, partitions in content.items()}

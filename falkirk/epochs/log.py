@@ -1,0 +1,160 @@
+"""Logs of epochs: what a batch has sent, one folder of Parquet files per epoch, and where each epoch was cut.
+
+An epoch is *decided* when its cut is recorded, and *complete* when its results are: then they never change. Epochs
+may be completed in any order; readers see them in theirs. What a rollback takes back is voided, number by number, and a
+number is never used again. Which folder holds an epoch is in the store, so one that a crash or a late writer left
+behind is nobody's.
+
+To the coordinator it is a log of one partition whose records are epochs.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from falkirk.coordinator.store import Store
+from falkirk.cut import Positions, positions_of
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+_KIND = "epoch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """A decided epoch.
+
+    Args:
+        number: from 0.
+        first, last: what it reads of each log, per partition.
+        views: the epoch that it reads of each view.
+        cut_at_s: when it was decided.
+        folder: of its results; None until it is complete.
+        state: the folder of the state after it, if there is one and it was saved.
+        saved: one can go back to it.
+        rows, dead: how many it sent, and how many records did not fit.
+        made_at_s: when it was completed.
+    """
+
+    number: int
+    first: Positions
+    last: Positions
+    views: dict[str, int]
+    cut_at_s: float
+    folder: str | None = None
+    state: str | None = None
+    saved: bool = False
+    rows: int = 0
+    dead: int = 0
+    made_at_s: float | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its results are recorded."""
+        return self.folder is not None
+
+
+class EpochLog:
+    """The epochs of one batch.
+
+    Args: name: of the log. region: of the batch. folder: where the epochs' folders are.
+    """
+
+    def __init__(self, name: str, region: str, folder: Path, store: Store) -> None:
+        self.name, self.folder = name, folder
+        self._region, self._store = region, store
+        self._results_from = self._states_from = 0
+
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Return the epochs that count, by number."""
+        made = {c.point: c for c in self._store.checkpoints(self._region)}
+        void = self._store.voided_ranges(self.name)
+        return tuple(
+            Epoch(
+                number=d.number,
+                first=positions_of(d.content["first"]),
+                last=positions_of(d.content["last"]),
+                views=d.content["views"],
+                cut_at_s=d.content["cut_at_s"],
+                **({"made_at_s": made[d.number].made_at_s} | made[d.number].metadata if d.number in made else {}),
+            )
+            for d in self._store.decisions(_KIND, self._region)
+            if not any(v.first <= d.number < v.last_exclusive for v in void)
+        )
+
+    def complete(self, first: int, last: int) -> tuple[Epoch, ...]:
+        """Return the epochs [first, last) that count; all of them are complete when `last` is not beyond `end`."""
+        return tuple(e for e in self.epochs() if first <= e.number < last and e.is_complete)
+
+    def newest(self) -> int | None:
+        """Return the newest epoch that is complete, with all before it; None: there is none."""
+        before = [e.number for e in self.epochs() if e.number < self.end()]
+        return before[-1] if before else None
+
+    def end(self) -> int:
+        """Return where the log ends for its readers: before the first epoch that is not complete."""
+        open_epochs = [e.number for e in self.epochs() if not e.is_complete]
+        return open_epochs[0] if open_epochs else self.next_number()
+
+    def next_number(self) -> int:
+        """Return the number of the next epoch to be decided: none that ever was."""
+        newest = self._store.newest_decision(_KIND, self._region)
+        return 0 if newest is None else newest.number + 1
+
+    def decide(self, first: Positions, last: Positions, views: dict[str, int], now_s: float) -> int:
+        """Record where the next epoch is cut, before anything of it is read; return its number."""
+        number = self.next_number()
+        content = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
+        self._store.record_decision(_KIND, self._region, number, content)
+        return number
+
+    def record(self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool) -> None:
+        """Record that an epoch is complete: from now on these are its results."""
+        content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
+        self._store.add_checkpoint(self._region, number, content)
+
+    def path(self, folder: str) -> Path:
+        """Return where a folder is."""
+        return self.folder / folder
+
+    def dead(self, folder: str, topic: int) -> Path:
+        """Return where what did not fit is, of one of the topics that are read; whoever reads the results passes over
+        it."""
+        return self.folder / folder / f"_dead{topic}"
+
+    def drop_results_below(self, number: int) -> None:
+        """Drop what was sent at epochs before this one: it is released, and read, for good."""
+        self._results_from = max(self._results_from, number)
+        self._drop()
+
+    def drop_states_below(self, number: int) -> None:
+        """Drop the states saved before this epoch."""
+        self._states_from = max(self._states_from, number)
+        self._drop()
+
+    def _drop(self) -> None:
+        for epoch in self.epochs():
+            if epoch.number >= max(self._results_from, self._states_from):
+                break
+            needed = {epoch.folder} if epoch.number >= self._results_from else set()
+            needed |= {epoch.state} if epoch.number >= self._states_from else set()
+            for folder in {epoch.folder, epoch.state} - needed - {None}:
+                shutil.rmtree(self.path(str(folder)), ignore_errors=True)
+        self._store.forget_epochs(_KIND, self._region, min(self._results_from, self._states_from))
+
+    def drop_strays(self) -> None:
+        """Drop folders that are nobody's: of a run that was cut off, or of epochs that were taken back."""
+        known = {name for e in self.epochs() for name in (e.folder, e.state)}
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name not in known:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def frontier_of(log: str, number: int) -> OffsetFrontier:
+    """Return the epochs before a number as a frontier."""
+    return OffsetFrontier.of({TopicPartition(topic=log, partition=0): number})
+
+
+def _text(positions: Positions) -> dict[str, dict[str, int]]:
+    return {log: {str(p): o for p, o in partitions.items()} for log, partitions in positions.items()}

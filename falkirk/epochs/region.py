@@ -1,0 +1,388 @@
+"""Batch regions: a DataFrame job for each complete epoch, whose results are recorded before anything rests on them.
+
+One thread decides where epochs end, and workers run them: several at once where none needs what another leaves. An
+epoch is
+
+  1. decided: its cut, and the epochs of the views that it reads, are in the store;
+  2. run: its results are in a folder of their own, and the state in another;
+  3. recorded: from now on it is complete, and no later try can change it.
+
+A crash before 3 leaves a folder that is nobody's, and the epoch is run again from the same decision. One that fails is
+tried again by itself; the others stay.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from falkirk.coordinator.ports import Health
+from falkirk.coordinator.store import RegionRecord
+from falkirk.cut import Positions
+from falkirk.epochs.at_rest import BatchAtRest
+from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, empty, read_folders
+from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
+from falkirk.local.spark import BATCH_POOL, batch_partitions
+from falkirk.plan.batch import Batch, returned
+from falkirk.regions.context import Context
+from falkirk.regions.record import compare
+
+log = logging.getLogger("falkirk")
+
+#: How often what there is to read is looked at.
+LOOK_S = 0.1
+#: Epochs that run at the same time, where none needs what another leaves.
+AT_ONCE = 2
+#: An epoch that fails this often will not get better by itself.
+TRIES_MAX = 5
+BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+#: A job is cancelled within seconds; what a user's function does in Python can't be, and is left alone: nothing of it
+#: will be recorded.
+STOP_S = 10.0
+#: Spark tells what it has observed a moment after the job has ended.
+OBSERVED_S = 5.0
+
+
+class BatchRegion(BatchAtRest):
+    """One batch of an application, a RegionPort.
+
+    Attributes: all_logs: the epochs of all batches, by log, this one's included.
+    """
+
+    def __init__(self, batch: Batch, context: Context) -> None:
+        super().__init__(batch.logs(), context)
+        self.batch, self._context = batch, context
+        self.all_logs: Mapping[str, EpochLog] = {}
+        self._session: SparkSession = context.session.newSession()
+        self._session.conf.set("spark.sql.adaptive.enabled", "true")
+        self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
+        self._lock = threading.Lock()
+        self._run: _Run | None = None
+        self.progressed_at_s = time.monotonic()
+        self.ready_at_s = 0.0
+        self.detail = ""
+
+    def prepare(self) -> RegionRecord:
+        """Check what it reads, and what that was when this home was made; record it before the first start.
+
+        Raises: HomeError, LogError.
+        """
+        topics = self._context.topics
+        partitions = {}
+        for given in self.batch.inputs:
+            if given.topic is None:
+                continue
+            facts = topics.facts(given.log)
+            if "compact" in facts.cleanup_policy:
+                raise LogError(
+                    "INPUT_COMPACTED",
+                    f"topic {given.log!r} is compacted, so a replay would not find what was read before.",
+                    where=given.topic.where,
+                    hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
+                    topic=given.log,
+                )
+            partitions[given.log] = facts.partitions
+        record = self._store.region(self.batch.name)
+        if record is not None:
+            compare(self.batch, record, partitions)
+            return record
+        if self.epochs.folder.exists():
+            raise HomeError(
+                "HOME_DAMAGED",
+                f"batch {self.batch.name!r} has epochs but no record of decisions.",
+                where=self.epochs.folder,
+                hint="Restore decisions.db from a backup, or use a new home.",
+            )
+        record = RegionRecord(
+            fingerprint=self.batch.fingerprint, start_offsets=self._first_start(), partitions=partitions
+        )
+        self._store.create_region(self.batch.name, record, {})
+        return record
+
+    def _first_start(self) -> Positions:
+        first: Positions = {}
+        for given in self.batch.inputs:
+            if given.view:
+                continue
+            first[given.log] = {0: 0}
+            if given.topic is not None:
+                topics = self._context.topics
+                positions = topics.first_positions if given.topic.starting == "earliest" else topics.end_positions
+                first[given.log] = positions(given.log)
+        return first
+
+    # -- the port -----------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """See RegionPort. One whose thread has ended runs until somebody has looked at why, and called `end`."""
+        return Health(runs=self._run is not None, progressed_at_s=self.progressed_at_s, ready_at_s=self.ready_at_s)
+
+    def start(self, number: int) -> None:
+        """See RegionPort."""
+        assert self._run is None, "a region is started behind its fence"
+        self.prepare()
+        self._store.open_incarnation(self.batch.name, number)
+        self.epochs.folder.mkdir(parents=True, exist_ok=True)
+        self.progressed_at_s = time.monotonic()
+        self._run = _Run(self, number)
+        self._run.begin()
+
+    def fence(self) -> None:
+        """See RegionPort. From now on nothing of the run is recorded, so it does not matter when it ends."""
+        self.end()
+
+    def end(self) -> None:
+        """Stop what runs."""
+        with self._lock:
+            run, self._run = self._run, None
+        if run is not None and not run.stop(STOP_S):
+            log.warning("%s: what it runs does not stop; it will not count", self.batch.name)
+
+    def failure(self) -> Exception | None:
+        """Return what ended it, or None while it runs or when it was stopped."""
+        return None if self._run is None else self._run.error
+
+    # -- what a run needs ---------------------------------------------------------------------------------------------
+
+    def ends(self) -> Positions:
+        """Return how much there is to read, of views nothing."""
+        ends: Positions = {}
+        for given in self.batch.inputs:
+            if given.topic is not None:
+                ends[given.log] = self._context.topics.readable_positions(given.log)
+            elif not given.view:
+                ends[given.log] = {0: self.all_logs[given.log].end()}
+        return ends
+
+    def views(self) -> dict[str, int] | None:
+        """Return the newest epoch of each view, or None while one of them has none."""
+        found: dict[str, int] = {}
+        for given in self.batch.inputs:
+            if given.view:
+                newest = self.all_logs[given.log].newest()
+                if newest is None:
+                    self.detail = f"waiting for the first epoch of {given.name}"
+                    return None
+                found[given.log] = newest
+        self.detail = ""
+        return found
+
+    def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
+        """Return where the next epoch begins."""
+        return epochs[-1].last if epochs else self._start_positions()
+
+    def compute(
+        self, epoch: Epoch, state: DataFrame | None, group: str
+    ) -> tuple[DataFrame, DataFrame | None, list[Bad]]:
+        """Return the result of an epoch, the state after it if that is something else, and what it read that may not
+        fit; nothing has run yet."""
+        spark = self._session.sparkContext
+        spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
+        spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
+        inputs = Inputs(self._session, self._context, self.batch.inputs, epoch, self.all_logs)
+        given = dict(inputs.frames)
+        if self.batch.state is not None:
+            given[self.batch.name] = empty(self._session, self.batch.state) if state is None else state
+        batch = self.batch
+        result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where)
+        if kept is result or batch.state is None:
+            return _as(result, batch.schema), None, inputs.bad
+        assert kept is not None
+        return _as(result, batch.schema), _as(kept, batch.state), inputs.bad
+
+    def write(self, epoch: Epoch, result: DataFrame, bad: list[Bad]) -> tuple[str, int, int]:
+        """Write the results of an epoch; return their folder, and how many there are and did not fit."""
+        folder = f"{epoch.number}-{uuid.uuid4().hex[:12]}"
+        path = str(self.epochs.path(folder))
+        plan = str(result._jdf.queryExecution().analyzed().toString())
+        result.withColumn(ROW, F.monotonically_increasing_id()).write.parquet(path)
+        dead = 0
+        for i, each in enumerate(bad):
+            if _count(each, plan) != 0:
+                target = str(self.epochs.dead(folder, i))
+                letters = dead_letters(self.batch.name, each)
+                place = F.monotonically_increasing_id() + F.lit(i << 58)  # unique over all topics
+                letters.withColumn(ROW, place).write.parquet(target)
+                dead += self._session.read.parquet(target).count()
+        return folder, read_folders(self._session, [self.epochs.path(folder)], self.batch.schema).count(), dead
+
+    def write_state(self, epoch: Epoch, state: DataFrame) -> str:
+        """Write a state; return its folder."""
+        folder = f"{epoch.number}-{uuid.uuid4().hex[:12]}-state"
+        state.write.parquet(str(self.epochs.path(folder)))
+        return folder
+
+    def read_state(self, folder: str) -> DataFrame:
+        """Return a state that was written."""
+        assert self.batch.state is not None
+        return read_folders(self._session, [self.epochs.path(folder)], self.batch.state)
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of an epoch."""
+        try:
+            self._session.sparkContext.cancelJobGroup(group)
+        except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
+            log.warning("%s: cancelling said: %s", self.batch.name, error)
+
+    def adopt(self, run: "_Run", **result: Any) -> bool:
+        """Record a complete epoch, unless whoever computed it was stopped meanwhile; tell whether it was recorded."""
+        with self._lock:
+            if self._run is not run:
+                return False
+            self.epochs.record(**result)
+            self.progressed_at_s = time.monotonic()
+            return True
+
+
+class _Run:
+    """One incarnation of a batch: a thread that decides, and workers.
+
+    Args: number: the point that it goes on from.
+    """
+
+    def __init__(self, region: BatchRegion, number: int) -> None:
+        self._region, self._number = region, number
+        self._batch = region.batch
+        self.error: Exception | None = None
+        self._stopping = threading.Event()
+        self._began_s = time.time()
+        self._tries: dict[int, int] = {}
+        self._not_before_s: dict[int, float] = {}
+        self._running: dict[int, Future[None]] = {}
+        self._states: dict[int, DataFrame] = {}
+        self._saved_at_s = time.time()
+        self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
+        at_once = 1 if self._batch.state is not None else AT_ONCE
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
+        self._at_once = at_once
+        self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
+
+    def begin(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop; tell whether nothing of it runs any more."""
+        self._stopping.set()
+        deadline = time.monotonic() + timeout_s
+        self._thread.join(timeout_s)
+        running = dict(self._running)
+        while running and time.monotonic() < deadline:
+            for number in running:
+                self._region.cancel(f"{self._group}-{number}")
+            wait_for(running.values(), timeout=LOOK_S)
+            running = {n: future for n, future in running.items() if not future.done()}
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not running and not self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            self._restore()
+            while not self._stopping.wait(LOOK_S):
+                try:
+                    self._turn()
+                except LogError as error:
+                    if error.condition != "BROKER_AWAY":
+                        raise
+                    self._region.detail = f"waiting for the broker: {error.message}"
+        except Exception as error:
+            self.error = error
+
+    def _restore(self) -> None:
+        """Compute again the states of complete epochs behind the point, which were not saved."""
+        if self._batch.state is None:
+            return
+        for epoch in self._region.epochs.epochs():
+            if epoch.number == self._number and epoch.state is not None:
+                self._states = {epoch.number: self._region.read_state(epoch.state)}
+            if epoch.number <= self._number or not epoch.is_complete:
+                continue
+            before = next(iter(self._states.values()), None)
+            _, kept, _ = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
+            state = self._region.read_state(str(epoch.folder)) if kept is None else kept
+            self._states = {epoch.number: state.localCheckpoint(eager=True)}
+
+    def _turn(self) -> None:
+        for number in [n for n, future in self._running.items() if future.done()]:
+            self._finish(number, self._running.pop(number))
+        epochs = self._region.epochs.epochs()
+        waiting = [e for e in epochs if not e.is_complete]
+        if len(waiting) < self._at_once and self._decide(epochs):
+            return
+        for epoch in waiting[: self._at_once]:
+            if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
+                self._running[epoch.number] = self._pool.submit(self._execute, epoch)
+        if not self._running:
+            self._region.progressed_at_s = time.monotonic()
+
+    def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
+        views = self._region.views()
+        if views is None:
+            return False
+        first, ends = self._region.first_of_next(epochs), self._region.ends()
+        last_at_s = epochs[-1].cut_at_s if epochs else self._began_s
+        last = self._batch.cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
+        if last is None:
+            return False
+        self._region.epochs.decide(first, last, views, time.time())
+        return True
+
+    def _execute(self, epoch: Epoch) -> None:
+        before = next(iter(self._states.values()), None)
+        result, kept, bad = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
+        folder, rows, dead = self._region.write(epoch, result, bad)
+        saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
+        state = None
+        if self._batch.state is not None:
+            if kept is None:
+                state, after = folder, self._region.read_state(folder)
+            elif saves:
+                state = self._region.write_state(epoch, kept)
+                after = self._region.read_state(state)
+            else:
+                after = kept.localCheckpoint(eager=True)
+            self._states = {epoch.number: after}
+        self._region.adopt(
+            self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves
+        )
+        if saves:
+            self._saved_at_s = time.time()
+
+    def _finish(self, number: int, future: "Future[None]") -> None:
+        error = future.exception()
+        if error is None or self._stopping.is_set():
+            return
+        tries = self._tries[number] = self._tries.get(number, 0) + 1
+        log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
+        if tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
+            raise error
+        self._region.detail = f"epoch {number} failed, trying again: {str(error).splitlines()[0][:200]}"
+        self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+
+
+def _as(frame: DataFrame, schema: StructType) -> DataFrame:
+    """Return the columns of a schema, in its order and types, whatever else there is."""
+    return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema.fields])
+
+
+def _count(bad: Bad, plan: str) -> int | None:
+    """Return how many records did not fit, by what was observed while the epoch ran; None: not known."""
+    if "CollectMetrics" not in plan or "Limit" in plan:
+        return None  # the function did not read it, or perhaps not all of it
+    future = bad.counted._jo.future()  # type: ignore[union-attr]  # it was used
+    deadline = time.monotonic() + OBSERVED_S
+    while not future.isCompleted():
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.005)
+    return int(bad.counted.get["bad"])

@@ -1,0 +1,141 @@
+"""Release: takes the epochs of batches out of their logs to where their sinks are.
+
+A sink that can't be reached makes its own epochs wait, and nothing else.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from falkirk.app import Sink
+from falkirk.epochs.inputs import ROW
+from falkirk.epochs.log import Epoch, EpochLog, frontier_of
+from falkirk.epochs.targets import Target, TopicTarget, target_of
+from falkirk.errors import SparkError
+from falkirk.plan.region import BatchLogs
+from falkirk.regions.context import Place
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+log = logging.getLogger("falkirk")
+
+#: Whoever releases looks after the regions as well.
+EPOCHS_AT_ONCE = 10
+#: How long a sink that could not be reached is left alone.
+PAUSE_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Outlet:
+    """All that one batch releases: each of its sinks, and what did not fit.
+
+    Args: targets: of the sinks, by name. dead_letters: where what did not fit goes.
+    """
+
+    def __init__(self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None) -> None:
+        self.epochs, self._targets, self._dead_letters = epochs, targets, dead_letters
+        self._failures = 0
+        self._not_before_s = 0.0
+        #: What keeps it from going on; empty while nothing does.
+        self.detail = ""
+
+    def seen(self) -> int:
+        """Return up to which epoch, exclusive, the outside may have seen anything; of a sink that does not answer, all
+        that there is."""
+        targets = [*self._targets.values(), *([self._dead_letters] if self._dead_letters is not None else [])]
+        try:
+            return max((target.seen() for target in targets), default=0)
+        except SparkError as error:
+            self._fail(error)
+            return self.epochs.end()
+
+    def release(self, session: SparkSession, first: int, last: int) -> int:
+        """Release the epochs [first, last), in order, as far as it goes; return up to which they are out."""
+        if time.monotonic() < self._not_before_s:
+            return first
+        for epoch in self.epochs.complete(first, last)[:EPOCHS_AT_ONCE]:
+            try:
+                self._deliver(session, epoch)
+            except SparkError as error:
+                self._fail(error)
+                return first
+            first = epoch.number + 1
+            self._failures, self.detail = 0, ""
+        left = self.epochs.complete(first, last)
+        return left[0].number if left else last
+
+    def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
+        for target in self._targets.values():
+            target.deliver(epoch.number, session.read.parquet(str(self.epochs.path(str(epoch.folder)))))
+        if self._dead_letters is not None and epoch.dead:
+            folders = sorted(self.epochs.path(str(epoch.folder)).glob("_dead*"))
+            self._dead_letters.deliver(
+                epoch.number, session.read.parquet(*map(str, folders)).select("key", "value", ROW)
+            )
+
+    def _fail(self, error: SparkError) -> None:
+        self.detail = error.message
+        if not self._failures:
+            log.warning("%s", error.message)
+        self._not_before_s = time.monotonic() + PAUSE_S[min(self._failures, len(PAUSE_S) - 1)]
+        self._failures += 1
+
+
+def outlet_of(
+    logs: BatchLogs,
+    sinks: Mapping[str, Sink],
+    epochs: EpochLog,
+    place: Place,
+    settle: Callable[[str], dict[int, int]],
+) -> Outlet:
+    """Return the outlet of a batch. Args: sinks: of the application, by name. settle: as of `TopicTarget`."""
+    dead = logs.dead_letters
+    return Outlet(
+        epochs,
+        {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
+        None if dead is None else TopicTarget(place, dead, (), settle, encoded=True),
+    )
+
+
+class EpochLogs:
+    """The logs of epochs of an application, as a LogsPort.
+
+    Args: logs: all of them, by name. outlets: of those from which anything is released. session: None: the application
+        is at rest, and nothing is.
+    """
+
+    def __init__(
+        self, logs: Mapping[str, EpochLog], outlets: Mapping[str, Outlet], session: SparkSession | None = None
+    ) -> None:
+        self._logs, self._outlets, self._session = logs, outlets, session
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return frontier_of(topic, self._logs[topic].end())
+
+    def begins(self, topic: str) -> OffsetFrontier:
+        """Return where a log begins: with its oldest epoch that is there."""
+        log = self._logs[topic]
+        there = [e.number for e in log.epochs() if e.folder is not None and log.path(e.folder).exists()]
+        return frontier_of(topic, there[0] if there else log.end())
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort."""
+        assert self._session is not None, "an application at rest releases nothing"
+        return frontier_of(held, self._outlets[held].release(self._session, _number(first, held), _number(last, held)))
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return frontier_of(held, self._outlets[held].seen())
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        """See LogsPort."""
+        self._logs[topic].drop_results_below(_number(below, topic))
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        """See LogsPort: nobody outside writes epochs."""
+
+
+def _number(frontier: OffsetFrontier, log: str) -> int:
+    return int(frontier.length(TopicPartition(topic=log, partition=0)))

@@ -1,0 +1,301 @@
+"""Targets: where the epochs of a batch are released to. Each knows by itself how far it has come, so that an epoch
+that a crash cut off goes on where it was, and none is there twice.
+
+    topic      the last record of each partition says which epoch it is of and its place in it; what is there already is
+               left out of the next try
+    table      an epoch is one transaction, together with the mark that it is there
+    folder     an epoch's folder gets its name when all of it is there
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlalchemy as sql
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from sqlalchemy.dialects import postgresql, sqlite
+
+from falkirk.endpoints import Files, Kafka, Sql
+from falkirk.epochs.inputs import ROW
+from falkirk.errors import HomeError, SparkError
+from falkirk.logs.ranges import read_range
+from falkirk.plan.frames import first_line
+from falkirk.regions import fence
+from falkirk.regions.context import Context, Place
+from falkirk.regions.outputs import foreign_writer
+from falkirk.regions.rows import JSON_OPTIONS
+
+Positions = dict[int, int]
+
+
+class Target(Protocol):
+    """Where epochs are released to."""
+
+    def seen(self) -> int:
+        """Return up to which epoch, exclusive, the outside may have seen anything."""
+
+    def deliver(self, epoch: int, rows: DataFrame) -> None:
+        """See to it that all of an epoch is there, once, whatever an earlier try has done. Epochs come in order."""
+
+
+class TopicTarget:
+    """A Kafka topic.
+
+    Args: topic. key: the columns of its records' key. settle: returns where a topic ends once nothing that an earlier
+        try sent can still arrive there. encoded: rows are (key, value) already.
+    """
+
+    def __init__(
+        self, place: Place, topic: str, key: tuple[str, ...], settle: Callable[[str], Positions], *,
+        encoded: bool = False,
+    ) -> None:  # fmt: skip
+        self._place, self._topic, self._key, self._settle, self._encoded = place, topic, key, settle, encoded
+        self._last: dict[int, tuple[int, int]] | None = None
+
+    def seen(self) -> int:
+        """See Target."""
+        return max((epoch + 1 for epoch, _ in self._found().values()), default=0)
+
+    def _found(self) -> dict[int, tuple[int, int]]:
+        """Return the (epoch, row) of each partition's last record.
+
+        Raises: LogError: `FOREIGN_WRITER`.
+        """
+        if self._last is None:
+            store, topic = self._place.home.store, self._topic
+            ends = self._settle(topic)
+            begun = f"beginning of {topic}"
+            if store.decision("sink", begun, 0) is None:
+                store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
+            decided = store.decision("sink", begun, 0)
+            assert decided is not None
+            oldest = self._place.topics.first_positions(topic)
+            first = {p: max(o - 1, oldest[p], int(decided.content.get(str(p), 0))) for p, o in ends.items()}
+            first = {p: min(o, ends[p]) for p, o in first.items()}
+            found = {}
+            for record in read_range(self._place.connection, topic, first, ends):
+                if record.header is None or record.header.application != self._place.home.identity:
+                    raise foreign_writer(topic, topic, [(record.partition, record.offset)])
+                found[record.partition] = (record.header.stamp.offset, record.header.stamp.sub[0])
+            self._last = found
+        return self._last
+
+    def deliver(self, epoch: int, rows: DataFrame) -> None:
+        """See Target.
+
+        Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
+        """
+        context = self._place
+        assert isinstance(context, Context), "an application at rest releases nothing"
+        there, facts = self._found(), context.topics.facts(self._topic)
+        self._last = None  # until it is done, only the topic knows
+        identity = context.home.identity
+        data = rows.withColumn("hash", F.hash(ROW)) if self._encoded else _encoded(rows, self._key)
+        data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
+        for partition, (last_epoch, last_row) in there.items():
+            if last_epoch >= epoch:
+                out = F.lit(True) if last_epoch > epoch else F.col(ROW) <= last_row
+                data = data.where(~((F.col("partition") == partition) & out))
+        stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
+        header = F.struct(F.lit("falkirk").alias("key"), stamp.cast("binary").alias("value"))
+        ordered = data.repartition(facts.partitions, "partition").sortWithinPartitions("partition", ROW)
+        try:
+            (
+                ordered.select(
+                    F.lit(self._topic).alias("topic"), "partition", F.col("key").cast("binary").alias("key"),
+                    F.col("value").cast("binary").alias("value"), F.array(header).alias("headers"),
+                )
+                .write.format("kafka")
+                .options(**context.connection.spark_options())
+                .options(**fence.producer_options(identity, f"release-{self._topic}", 1))
+                .option("includeHeaders", "true")
+                .save()
+            )  # fmt: skip
+        except PySparkException as error:
+            raise _failed(self._topic, error) from error
+        self._last = there | dict.fromkeys(range(facts.partitions), (epoch, 1 << 62))
+
+
+def _encoded(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """Return rows as (key, value, hash, ROW), as a topic's readers get them; `hash` decides the partition, as that of
+    live regions' keys does."""
+    columns = [F.col(f"`{c}`") for c in rows.columns if c != ROW]
+    parts = [F.col(f"`{k}`") for k in key]
+    made = F.lit(None).cast("string")
+    if parts:
+        made = parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
+    value = F.to_json(F.struct(*columns), JSON_OPTIONS)
+    return rows.select(made.alias("key"), value.alias("value"), F.hash(*(parts or [F.col(ROW)])).alias("hash"), ROW)
+
+
+_marks_metadata = sql.MetaData()
+_marks = sql.Table(
+    "falkirk_marks",
+    _marks_metadata,
+    sql.Column("application", sql.String, primary_key=True),
+    sql.Column("sink", sql.String, primary_key=True),
+    sql.Column("epoch", sql.BigInteger, nullable=False),
+)
+_TYPES: dict[str, Any] = {
+    "boolean": sql.Boolean, "tinyint": sql.SmallInteger, "smallint": sql.SmallInteger, "int": sql.Integer,
+    "bigint": sql.BigInteger, "float": sql.Float, "double": sql.Float, "date": sql.Date, "timestamp": sql.DateTime,
+    "timestamp_ntz": sql.DateTime, "binary": sql.LargeBinary,
+}  # fmt: skip
+#: Rows that one statement takes.
+_ROWS_AT_ONCE = 1_000
+
+
+class TableTarget:
+    """A table of a database.
+
+    Args: application: the identity of the home. sink: its name.
+    """
+
+    def __init__(self, to: Sql, application: str, sink: str) -> None:
+        url = to.url.replace("postgresql://", "postgresql+psycopg://", 1)
+        self._to, self._application, self._sink = to, application, sink
+        self._engine = sql.create_engine(url, pool_pre_ping=True)
+
+    def seen(self) -> int:
+        """See Target."""
+        with self._reaching(), self._engine.begin() as db:
+            _marks_metadata.create_all(db)
+            return self._mark(db) + 1
+
+    def _mark(self, db: sql.Connection) -> int:
+        mine = (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
+        known = db.execute(sql.select(_marks.c.epoch).where(mine)).scalar()
+        return -1 if known is None else int(known)
+
+    def deliver(self, epoch: int, rows: DataFrame) -> None:
+        """See Target: the epoch and its mark are one transaction. Raises: SparkError: `RELEASE_FAILED`."""
+        columns = [c for c in rows.columns if c != ROW]
+        with self._reaching(), self._engine.begin() as db:
+            _marks_metadata.create_all(db)
+            if self._mark(db) >= epoch:
+                return
+            table = self._table(rows)
+            table.create(db, checkfirst=True)
+            taken: list[dict[str, Any]] = []
+            for row in rows.select(*[_plain(rows, c) for c in columns], ROW).orderBy(ROW).toLocalIterator():
+                taken.append({c: row[c] for c in columns})
+                if len(taken) >= _ROWS_AT_ONCE:
+                    self._put(db, table, taken)
+                    taken = []
+            self._put(db, table, taken)
+            mine = (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
+            db.execute(_marks.delete().where(mine))
+            db.execute(_marks.insert().values(application=self._application, sink=self._sink, epoch=epoch))
+
+    def _table(self, rows: DataFrame) -> sql.Table:
+        columns = [
+            sql.Column(
+                field.name, _TYPES.get(field.dataType.simpleString(), sql.Text), primary_key=field.name in self._to.keys
+            )
+            for field in rows.schema.fields
+            if field.name != ROW
+        ]
+        return sql.Table(self._to.table, sql.MetaData(), *columns)
+
+    def _put(self, db: sql.Connection, table: sql.Table, rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            return
+        if not self._to.keys:
+            db.execute(table.insert(), rows)
+            return
+        rows = list({tuple(r[k] for k in self._to.keys): r for r in rows}.values())  # the last one of a key holds
+        insert = (postgresql if db.dialect.name == "postgresql" else sqlite).insert(table)
+        others = {c: insert.excluded[c] for c in rows[0] if c not in self._to.keys}
+        insert = (
+            insert.on_conflict_do_update(index_elements=list(self._to.keys), set_=others)
+            if others else insert.on_conflict_do_nothing(index_elements=list(self._to.keys))
+        )  # fmt: skip
+        db.execute(insert, rows)
+
+    def _reaching(self) -> "_Reaching":
+        return _Reaching(self._to.table)
+
+
+class _Reaching:
+    """Turns what a database, or Spark, says into an error after which it is tried again."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sql.exc.SQLAlchemyError | PySparkException):
+            raise _failed(self._table, error) from error
+
+
+def _plain(rows: DataFrame, name: str) -> Any:
+    """Return a column as what a database takes: what is nested as JSON, decimals as text."""
+    kind = rows.schema[name].dataType.simpleString()
+    column = F.col(f"`{name}`")
+    if kind.startswith(("struct", "array", "map")):
+        return F.to_json(column, JSON_OPTIONS).alias(name)
+    return column if kind in _TYPES else column.cast("string").alias(name)
+
+
+class FolderTarget:
+    """A folder with a folder of files per epoch."""
+
+    def __init__(self, to: Files, application: str) -> None:
+        self._to, self._application, self._path = to, application, Path(to.path)
+
+    def seen(self) -> int:
+        """See Target. Raises: HomeError: `FOLDER_OF_ANOTHER`."""
+        mark = self._path / "_falkirk.json"
+        if not mark.exists():
+            self._path.mkdir(parents=True, exist_ok=True)
+            mark.write_text(json.dumps({"application": self._application}))
+        elif json.loads(mark.read_text()).get("application") != self._application:
+            raise HomeError(
+                "FOLDER_OF_ANOTHER",
+                "this folder was written by another home.",
+                where=self._path,
+                hint="Give the sink a folder of its own.",
+            )
+        return max((int(p.name.partition("=")[2]) + 1 for p in self._path.glob("epoch=*")), default=0)
+
+    def deliver(self, epoch: int, rows: DataFrame) -> None:
+        """See Target. Raises: SparkError: `RELEASE_FAILED`."""
+        named, being_made = self._path / f"epoch={epoch:010d}", self._path / f"_epoch={epoch:010d}"
+        if self.seen() > epoch and named.exists():
+            return
+        shutil.rmtree(being_made, ignore_errors=True)
+        try:
+            data = rows.orderBy(ROW).drop(ROW)
+            data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
+        except PySparkException as error:
+            raise _failed(self._to.path, error) from error
+        os.replace(being_made, named)
+
+
+_FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
+
+
+def target_of(to: Kafka | Sql | Files, sink: str, place: Place, settle: Callable[[str], Positions]) -> Target:
+    """Return the target that an endpoint is."""
+    if isinstance(to, Sql):
+        return TableTarget(to, place.home.identity, sink)
+    if isinstance(to, Files):
+        return FolderTarget(to, place.home.identity)
+    return TopicTarget(place, to.topic, to.keys, settle)
+
+
+def _failed(where: str, error: Exception) -> SparkError:
+    return SparkError(
+        "RELEASE_FAILED",
+        f"what waits could not be written to {where!r}: {first_line(error)}.",
+        certainty="maybe",
+        hint="It goes on from what is there.",
+        topic=where,
+    )

@@ -1,0 +1,40 @@
+"""A small search engine in batches, for tests: words of events counted by epoch, summed up over all epochs, and read as
+a view by whoever answers queries."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS = 40
+
+
+def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
+    """Return the application; its topics are events, queries, weights and answers, each with the tag."""
+    app = fk.App("search", home=home, history=3)
+    app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
+    app.source("queries", fk.Kafka(f"queries-{tag}", schema="id LONG NOT NULL, word STRING"))
+
+    @app.batch(rows=ROWS)
+    def weights(events: "DataFrame") -> "DataFrame":
+        return events.groupBy("word").agg(F.count("*").alias("weight"))
+
+    @app.batch(every="1 second", state="word STRING, total LONG", policy=policy)
+    def totals(weights: "DataFrame", totals: "DataFrame") -> "DataFrame":
+        new = weights.select("word", F.col("weight").alias("total"))
+        return totals.unionByName(new).groupBy("word").agg(F.sum("total").alias("total"))
+
+    @app.stream(fk.Eager())
+    def answers(queries: "DataFrame", totals: fk.Latest) -> "DataFrame":
+        return queries.join(totals, "word", "left").select("id", "word", "total")
+
+    app.sink("weights", weights, fk.Kafka(f"weights-{tag}", key="word"))
+    app.sink("totals", totals, fk.Sql(database, f"totals_{tag}", key="word"))
+    app.sink("answers", answers, fk.Kafka(f"answers-{tag}", key="id"))
+    app.sink("answered", answers, fk.Sql(database, f"answered_{tag}"))
+    return app
