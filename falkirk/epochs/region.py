@@ -211,7 +211,7 @@ class BatchRegion(BatchAtRest):
             if _count(each, plan) != 0:
                 target = str(self.epochs.dead(folder, i))
                 letters = dead_letters(self.batch.name, each)
-                place = F.monotonically_increasing_id() + F.lit(i << 58)  # unique over all topics
+                place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all topics
                 letters.withColumn(ROW, place).write.parquet(target)
                 dead += self._session.read.parquet(target).count()
         return folder, read_folders(self._session, [self.epochs.path(folder)], self.batch.schema).count(), dead

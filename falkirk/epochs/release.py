@@ -6,8 +6,10 @@ A sink that can't be reached makes its own epochs wait, and nothing else.
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import reduce
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from falkirk.app import Sink
 from falkirk.epochs.inputs import ROW
@@ -23,6 +25,8 @@ log = logging.getLogger("falkirk")
 
 #: Whoever releases looks after the regions as well.
 EPOCHS_AT_ONCE = 10
+#: Dead letters of an epoch have places of their own by where they come from: topics that were read, then sinks.
+_SINKS_FROM = 128
 #: How long a sink that could not be reached is left alone.
 PAUSE_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -66,13 +70,16 @@ class Outlet:
         return left[0].number if left else last
 
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
-        for target in self._targets.values():
-            target.deliver(epoch.number, session.read.parquet(str(self.epochs.path(str(epoch.folder)))))
-        if self._dead_letters is not None and epoch.dead:
-            folders = sorted(self.epochs.path(str(epoch.folder)).glob("_dead*"))
-            self._dead_letters.deliver(
-                epoch.number, session.read.parquet(*map(str, folders)).select("key", "value", ROW)
-            )
+        folder, dead = self.epochs.path(str(epoch.folder)), []
+        for i, target in enumerate(self._targets.values()):
+            too_large = target.deliver(epoch.number, session.read.parquet(str(folder)))
+            if too_large is not None:
+                dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << 55)))
+        if epoch.dead:
+            dead.append(session.read.parquet(*map(str, sorted(folder.glob("_dead*")))).select("key", "value", ROW))
+        if self._dead_letters is not None and dead:
+            texts = [d.select(F.col("key").cast("string").alias("key"), "value", ROW) for d in dead]
+            self._dead_letters.deliver(epoch.number, reduce(DataFrame.unionByName, texts))
 
     def _fail(self, error: SparkError) -> None:
         self.detail = error.message

@@ -24,13 +24,15 @@ from falkirk.endpoints import Files, Kafka, Sql
 from falkirk.epochs.inputs import ROW
 from falkirk.errors import HomeError, SparkError
 from falkirk.logs.ranges import read_range
+from falkirk.logs.topics import TopicFacts
 from falkirk.plan.frames import first_line
 from falkirk.regions import fence
 from falkirk.regions.context import Context, Place
 from falkirk.regions.outputs import foreign_writer
-from falkirk.regions.rows import JSON_OPTIONS
+from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX
 
 Positions = dict[int, int]
+_TOO_LARGE = "FALKIRK_TOO_LARGE"
 
 
 class Target(Protocol):
@@ -39,8 +41,9 @@ class Target(Protocol):
     def seen(self) -> int:
         """Return up to which epoch, exclusive, the outside may have seen anything."""
 
-    def deliver(self, epoch: int, rows: DataFrame) -> None:
-        """See to it that all of an epoch is there, once, whatever an earlier try has done. Epochs come in order."""
+    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
+        """See to it that all of an epoch is there, once, whatever an earlier try has done; return what is too large to
+        be there, as dead letters. Epochs come in order."""
 
 
 class TopicTarget:
@@ -85,18 +88,46 @@ class TopicTarget:
             self._last = found
         return self._last
 
-    def deliver(self, epoch: int, rows: DataFrame) -> None:
-        """See Target.
+    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
+        """See Target. Too large for the topic is what Spark's producer would try to send for ever.
 
         Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
         """
         context = self._place
         assert isinstance(context, Context), "an application at rest releases nothing"
-        there, facts = self._found(), context.topics.facts(self._topic)
-        self._last = None  # until it is done, only the topic knows
-        identity = context.home.identity
+        facts = context.topics.facts(self._topic)
         data = rows.withColumn("hash", F.hash(ROW)) if self._encoded else _encoded(rows, self._key)
         data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
+        size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
+        limit = facts.max_message_bytes - OVERHEAD_BYTES
+        refused = F.when(size > limit, F.raise_error(F.lit(_TOO_LARGE))).otherwise(F.col("value"))
+        try:
+            if all(there < epoch for there, _ in self._found().values()):
+                try:
+                    self._send(context, epoch, data.withColumn("value", refused), facts)
+                    return None
+                except PySparkException as error:
+                    if _TOO_LARGE not in str(error):
+                        raise
+            # Some of it is there: what was too large is not, and nobody may have heard of it.
+            self._send(context, epoch, data.where(size <= limit), facts)
+            if data.where(size > limit).isEmpty():
+                return None
+        except PySparkException as error:
+            raise _failed(self._topic, error) from error
+        reason = F.concat(F.lit("too large: "), size.cast("string"), F.lit(f" bytes, {limit} fit"))
+        told = F.struct(
+            reason.alias("reason"),
+            F.lit(self._topic).alias("topic"),
+            F.lit(epoch).alias("epoch"),
+            F.substring("value", 1, RAW_BYTES_MAX).alias("value"),
+        )
+        return data.where(size > limit).select("key", F.to_json(told).alias("value"), ROW)
+
+    def _send(self, context: Context, epoch: int, data: DataFrame, facts: TopicFacts) -> None:
+        """Send what is not there yet of an epoch's (key, value, partition, ROW)."""
+        there, identity = self._found(), context.home.identity
+        self._last = None  # until it is done, only the topic knows
         for partition, (last_epoch, last_row) in there.items():
             if last_epoch >= epoch:
                 out = F.lit(True) if last_epoch > epoch else F.col(ROW) <= last_row
@@ -104,20 +135,18 @@ class TopicTarget:
         stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
         header = F.struct(F.lit("falkirk").alias("key"), stamp.cast("binary").alias("value"))
         ordered = data.repartition(facts.partitions, "partition").sortWithinPartitions("partition", ROW)
-        try:
-            (
-                ordered.select(
-                    F.lit(self._topic).alias("topic"), "partition", F.col("key").cast("binary").alias("key"),
-                    F.col("value").cast("binary").alias("value"), F.array(header).alias("headers"),
-                )
-                .write.format("kafka")
-                .options(**context.connection.spark_options())
-                .options(**fence.producer_options(identity, f"release-{self._topic}", 1))
-                .option("includeHeaders", "true")
-                .save()
-            )  # fmt: skip
-        except PySparkException as error:
-            raise _failed(self._topic, error) from error
+        (
+            ordered.select(
+                F.lit(self._topic).alias("topic"), "partition", F.col("key").cast("binary").alias("key"),
+                F.col("value").cast("binary").alias("value"), F.array(header).alias("headers"),
+            )
+            .write.format("kafka")
+            .options(**context.connection.spark_options())
+            .options(**fence.producer_options(identity, f"release-{self._topic}", 1))
+            .option("kafka.max.request.size", str(facts.max_message_bytes + RAW_BYTES_MAX * 2))
+            .option("includeHeaders", "true")
+            .save()
+        )  # fmt: skip
         self._last = there | dict.fromkeys(range(facts.partitions), (epoch, 1 << 62))
 
 
@@ -172,13 +201,13 @@ class TableTarget:
         known = db.execute(sql.select(_marks.c.epoch).where(mine)).scalar()
         return -1 if known is None else int(known)
 
-    def deliver(self, epoch: int, rows: DataFrame) -> None:
+    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
         """See Target: the epoch and its mark are one transaction. Raises: SparkError: `RELEASE_FAILED`."""
         columns = [c for c in rows.columns if c != ROW]
         with self._reaching(), self._engine.begin() as db:
             _marks_metadata.create_all(db)
             if self._mark(db) >= epoch:
-                return
+                return None
             table = self._table(rows)
             table.create(db, checkfirst=True)
             taken: list[dict[str, Any]] = []
@@ -188,9 +217,13 @@ class TableTarget:
                     self._put(db, table, taken)
                     taken = []
             self._put(db, table, taken)
-            mine = (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
-            db.execute(_marks.delete().where(mine))
-            db.execute(_marks.insert().values(application=self._application, sink=self._sink, epoch=epoch))
+            self._set_mark(db, epoch)
+        return None
+
+    def _set_mark(self, db: sql.Connection, epoch: int) -> None:
+        mine = (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
+        db.execute(_marks.delete().where(mine))
+        db.execute(_marks.insert().values(application=self._application, sink=self._sink, epoch=epoch))
 
     def _table(self, rows: DataFrame) -> sql.Table:
         columns = [
@@ -265,11 +298,11 @@ class FolderTarget:
             )
         return max((int(p.name.partition("=")[2]) + 1 for p in self._path.glob("epoch=*")), default=0)
 
-    def deliver(self, epoch: int, rows: DataFrame) -> None:
+    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
-        named, being_made = self._path / f"epoch={epoch:010d}", self._path / f"_epoch={epoch:010d}"
+        named, being_made = self._named(epoch), self._being_made(epoch)
         if self.seen() > epoch and named.exists():
-            return
+            return None
         shutil.rmtree(being_made, ignore_errors=True)
         try:
             data = rows.orderBy(ROW).drop(ROW)
@@ -277,6 +310,13 @@ class FolderTarget:
         except PySparkException as error:
             raise _failed(self._to.path, error) from error
         os.replace(being_made, named)
+        return None
+
+    def _named(self, epoch: int) -> Path:
+        return self._path / f"epoch={epoch:010d}"
+
+    def _being_made(self, epoch: int) -> Path:
+        return self._path / f"_epoch={epoch:010d}"
 
 
 _FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}

@@ -60,7 +60,7 @@ class Batch:
             and its state is, too, or comes out the same on a replay.
         undetermined: those of its operations that may come out differently.
         sinks: where its results are released to.
-        dead_letter_topic: where records that do not fit go; None when it reads no topic from outside.
+        dead_letter_topic: where records that do not fit go, and results that are too large; None when neither can be.
         fingerprint: what must stay the same for its epochs to stay meaningful, by name.
     """
 
@@ -139,8 +139,7 @@ def plan_batch(
     result, kept = returned(processor.name, processor.body, processor.reads, given, state, processor.where)
     for sink in sinks:
         check_key(sink, result.columns)
-    operations = determinism.operations(result) | (determinism.operations(kept) if kept is not None else {})
-    undetermined = determinism.undetermined((), operations)
+    doubtful = {o for frame in (result, kept) if frame is not None for o in determinism.undetermined_in_batch(frame)}
     saves_all = state is None or not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
@@ -152,8 +151,8 @@ def plan_batch(
         policy=processor.policy,
         schema=result.schema,
         state=state,
-        deterministic=saves_all or not undetermined,
-        undetermined=undetermined,
+        deterministic=saves_all or not doubtful,
+        undetermined=tuple(sorted(doubtful)),
         sinks=sinks,
         dead_letter_topic=dead_letter_topic,
         where=processor.where,

@@ -66,6 +66,25 @@ VarianceSamp
 """
 DETERMINISTIC = frozenset(" ".join((_STRUCTURE, _LOGIC, _NUMBERS, _TEXT, _COLLECTIONS, _TIME, _AGGREGATES)).split())
 
+#: A batch's rows come in no fixed order, and go out in none: what depends on the order may differ, what regards its
+#: input as a set does not.
+_OF_SETS = "Distinct Except Intersect Join Range Sort SortOrder SubqueryAlias Union"
+_OF_ORDER = """
+AnyValue First Last MaxBy MinBy Corr CovPopulation CovSample Kurtosis Skewness StddevPop StddevSamp VariancePop
+VarianceSamp
+"""
+_OF_ORDER_IN_FLOATS = ("Average", "Sum", "TryAverage", "TrySum")
+
+
+def undetermined_in_batch(data: DataFrame) -> tuple[str, ...]:
+    """Return the operations in a batch's analysed plan of which no replay is known to give the same rows."""
+    found = set(operations(data))
+    doubtful = found - DETERMINISTIC - set(_OF_SETS.split()) | found & set(_OF_ORDER.split())
+    plan = data._jdf.queryExecution().analyzed().toJSON()
+    if '"dataType":"double"' in plan or '"dataType":"float"' in plan:  # their last bits depend on the order
+        doubtful |= found & set(_OF_ORDER_IN_FLOATS)
+    return tuple(sorted(doubtful))
+
 
 def operations(data: DataFrame) -> Counter[str]:
     """Count the expressions and operators in a DataFrame's analysed plan, by simple class name."""

@@ -130,11 +130,12 @@ class _Planner:
         with self._visit(processor):
             inputs = tuple(self._input(name, processor) for name in processor.reads if name != processor.name)
         dead = f"{self.app.name}-{processor.name}.dead-letters"
-        foreign = any(i.topic is not None and not i.reads_hop for i in inputs)
-        if foreign:
-            self.dead_letter_topics.add(dead)
         sinks = tuple(s for s in self.app.sinks.values() if s.reads == processor.name)
-        planned = plan_batch(processor, sinks, inputs, self.session, dead_letter_topic=dead if foreign else None)
+        may_fail = any(i.topic is not None and not i.reads_hop for i in inputs)
+        may_fail = may_fail or any(isinstance(s.to, Kafka) for s in sinks)
+        if may_fail:
+            self.dead_letter_topics.add(dead)
+        planned = plan_batch(processor, sinks, inputs, self.session, dead_letter_topic=dead if may_fail else None)
         self.batches[processor.name] = planned
         return planned
 
