@@ -33,6 +33,7 @@ from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX
 
 Positions = dict[int, int]
 _TOO_LARGE = "FALKIRK_TOO_LARGE"
+_ALL_ROWS = 1 << 62
 
 
 class Target(Protocol):
@@ -147,7 +148,8 @@ class TopicTarget:
             .option("includeHeaders", "true")
             .save()
         )  # fmt: skip
-        self._last = there | dict.fromkeys(range(facts.partitions), (epoch, 1 << 62))
+        # An older epoch that is asked for again says nothing about those behind it.
+        self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 
 
 def _encoded(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:

@@ -41,6 +41,7 @@ _CONTEXT_SETTINGS = {
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
     # A second try of a task sends again what the first has sent; failures are for Falkirk to handle.
     "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
     # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "20s",

@@ -1,5 +1,5 @@
 """A small search engine in batches, for tests: words of events counted by epoch, summed up over all epochs, and read as
-a view by whoever answers queries."""
+a view by whoever answers queries; and a random walk, a step per epoch, whose steps no replay draws again."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,16 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
     def answers(queries: "DataFrame", totals: fk.Latest) -> "DataFrame":
         return queries.join(totals, "word", "left").select("id", "word", "total")
 
+    @app.batch(rows=ROWS, state="n LONG, x DOUBLE, step DOUBLE", policy=policy)
+    def walk(events: "DataFrame", walk: "DataFrame") -> "DataFrame":
+        step = events.agg(F.rand().alias("step"), F.count("*").alias("read"))
+        before = walk.agg(
+            F.coalesce(F.max("n"), F.lit(0)).alias("before"), F.coalesce(F.max("x"), F.lit(0)).alias("at")
+        )
+        moved = before.crossJoin(step)
+        return moved.select((F.col("before") + 1).alias("n"), (F.col("at") + F.col("step")).alias("x"), "step")
+
+    app.sink("walk", walk, fk.Sql(database, f"walk_{tag}"))
     app.sink("weights", weights, fk.Kafka(f"weights-{tag}", key="word"))
     app.sink("totals", totals, fk.Sql(database, f"totals_{tag}", key="word"))
     app.sink("answers", answers, fk.Kafka(f"answers-{tag}", key="id"))
