@@ -252,25 +252,24 @@ class StructuredFrontier(Frontier):
             raise _mixed(self, time)
         return any(_below(time.coordinates, b) for b in self.maxima)
 
-    def _same(self, other: Frontier) -> "StructuredFrontier":
-        if not isinstance(other, StructuredFrontier) or other.arity != self.arity:
-            raise _mixed(self, other)
-        return other
-
     def __le__(self, other: Frontier) -> bool:
-        theirs = self._same(other).maxima
+        if type(other) is not StructuredFrontier or other.arity != self.arity:
+            raise _mixed(self, other)
         if self.arity == 1:  # by far the most common, and asked for at every edge of a large application
-            return self.maxima <= theirs  # () or ((t,),), which Python compares in the same way
-        return all(any(_below(a, b) for b in theirs) for a in self.maxima)
+            return self.maxima <= other.maxima  # () or ((t,),), which Python compares in the same way
+        return all(any(_below(a, b) for b in other.maxima) for a in self.maxima)
 
     def __or__(self, other: Frontier) -> "StructuredFrontier":
-        return StructuredFrontier.of(self.arity, (*self.maxima, *self._same(other).maxima))
+        if type(other) is not StructuredFrontier or other.arity != self.arity:
+            raise _mixed(self, other)
+        return StructuredFrontier.of(self.arity, (*self.maxima, *other.maxima))
 
     def __and__(self, other: Frontier) -> "StructuredFrontier":
-        theirs = self._same(other)
+        if type(other) is not StructuredFrontier or other.arity != self.arity:
+            raise _mixed(self, other)
         if self.arity == 1:
-            return self if self <= theirs else theirs
-        lower = (tuple(map(min, zip(a, b, strict=True))) for a in self.maxima for b in theirs.maxima)
+            return self if self.maxima <= other.maxima else other
+        lower = (tuple(map(min, zip(a, b, strict=True))) for a in self.maxima for b in other.maxima)
         return StructuredFrontier.of(self.arity, lower)
 
     def nothing(self) -> "StructuredFrontier":

@@ -59,9 +59,10 @@ class Edge:
 
         Over sequence numbers a bound on one edge says nothing of the others, whose times it does not contain.
         """
-        if isinstance(frontier, OffsetFrontier) and isinstance(bound, OffsetFrontier):
-            return frontier.limit(bound, self.sequences)
-        return frontier & bound
+        if type(frontier) is not OffsetFrontier:  # asked for at every edge: isinstance() is slow to say no
+            return frontier & bound
+        assert isinstance(bound, OffsetFrontier), "frontiers of one edge are of one domain"
+        return frontier.limit(bound, self.sequences)
 
 
 class Graph:

@@ -15,7 +15,7 @@ Source: Falkirk Wheel, §2 and §3.1, Figure 2.
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from falkirk.errors import InternalError
 
@@ -26,8 +26,7 @@ OMEGA: Final = math.inf
 """ω, what is greater than every natural number: how far a frontier reaches that does not end."""
 
 
-@dataclass(frozen=True, slots=True, order=True, kw_only=True)
-class TopicPartition:
+class TopicPartition(NamedTuple):
     """A sequence of messages with an order of its own. They sort so that results reproduce.
 
     The paper numbers the messages of an edge; where an edge is a Kafka topic, it is as many sequences as the topic

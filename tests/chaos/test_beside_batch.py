@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: 200 tasks that keep two processors busy for a while.
 BATCH = "spark.range(0, {rows}, 1, 200).selectExpr('sum(hash(id, id + 1, id * 3) % 7)').collect()"
-ROWS = 3_000_000_000
+ROWS = 1_500_000_000
 
 
 def _longest_silence(topics: Topics, topic: str, busy: "subprocess.Popen[bytes]") -> float:

@@ -33,6 +33,7 @@ class CrashingStore:
         def call(*args: Any, **options: Any) -> Any:
             self._world.call()
             result = method(*args, **options)
+            self._world.decided += name == "open_recovery"
             self._world.call()
             return result
 

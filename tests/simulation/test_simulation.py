@@ -9,7 +9,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.run import Outcome, Run
 
 #: `make soak` runs seeds beyond these.
-BLOCKS, BLOCK = 20, 50
+BLOCKS, BLOCK = 40, 50
 #: A planted bug must show within so many schedules.
 PATIENCE = 150
 

@@ -77,7 +77,7 @@ class World:
     """Everything outside the coordinator.
 
     Args: crash_in: so many calls until the coordinator dies; None: it does not. lag: how often a checkpoint does not
-        know yet what it has sent.
+        know yet what it has sent. decided: how many recoveries were; each may void something.
     """
 
     layout: Layout
@@ -88,6 +88,8 @@ class World:
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     regions: dict[str, "SimRegion"] = field(default_factory=dict)
     store: Store = None  # type: ignore[assignment]
+    decided: int = 0
+    _voided: dict[str, tuple[int, dict[TopicPartition, set[int]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for topic, partitions in self.layout.partitions.items():
@@ -116,10 +118,12 @@ class World:
 
     def voided(self, topic: str) -> dict[TopicPartition, set[int]]:
         """Return the offsets that count as nothing."""
-        found: dict[TopicPartition, set[int]] = {e: set() for e in self.layout.sequences(topic)}
-        for v in self.store.voided_ranges(topic):
-            found[TopicPartition(topic=topic, partition=v.partition)].update(range(v.first, v.last_exclusive))
-        return found
+        if self._voided.get(topic, (-1, {}))[0] != self.decided:
+            found: dict[TopicPartition, set[int]] = {e: set() for e in self.layout.sequences(topic)}
+            for v in self.store.voided_ranges(topic):
+                found[TopicPartition(topic=topic, partition=v.partition)].update(range(v.first, v.last_exclusive))
+            self._voided[topic] = self.decided, found
+        return self._voided[topic][1]
 
     def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         void = self.voided(held)
