@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.app import App
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
 from falkirk.coordinator.live_host import LiveHost
-from falkirk.coordinator.requests import stop_asked
+from falkirk.coordinator.requests import stop_asked_if_reachable
 from falkirk.coordinator.status import RegionStatus
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError, FalkirkError, SparkError
@@ -51,7 +51,7 @@ class Query:
         try:
             while not self._stopping.wait(self._poll_s):
                 self._host.poll()
-                if stop_asked(self._home.store):
+                if stop_asked_if_reachable(self._home.store):
                     self._stopping.set()
         except FalkirkError as error:
             self._error = error

@@ -234,4 +234,4 @@ def source_node(name: str, topic: Kafka) -> SourceNode:
     return SourceNode(name=name, topic=topic)
 
 
-Body = Callable[..., Stream]
+Body = Callable[..., Any]

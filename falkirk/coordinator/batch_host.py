@@ -73,10 +73,10 @@ class BatchHost:
             region=region.batch.name,
         )
 
-    def wait_for_broker(self, reason: str) -> None:
-        """Take note that the broker is away."""
+    def wait(self, reason: str) -> None:
+        """Take note that something is away, for which all wait."""
         for name, region in self.regions.items():
-            self._status[name].detail = f"waiting for the broker: {reason}"
+            self._status[name].detail = reason
             region.progressed_at_s = time.monotonic()
 
     def status(self) -> tuple[RegionStatus, ...]:

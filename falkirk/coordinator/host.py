@@ -17,11 +17,12 @@ from pathlib import Path
 
 import psutil
 
-from falkirk.coordinator.home import ProcessRecord, attach_home, write_atomically
+from falkirk.app import App
+from falkirk.coordinator.home import Home, ProcessRecord, attach_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.status import RegionStatus
-from falkirk.errors import FalkirkError, SparkError
+from falkirk.errors import FalkirkError, SparkError, StoreError
 from falkirk.local.spark import session as spark_session
 from falkirk.logs.topics import Topics
 from falkirk.plan.frames import first_line
@@ -37,7 +38,7 @@ EXIT_FATAL = 3
 #: The host ended because its Spark application has to be a new one.
 EXIT_RESTART = 4
 #: Conditions that a new Spark application, or one that starts once the broker is back, does not meet.
-PASSING = ("SESSION_LOST", "BROKER_AWAY", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
+PASSING = ("SESSION_LOST", "BROKER_AWAY", "STORE_AWAY", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,8 @@ def main() -> int:
 def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:
     app = load_application(Path(settings.file))
     connection = broker_of(app, settings.kafka)
-    home = attach_home(home_path, app.name, app.store)
     _die_with_parent(stopping)
+    home = _attach(app, home_path, stopping)
     topics = Topics(connection)
     topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))
     named = [source.topic.topic for source in app.sources.values()]
@@ -122,8 +123,20 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     return 0
 
 
-def _report_waiting(home: Path, waited_s: float) -> None:
-    waiting = RegionStatus(name="broker", state="waiting", detail=f"it has not answered for {waited_s:.0f} s")
+def _attach(app: App, path: Path, stopping: threading.Event) -> Home:
+    """Open the home, once its store answers."""
+    began_s = time.monotonic()
+    while True:
+        try:
+            return attach_home(path, app.name, app.store)
+        except StoreError as error:
+            if error.condition != "STORE_AWAY" or stopping.wait(POLL_S):
+                raise
+            _report_waiting(path, time.monotonic() - began_s, what="store")
+
+
+def _report_waiting(home: Path, waited_s: float, *, what: str = "broker") -> None:
+    waiting = RegionStatus(name=what, state="waiting", detail=f"it has not answered for {waited_s:.0f} s")
     write_status(home, (waiting,))
 
 

@@ -23,7 +23,7 @@ from falkirk.coordinator.shape import Shape, shape_of
 from falkirk.coordinator.status import RegionStatus
 from falkirk.coordinator.triage import STATE_NOT_LOADED, fatal_of, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
-from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError
+from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError
 from falkirk.plan.region import Plan
 from falkirk.policy import FullHistory
 from falkirk.regions import copying, fence
@@ -147,10 +147,10 @@ class LiveHost:
                 self._go_back(self._wheel)
             self._wheel.turn()
             self._releases_failed = 0
-        except LogError as error:
-            if error.condition != "BROKER_AWAY":
+        except (LogError, StoreError) as error:
+            if error.condition not in ("BROKER_AWAY", "STORE_AWAY"):
                 raise
-            self._wait_for_broker(error)
+            self._wait_for(error)
         except SparkError as error:
             self._excuse(error)
         self._refresh()
@@ -237,13 +237,15 @@ class LiveHost:
                 region=name,
             )
 
-    def _wait_for_broker(self, error: LogError) -> None:
+    def _wait_for(self, error: LogError | StoreError) -> None:
+        """Take note that the broker, or the store, is away: all goes on once it is back."""
+        reason = f"waiting for the {'broker' if isinstance(error, LogError) else 'store'}: {error.message}"
         for watched in self._watched.values():
-            watched.status.detail = f"waiting for the broker: {error.message}"
+            watched.status.detail = reason
             if watched.live.query is None:
                 watched.status.state = "waiting"
             watched.live.progressed_at_s = time.monotonic()
-        self._batches.wait_for_broker(error.message)
+        self._batches.wait(reason)
 
     def _excuse(self, error: SparkError) -> None:
         """Raise the error again unless the next turn may do better."""

@@ -4,9 +4,22 @@ import time
 from collections.abc import Mapping
 
 from falkirk.coordinator.store import Store
-from falkirk.errors import HomeError
+from falkirk.errors import HomeError, StoreError
 
 _LOOK_S = 0.2
+
+
+def stop_asked_if_reachable(store: Store) -> bool:
+    """Tell, once, whether somebody asked the application to stop; while the store is away, nobody can have.
+
+    Raises: StoreError: for another reason.
+    """
+    try:
+        return stop_asked(store)
+    except StoreError as error:
+        if error.condition != "STORE_AWAY":
+            raise
+        return False
 
 
 def stop_asked(store: Store) -> bool:

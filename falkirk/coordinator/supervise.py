@@ -20,7 +20,7 @@ from falkirk.app import App
 from falkirk.coordinator.home import Home, open_home
 from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
-from falkirk.coordinator.requests import stop_asked
+from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
 from falkirk.errors import InternalError, SparkError
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
@@ -135,7 +135,7 @@ class Coordinator:
                     limit_s = SILENT_S
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._on_status(status)
-            if stop_asked(home.store):
+            if stop_asked_if_reachable(home.store):
                 self._say("asked to stop")
                 self.stop()
             if time.monotonic() - seen_at_s > limit_s:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.plan import frames
-from falkirk.plan.batch import Input
+from falkirk.plan.batch import PLACE, Input
 from falkirk.plan.frames import BAD, STAMP
 from falkirk.regions.context import Context
 from falkirk.regions.rows import RAW_BYTES_MAX, without
@@ -80,7 +80,8 @@ class Inputs:
             counted = Observation()
             data = data.observe(counted, F.count_if(F.col(BAD).isNotNull()).alias("bad"))
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted))
-        return data.where(frames.is_good()).select(*[f"`{c}`" for c in frame.columns])
+        place = [F.col(f"{STAMP}.offset").alias(PLACE)] if given.placed else []
+        return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *place)
 
 
 def dead_letters(region: str, bad: Bad) -> DataFrame:

@@ -31,7 +31,7 @@ from falkirk.cut import Positions
 from falkirk.epochs.at_rest import BatchAtRest
 from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, empty, read_folders
 from falkirk.epochs.log import Epoch, EpochLog
-from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, StoreError
 from falkirk.local.spark import BATCH_POOL, batch_partitions
 from falkirk.plan.batch import Batch, returned
 from falkirk.regions.context import Context
@@ -291,10 +291,10 @@ class _Run:
             while not self._stopping.wait(LOOK_S):
                 try:
                     self._turn()
-                except LogError as error:
-                    if error.condition != "BROKER_AWAY":
+                except (LogError, StoreError) as error:
+                    if not _passes(error):
                         raise
-                    self._region.detail = f"waiting for the broker: {error.message}"
+                    self._region.detail = f"waiting: {error.message}"
         except Exception as error:
             self.error = error
 
@@ -364,10 +364,17 @@ class _Run:
             return
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
-        if tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
+        if _passes(error):
+            self._tries[number] = 0
+        elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
             raise error
         self._region.detail = f"epoch {number} failed, trying again: {str(error).splitlines()[0][:200]}"
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+
+
+def _passes(error: BaseException) -> bool:
+    """Tell whether an error is only that the broker or the store is away."""
+    return isinstance(error, LogError | StoreError) and error.condition in ("BROKER_AWAY", "STORE_AWAY")
 
 
 def _as(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -11,18 +11,24 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.app import Processor, Sink
-from falkirk.cut import Cut
+from falkirk.cut import ByClock, Cut
 from falkirk.endpoints import Kafka, Sql
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import determinism, frames
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
-from falkirk.policy import Lazy, Policy
+from falkirk.policy import Eager, Lazy, Policy
 from falkirk.stream import Body
+
+#: How often the view of a live processor is brought up to date.
+VIEW_EVERY_S = 1.0
+#: The column with a row's offset.
+PLACE = "__falkirk_place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,7 @@ class Input:
         reads_hop: a topic of ours.
         view: only its newest complete epoch is read.
         schema: of the rows.
+        placed: each row comes with its offset, in a column of ours.
     """
 
     name: str
@@ -44,6 +51,7 @@ class Input:
     reads_hop: bool = False
     view: bool = False
     schema: StructType
+    placed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +126,37 @@ def epoch_log(processor: str) -> str:
 def is_epoch_log(log: str) -> bool:
     """Tell a log of epochs from a topic."""
     return log.startswith("epochs:")
+
+
+def with_place(schema: StructType) -> StructType:
+    """Return the columns of rows that come with their offset."""
+    return StructType([*schema.fields, StructField(PLACE, LongType())])
+
+
+def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> Processor:
+    """Return the batch that keeps the newest record of each key of a live processor, for those who read it as a view.
+
+    A key's records are in one partition of the hop, so their offsets say which is the newest.
+    """
+    columns = [field.name for field in schema.fields]
+
+    def newest(changes: DataFrame, view: DataFrame) -> DataFrame:
+        record = F.struct(*[F.col(f"`{c}`") for c in columns])
+        last = changes.groupBy(*[F.col(f"`{k}`") for k in keys]).agg(F.max_by(record, F.col(PLACE)).alias("record"))
+        changed = last.select("record.*")
+        joined = [view[f"`{k}`"].eqNullSafe(changed[f"`{k}`"]) for k in keys]
+        return view.join(changed, joined, "left_anti").select(*columns).unionByName(changed)
+
+    name = f"{processor.name}-view"
+    return Processor(
+        name=name,
+        body=newest,
+        reads=(processor.name, name),
+        policy=Eager(),
+        where=processor.where,
+        cut=ByClock(every_s=VIEW_EVERY_S),
+        state=", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields),
+    )
 
 
 def plan_batch(

@@ -25,7 +25,7 @@ from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import columns, determinism, frames, promises
-from falkirk.plan.batch import Batch, Input, plan_batch
+from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
 from falkirk.plan.refusals import check_live
@@ -51,21 +51,32 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
     planner = _Planner(app=app, session=session, identity=identity)
     for sink in app.sinks.values():
         planner.add_sink(sink)
+    for region in planner.regions:
+        if any(region.name == batch.name for batch in planner.batches.planned):
+            raise DefinitionError(
+                "NAME_TAKEN",
+                f"{region.name!r} is a batch, and the name of a live region as well: that of a sink or a hop.",
+                where=region.where,
+                hint="Give the sink another name.",
+                name=region.name,
+            )
     return Plan(
         application=app.name,
         regions=tuple(planner.regions),
-        batches=tuple(planner.batches.values()),
+        batches=planner.batches.planned,
         state_partitions=app.state_partitions,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """An internal log as its readers see it; `split` as in `_Draft`. `undetermined`: what makes it tentative."""
+    """An internal log as its readers see it; `split` as in `_Draft`. `undetermined`: what makes it tentative.
+    `grouped_by`: the columns of which it has a record whenever what they stand for changes."""
 
     source: SourceNode
     split: bool
     undetermined: Undetermined | None
+    grouped_by: tuple[str, ...]
 
 
 @dataclass(kw_only=True)
@@ -97,14 +108,17 @@ class _Planner:
     session: SparkSession
     identity: str
     regions: list[Region] = field(default_factory=list)
-    batches: dict[str, Batch] = field(default_factory=dict)
+    batches: BatchPlanner = field(init=False)
     logs: dict[str, _Log] = field(default_factory=dict)
     visiting: list[str] = field(default_factory=list)
     dead_letter_topics: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.batches = BatchPlanner(self.app, self.session, self)
+
     def add_sink(self, sink: Sink) -> None:
         if sink.reads in self.app.processors and self.app.processors[sink.reads].cut is not None:
-            self._batch(self.app.processors[sink.reads])
+            self.batches.add(self.app.processors[sink.reads])
             return
         promises.check_live(sink)
         draft = self._read(sink.reads, sink.where, direct=True)
@@ -123,48 +137,20 @@ class _Planner:
             where=sink.where,
         )
 
-    def _batch(self, processor: Processor) -> Batch:
-        """Return the planned batch of a processor, with all that it reads planned before it."""
-        if processor.name in self.batches:
-            return self.batches[processor.name]
-        with self._visit(processor):
-            inputs = tuple(self._input(name, processor) for name in processor.reads if name != processor.name)
-        dead = f"{self.app.name}-{processor.name}.dead-letters"
-        sinks = tuple(s for s in self.app.sinks.values() if s.reads == processor.name)
-        may_fail = any(i.topic is not None and not i.reads_hop for i in inputs)
-        may_fail = may_fail or any(isinstance(s.to, Kafka) for s in sinks)
-        if may_fail:
-            self.dead_letter_topics.add(dead)
-        planned = plan_batch(processor, sinks, inputs, self.session, dead_letter_topic=dead if may_fail else None)
-        self.batches[processor.name] = planned
-        return planned
-
-    def _input(self, name: str, reader: Processor) -> Input:
-        upstream = self.app.processors.get(name)
-        if upstream is not None and upstream.cut is not None:
-            batch = self._batch(upstream)
-            return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
-        if name in reader.views:
-            raise DefinitionError(
-                "VIEW_HAS_NO_EPOCHS",
-                f"{reader.name!r} reads the newest epoch of {name!r}, which has none.",
-                where=reader.where,
-                hint=f"Let a batch read {name!r} first, and mark that fk.Latest.",
-                upstream=name,
-            )
+    def log_of(self, name: str, where: SourceLocation) -> tuple[SourceNode, Frame, tuple[str, ...]]:
+        """Return the log of a source or live processor for a reader that is no live region, its frame, and of what it
+        has a record whenever that changes. Raises: as `plan_application`."""
         if name in self.app.sources:
-            draft, source, ours = self._begin(self.app.sources[name]), self.app.sources[name], False
-        else:
-            draft = self._read(name, reader.where, direct=False, logged=True)
-            source, ours = draft.source, True
-        schema = draft.frame.data.select(*[f"`{c}`" for c in draft.frame.columns]).schema
-        return Input(name=name, log=source.topic.topic, topic=source.topic, reads_hop=ours, schema=schema)
+            source = self.app.sources[name]
+            return source, self._begin(source).frame, ()
+        draft = self._read(name, where, direct=False, logged=True)
+        return draft.source, draft.frame, self.logs[name].grouped_by
 
     def _internal(self, name: str) -> str:
         return f"falkirk.{self.app.name}.{self.identity}.{name}"
 
     @contextmanager
-    def _visit(self, processor: Processor) -> Iterator[None]:
+    def visit(self, processor: Processor) -> Iterator[None]:
         """While what a processor reads is planned, refuse that it reads itself."""
         if processor.name in self.visiting:
             raise DefinitionError(
@@ -205,7 +191,7 @@ class _Planner:
         shared = not isinstance(processor.policy, Ephemeral) and self._readers(name) > 1
         if name in self.logs:
             return self._begin_at(self.logs[name])
-        with self._visit(processor):
+        with self.visit(processor):
             draft = self._process(processor)
         if not shared and not logged and (direct or isinstance(processor.policy, Ephemeral)):
             return draft
@@ -315,7 +301,12 @@ class _Planner:
             where=where,
         )
         source = SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where))
-        return _Log(source=source, split=draft.split or draft.frame.depth > 0, undetermined=draft.undetermined)
+        return _Log(
+            source=source,
+            split=draft.split or draft.frame.depth > 0,
+            undetermined=draft.undetermined,
+            grouped_by=draft.frame.grouped_by if set(draft.frame.grouped_by) <= set(draft.frame.columns) else (),
+        )
 
     def _unused(self, name: str) -> str:
         """Return the name, or the first numbered form of it that no region has."""

@@ -58,6 +58,10 @@ class Application:
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
 
+    def runs(self) -> bool:
+        """Tell whether the coordinator runs."""
+        return self._process is not None and self._process.poll() is None
+
     def status(self) -> dict[str, Any]:
         """Return what the host last published."""
         with contextlib.suppress(FileNotFoundError):

@@ -1,0 +1,85 @@
+"""Batches of an application: which logs each reads, with the views that are kept for them, upstream first."""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from falkirk.app import App, Processor
+from falkirk.endpoints import Kafka
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation
+from falkirk.plan.batch import Batch, Input, plan_batch, view_of, with_place
+from falkirk.plan.frames import Frame
+from falkirk.stream import SourceNode
+
+
+class LivePlanner(Protocol):
+    """What must be known of the live part of an application."""
+
+    dead_letter_topics: set[str]
+
+    def visit(self, processor: Processor) -> AbstractContextManager[None]:
+        """While what a processor reads is planned, refuse that it reads itself."""
+
+    def log_of(self, name: str, where: SourceLocation) -> tuple[SourceNode, Frame, tuple[str, ...]]:
+        """Return a log, its frame, and of what it has a record whenever that changes."""
+
+
+class BatchPlanner:
+    """Plans the batches of one application."""
+
+    def __init__(self, app: App, session: SparkSession, live: LivePlanner) -> None:
+        self._app, self._session, self._live = app, session, live
+        self._planned: dict[str, Batch] = {}
+
+    @property
+    def planned(self) -> tuple[Batch, ...]:
+        """The batches so far, each behind those that it reads."""
+        return tuple(self._planned.values())
+
+    def add(self, processor: Processor) -> Batch:
+        """Return the planned batch of a processor, with all that it reads planned before it.
+
+        Raises: DefinitionError: as `plan_batch`; `CYCLE`, `VIEW_HAS_NO_EPOCHS`.
+        """
+        name = processor.name
+        if name in self._planned:
+            return self._planned[name]
+        with self._live.visit(processor):
+            inputs = tuple(self._input(read, processor) for read in processor.reads if read != name)
+        sinks = tuple(s for s in self._app.sinks.values() if s.reads == name)
+        may_fail = any(i.topic is not None and not i.reads_hop for i in inputs)
+        may_fail = may_fail or any(isinstance(s.to, Kafka) for s in sinks)
+        dead = f"{self._app.name}-{name}.dead-letters" if may_fail else None
+        if dead is not None:
+            self._live.dead_letter_topics.add(dead)
+        self._planned[name] = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead)
+        return self._planned[name]
+
+    def _input(self, name: str, reader: Processor) -> Input:
+        upstream = self._app.processors.get(name)
+        if upstream is not None and upstream.cut is not None:
+            batch = self.add(upstream)
+            return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
+        source, frame, keys = self._live.log_of(name, reader.where)
+        schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
+        given = Input(
+            name=name, log=source.topic.topic, topic=source.topic, reads_hop=upstream is not None, schema=schema
+        )
+        if name not in reader.views:
+            return given
+        if upstream is None or not keys:
+            raise DefinitionError(
+                "VIEW_HAS_NO_EPOCHS",
+                f"{reader.name!r} reads the newest of {name!r}, which has neither epochs nor a record per key.",
+                where=reader.where,
+                hint=f"Let {name!r} be a batch, or live and grouped by a key whose columns it keeps.",
+                upstream=name,
+            )
+        view = view_of(upstream, keys, schema)
+        if view.name not in self._planned:
+            changes = replace(given, schema=with_place(schema), placed=True)
+            self._planned[view.name] = plan_batch(view, (), (changes,), self._session, dead_letter_topic=None)
+        return Input(name=name, log=self._planned[view.name].log, view=True, schema=schema)

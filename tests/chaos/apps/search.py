@@ -1,0 +1,47 @@
+"""Four regimes in one application: a live index, a periodic batch, views of both, and answers that are durable before
+they leave, to a topic and a table. Names come from the environment of the test."""
+
+import os
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+
+tag, database = os.environ["TAG"], os.environ["DATABASE"]
+app = fk.App("search", store=os.environ.get("STORE"), history=2)
+app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT", key="word"))
+app.source("queries", fk.Kafka(f"queries-{tag}", schema="id LONG NOT NULL, word STRING"))
+
+
+@app.stream(fk.Ephemeral())
+def words(events):
+    return events.where("word IS NOT NULL")
+
+
+@app.stream(fk.Lazy("3 seconds"))
+def index(words):
+    return words.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+
+
+@app.batch(every="2 seconds")
+def weights(events):
+    return events.groupBy("word").agg(F.count("*").alias("weight"))
+
+
+@app.batch(rows=1, state="word STRING, total LONG", policy=fk.Lazy(when=lambda epoch: epoch % 2 == 1))
+def totals(weights, totals):
+    new = weights.withColumnRenamed("weight", "total")
+    return totals.unionByName(new).groupBy("word").agg(F.sum("total").alias("total"))
+
+
+@app.stream(fk.Eager())
+def answers(queries, totals: fk.Latest, index: fk.Latest):
+    known = totals.join(index.select("word", "version"), "word", "full")
+    return queries.join(known, "word", "left").select("id", "word", "total", "version")
+
+
+app.sink("counts", index, fk.Kafka(f"counts-{tag}", key="word"))
+app.sink("weighed", weights, fk.Sql(database, f"weighed_{tag}"))
+app.sink("summed", totals, fk.Sql(database, f"totals_{tag}", key="word"))
+app.sink("replies", answers, fk.Kafka(f"answers-{tag}", key="id"))
+app.sink("statistics", answers, fk.Sql(database, f"answered_{tag}"))

@@ -1,0 +1,123 @@
+"""Figure 1 under seeded kills: live, batch, lazy and eager regions side by side, with their decisions and a sink in
+PostgreSQL. Judged from what went in and what came out alone."""
+
+import json
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from falkirk.check import Guarantee
+from falkirk.local.broker import Broker
+from tests.chaos.harness import APPS, Application, Load, judge_counts
+from tests.integration.live import Wire
+from tests.integration.test_batches import Table
+from tests.postgres import Postgres
+from tests.support import wait_until
+
+SEED = int(os.environ.get("SEED", "5"))
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    yield server
+    server.close()
+
+
+class Users:
+    """A crowd that asks, at a steady rate, from a thread."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "delivery.timeout.ms": 600_000, "log_level": 0})
+        self._topic, self._stopping, self.asked = topic, threading.Event(), 0
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def __enter__(self) -> "Users":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(120) == 0
+
+    def _ask(self) -> None:
+        while not self._stopping.wait(0.2):
+            self._producer.produce(self._topic, value=json.dumps({"id": self.asked, "word": f"w{self.asked % 40}"}))
+            self._producer.poll(0)
+            self.asked += 1
+
+
+def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
+    wire, rng = Wire(bootstrap=broker.bootstrap, tag=tag), random.Random(SEED)
+    events, queries = wire.topic("events"), wire.topic("queries")
+    counts, answers = wire.topic("counts"), wire.topic("answers")
+    url = postgres.url().replace("postgresql:", "postgresql+psycopg:", 1)
+    weighed, totals, answered = (Table(url, f"{n}_{tag}") for n in ("weighed", "totals", "answered"))
+    env = {"TAG": tag, "DATABASE": postgres.url(), "STORE": postgres.url()}
+    application = Application(APPS / "search.py", broker.bootstrap, home, env)
+
+    def restart_postgres() -> None:
+        postgres.kill()
+        postgres.start()
+
+    def await_answers(beyond: int) -> None:
+        def there() -> bool:
+            assert application.runs(), application.log()
+            return wire.count(answers) > beyond
+
+        try:
+            wait_until(there, 120, "answers")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{application.status()}\n{application.log()}") from None
+
+    def kill_host() -> None:
+        os.kill(application.status()["pid"], signal.SIGKILL)
+
+    application.start()
+    try:
+        with Load(broker.bootstrap, events, rate=40.0) as load, Users(broker.bootstrap, queries) as users:
+            await_answers(0)
+            faults: list[Callable[[], None]] = [kill_host, restart_postgres, application.kill_everything]
+            rng.shuffle(faults)
+            for fault in faults:
+                threading.Event().wait(rng.uniform(0.5, 3.0))  # at any moment of what goes on
+                there = wire.count(answers)
+                fault()
+                await_answers(there + 5)
+        sent, asked = load.sent, users.asked
+
+        def done() -> bool:
+            summed = {r["word"]: r["total"] for r in totals.rows()}
+            return sum(summed.values()) >= sent and len(answered.rows()) >= asked and wire.count(counts) >= sent
+
+        wait_until(done, 180, f"{sent} events and {asked} queries\n{application.log()}")
+    finally:
+        assert application.stop() == 0, application.log()
+    verdict = judge_counts(broker.bootstrap, events, counts)
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    words = Counter(row["word"] for row in wire.rows(events))
+    weights: Counter[str] = Counter()
+    for row in weighed.rows():
+        weights[row["word"]] += row["weight"]
+    assert weights == words, "an epoch of the batch is lost or there twice"
+    assert {r["word"]: r["total"] for r in totals.rows()} == dict(words)
+    replies = wire.rows(answers)
+    assert sorted(r["id"] for r in replies) == list(range(asked)), "a query was not answered exactly once"
+    assert {r["id"]: r for r in replies} == {r["id"]: r for r in answered.rows()}
+    assert not [p for p in psutil.pids() if _is_of(p, home)], "something of it still runs"
+
+
+def _is_of(pid: int, home: Path) -> bool:
+    try:
+        return str(home) in " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return False
