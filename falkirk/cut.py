@@ -16,6 +16,9 @@ Positions = dict[str, dict[int, int]]
 class Cut(Protocol):
     """When the next epoch is complete."""
 
+    def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
+        """Tell whether it is worth asking what there is to read."""
+
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """Return where the epoch that begins at `first` ends, or None while it is not complete.
 
@@ -33,10 +36,13 @@ class ByClock:
     def __str__(self) -> str:
         return f"every {self.every_s:g} s, by the clock"
 
+    def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
+        """See `Cut`."""
+        return math.floor(now_s / self.every_s) > math.floor(last_at_s / self.every_s)
+
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        passed = math.floor(now_s / self.every_s) > math.floor(last_at_s / self.every_s)
-        return ends if passed and waiting(first, ends) else None
+        return ends if self.may_be_due(now_s=now_s, last_at_s=last_at_s) and waiting(first, ends) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,10 @@ class ByRows:
 
     def __str__(self) -> str:
         return f"with {self.rows:,} records"
+
+    def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
+        """See `Cut`."""
+        return True
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
@@ -72,6 +82,10 @@ class OnArrival:
 
     def __str__(self) -> str:
         return "as soon as anything has come"
+
+    def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
+        """See `Cut`."""
+        return True
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""

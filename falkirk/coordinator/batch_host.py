@@ -27,7 +27,9 @@ class BatchHost:
         for region in self.regions.values():
             region.all_logs = logs
         self._outlets: dict[str, Outlet] = {
-            r.batch.log: outlet_of(r.logs, {s.name: s for s in r.batch.sinks}, r.epochs, context, settle)
+            r.batch.log: outlet_of(
+                r.logs, {s.name: s for s in r.batch.sinks}, r.epochs, context, settle, r.batch.schema
+            )
             for r in self.regions.values()
             if r.batch.is_held
         }

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql.types import StructType
+
 from falkirk.app import App
 from falkirk.coordinator.home import Home
 from falkirk.coordinator.layout import cut
@@ -93,7 +95,9 @@ class Visit:
             **{logs.name: RegionAtRest(logs, place) for logs in shape.regions},
             **batches,
         }
-        outlets = {b.logs.log: outlet_of(b.logs, app.sinks, b.epochs, place, settle) for b in batches.values()}
+        outlets = {
+            b.logs.log: outlet_of(b.logs, app.sinks, b.epochs, place, settle, StructType()) for b in batches.values()
+        }
         epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, outlets)
         self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)
         self.wheel = Wheel(

@@ -12,6 +12,7 @@ tried again by itself; the others stay.
 """
 
 import logging
+import re
 import threading
 import time
 import uuid
@@ -21,7 +22,7 @@ from concurrent.futures import wait as wait_for
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -51,6 +52,8 @@ BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 STOP_S = 10.0
 #: Spark tells what it has observed a moment after the job has ended.
 OBSERVED_S = 5.0
+#: Operators that may leave a part of their input unread.
+_PARTIAL = re.compile(r"\b(GlobalLimit|LocalLimit|Tail|Offset)\b")
 
 
 class BatchRegion(BatchAtRest):
@@ -205,7 +208,10 @@ class BatchRegion(BatchAtRest):
         folder = f"{epoch.number}-{uuid.uuid4().hex[:12]}"
         path = str(self.epochs.path(folder))
         plan = str(result._jdf.queryExecution().analyzed().toString())
-        result.withColumn(ROW, F.monotonically_increasing_id()).write.parquet(path)
+        counted = Observation()
+        placed = result.withColumn(ROW, F.monotonically_increasing_id()).observe(counted, F.count("*").alias("rows"))
+        placed.write.parquet(path)
+        rows = _observed(counted)
         dead = 0
         for i, each in enumerate(bad):
             if _count(each, plan) != 0:
@@ -214,7 +220,9 @@ class BatchRegion(BatchAtRest):
                 place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all topics
                 letters.withColumn(ROW, place).write.parquet(target)
                 dead += self._session.read.parquet(target).count()
-        return folder, read_folders(self._session, [self.epochs.path(folder)], self.batch.schema).count(), dead
+        if rows is None:
+            return folder, read_folders(self._session, [self.epochs.path(folder)], self.batch.schema).count(), dead
+        return folder, int(rows["rows"]), dead
 
     def write_state(self, epoch: Epoch, state: DataFrame) -> str:
         """Write a state; return its folder."""
@@ -326,11 +334,13 @@ class _Run:
             self._region.progressed_at_s = time.monotonic()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
+        last_at_s = epochs[-1].cut_at_s if epochs else self._began_s
+        if not self._batch.cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
+            return False
         views = self._region.views()
         if views is None:
             return False
         first, ends = self._region.first_of_next(epochs), self._region.ends()
-        last_at_s = epochs[-1].cut_at_s if epochs else self._began_s
         last = self._batch.cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
         if last is None:
             return False
@@ -384,12 +394,18 @@ def _as(frame: DataFrame, schema: StructType) -> DataFrame:
 
 def _count(bad: Bad, plan: str) -> int | None:
     """Return how many records did not fit, by what was observed while the epoch ran; None: not known."""
-    if "CollectMetrics" not in plan or "Limit" in plan:
+    if "CollectMetrics" not in plan or _PARTIAL.search(plan):
         return None  # the function did not read it, or perhaps not all of it
-    future = bad.counted._jo.future()  # type: ignore[union-attr]  # it was used
+    found = _observed(bad.counted)
+    return None if found is None else int(found["bad"])
+
+
+def _observed(observation: Observation) -> dict[str, Any] | None:
+    """Return what was observed in a job that has ended, or None when Spark does not tell."""
+    future = observation._jo.future()  # type: ignore[union-attr]  # it was used
     deadline = time.monotonic() + OBSERVED_S
     while not future.isCompleted():
         if time.monotonic() > deadline:
             return None
         time.sleep(0.005)
-    return int(bad.counted.get["bad"])
+    return observation.get

@@ -10,6 +10,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.app import Sink
 from falkirk.epochs.inputs import ROW
@@ -25,6 +26,8 @@ log = logging.getLogger("falkirk")
 
 #: Whoever releases looks after the regions as well.
 EPOCHS_AT_ONCE = 10
+#: So many rows are released by one task, without a shuffle.
+FEW_ROWS = 20_000
 #: Dead letters of an epoch have places of their own by where they come from: topics that were read, then sinks.
 _SINKS_FROM = 128
 #: How long a sink that could not be reached is left alone.
@@ -34,11 +37,15 @@ PAUSE_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 class Outlet:
     """All that one batch releases: each of its sinks, and what did not fit.
 
-    Args: targets: of the sinks, by name. dead_letters: where what did not fit goes.
+    Args: targets: of the sinks, by name. dead_letters: where what did not fit goes. schema: of what is released;
+        without columns when nothing will be.
     """
 
-    def __init__(self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None) -> None:
+    def __init__(
+        self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None, schema: StructType
+    ) -> None:
         self.epochs, self._targets, self._dead_letters = epochs, targets, dead_letters
+        self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
         self._failures = 0
         self._not_before_s = 0.0
         #: What keeps it from going on; empty while nothing does.
@@ -72,14 +79,15 @@ class Outlet:
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.path(str(epoch.folder)), []
         for i, target in enumerate(self._targets.values()):
-            too_large = target.deliver(epoch.number, session.read.parquet(str(folder)))
+            rows = session.read.schema(self._schema).parquet(str(folder))
+            too_large = target.deliver(epoch.number, rows, few=epoch.rows <= FEW_ROWS)
             if too_large is not None:
                 dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << 55)))
         if epoch.dead:
             dead.append(session.read.parquet(*map(str, sorted(folder.glob("_dead*")))).select("key", "value", ROW))
         if self._dead_letters is not None and dead:
             texts = [d.select(F.col("key").cast("string").alias("key"), "value", ROW) for d in dead]
-            self._dead_letters.deliver(epoch.number, reduce(DataFrame.unionByName, texts))
+            self._dead_letters.deliver(epoch.number, reduce(DataFrame.unionByName, texts), few=epoch.dead <= FEW_ROWS)
 
     def _fail(self, error: SparkError) -> None:
         self.detail = error.message
@@ -95,13 +103,18 @@ def outlet_of(
     epochs: EpochLog,
     place: Place,
     settle: Callable[[str], dict[int, int]],
+    schema: StructType,
 ) -> Outlet:
-    """Return the outlet of a batch. Args: sinks: of the application, by name. settle: as of `TopicTarget`."""
+    """Return the outlet of a batch.
+
+    Args: sinks: of the application, by name. settle: as of `TopicTarget`. schema: as of `Outlet`.
+    """
     dead = logs.dead_letters
     return Outlet(
         epochs,
         {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
         None if dead is None else TopicTarget(place, dead, (), settle, encoded=True),
+        schema,
     )
 
 

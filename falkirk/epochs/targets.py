@@ -10,13 +10,13 @@ that a crash cut off goes on where it was, and none is there twice.
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy as sql
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -42,9 +42,12 @@ class Target(Protocol):
     def seen(self) -> int:
         """Return up to which epoch, exclusive, the outside may have seen anything."""
 
-    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See to it that all of an epoch is there, once, whatever an earlier try has done; return what is too large to
-        be there, as dead letters. Epochs come in order."""
+        be there, as dead letters. Epochs come in order.
+
+        Args: few: the rows are so few that one task is enough.
+        """
 
 
 class TopicTarget:
@@ -89,7 +92,7 @@ class TopicTarget:
             self._last = found
         return self._last
 
-    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Too large for the topic is what Spark's producer would try to send for ever.
 
         Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
@@ -105,13 +108,13 @@ class TopicTarget:
         try:
             if all(there < epoch for there, _ in self._found().values()):
                 try:
-                    self._send(context, epoch, data.withColumn("value", refused), facts)
+                    self._send(context, epoch, data.withColumn("value", refused), facts, few=few)
                     return None
                 except PySparkException as error:
                     if _TOO_LARGE not in str(error):
                         raise
             # Some of it is there: what was too large is not, and nobody may have heard of it.
-            self._send(context, epoch, data.where(size <= limit), facts)
+            self._send(context, epoch, data.where(size <= limit), facts, few=few)
             if data.where(size > limit).isEmpty():
                 return None
         except PySparkException as error:
@@ -125,7 +128,7 @@ class TopicTarget:
         )
         return data.where(size > limit).select("key", F.to_json(told).alias("value"), ROW)
 
-    def _send(self, context: Context, epoch: int, data: DataFrame, facts: TopicFacts) -> None:
+    def _send(self, context: Context, epoch: int, data: DataFrame, facts: TopicFacts, *, few: bool) -> None:
         """Send what is not there yet of an epoch's (key, value, partition, ROW)."""
         there, identity = self._found(), context.home.identity
         self._last = None  # until it is done, only the topic knows
@@ -135,7 +138,8 @@ class TopicTarget:
                 data = data.where(~((F.col("partition") == partition) & out))
         stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
         header = F.struct(F.lit("falkirk").alias("key"), stamp.cast("binary").alias("value"))
-        ordered = data.repartition(facts.partitions, "partition").sortWithinPartitions("partition", ROW)
+        parted = data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
+        ordered = parted.sortWithinPartitions("partition", ROW)
         (
             ordered.select(
                 F.lit(self._topic).alias("topic"), "partition", F.col("key").cast("binary").alias("key"),
@@ -203,7 +207,7 @@ class TableTarget:
         known = db.execute(sql.select(_marks.c.epoch).where(mine)).scalar()
         return -1 if known is None else int(known)
 
-    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target: the epoch and its mark are one transaction. Raises: SparkError: `RELEASE_FAILED`."""
         columns = [c for c in rows.columns if c != ROW]
         with self._reaching(), self._engine.begin() as db:
@@ -213,7 +217,7 @@ class TableTarget:
             table = self._table(rows)
             table.create(db, checkfirst=True)
             taken: list[dict[str, Any]] = []
-            for row in rows.select(*[_plain(rows, c) for c in columns], ROW).orderBy(ROW).toLocalIterator():
+            for row in _in_order(rows.select(*[_plain(rows, c) for c in columns], ROW), few=few):
                 taken.append({c: row[c] for c in columns})
                 if len(taken) >= _ROWS_AT_ONCE:
                     self._put(db, table, taken)
@@ -270,6 +274,11 @@ class _Reaching:
             raise _failed(self._table, error) from error
 
 
+def _in_order(rows: DataFrame, *, few: bool) -> Iterable[Row]:
+    """Return rows by their places; of many, a part at a time."""
+    return rows.coalesce(1).sortWithinPartitions(ROW).collect() if few else rows.orderBy(ROW).toLocalIterator()
+
+
 def _plain(rows: DataFrame, name: str) -> Any:
     """Return a column as what a database takes: what is nested as JSON, decimals as text."""
     kind = rows.schema[name].dataType.simpleString()
@@ -300,14 +309,14 @@ class FolderTarget:
             )
         return max((int(p.name.partition("=")[2]) + 1 for p in self._path.glob("epoch=*")), default=0)
 
-    def deliver(self, epoch: int, rows: DataFrame) -> DataFrame | None:
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
         named, being_made = self._named(epoch), self._being_made(epoch)
         if self.seen() > epoch and named.exists():
             return None
         shutil.rmtree(being_made, ignore_errors=True)
         try:
-            data = rows.orderBy(ROW).drop(ROW)
+            data = (rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)).drop(ROW)
             data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
         except PySparkException as error:
             raise _failed(self._to.path, error) from error

@@ -89,7 +89,9 @@ def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
 
 def _parse_json(topic: Kafka, raw: DataFrame) -> tuple[Column, list[str], Column]:
     try:
-        schema = raw.sparkSession.createDataFrame([], topic.ddl).schema
+        schema = StructType.fromDDL(topic.ddl)
+        if not isinstance(schema, StructType):  # a type alone is DDL as well
+            schema = StructType([StructField("value", schema)])
     except PySparkException as error:
         raise DefinitionError(
             "SCHEMA_INVALID",
