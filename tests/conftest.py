@@ -1,5 +1,6 @@
 """Fixtures: one broker, one Spark session and one PostgreSQL per test process, each started when first asked for."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests.stores import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Dozens of drivers that live for a minute each: compiling thoroughly, and in parallel, costs them more than it brings.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 import falkirk as fk
 from falkirk.coordinator.store import Store
 from falkirk.epochs.log import EpochLog
-from falkirk.epochs.targets import TableTarget, TopicTarget
+from falkirk.epochs.targets import TableTarget
 from falkirk.errors import InternalError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 
 #: What is called, and whether it is cut off before or behind it.
 PLACES: dict[str, tuple[type, str, bool]] = {
-    "decided, not run": (EpochLog, "decide", True),
     "written, not recorded": (EpochLog, "record", False),
     "recorded, not released": (EpochLog, "record", True),
     "in a topic, not in the table": (TableTarget, "deliver", False),
-    "in a table, not taken note of": (TableTarget, "deliver", True),
-    "in the topic, not taken note of": (TopicTarget, "deliver", True),
     "released, not recorded": (Store, "record_release", False),
     "deleted, not forgotten": (Store, "forget_epochs", False),
 }

@@ -62,11 +62,7 @@ def test_epochs_state_and_views_reach_their_sinks_once(
         await_totals(query)
         wire.send(queries, [{"id": i, "word": WORDS[i % 3]} for i in range(10)])
         wire.await_count(answers, 10, query)
-    finally:
-        query.stop()
-    send(2 * ROWS)
-    query = run_here(application(tag, home, database), Connection.of(broker.bootstrap))
-    try:
+        send(2 * ROWS)
         await_totals(query)
         wire.send(queries, [{"id": 10, "word": "ash"}])
         wire.await_count(answers, 11, query)

@@ -31,13 +31,6 @@ EPOCHS, ROWS = 3, 20
 KINDS = ("topic", "postgres", "sqlite", "files")
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
-    yield server
-    server.close()
-
-
 @dataclass
 class Place:
     """Where one kind of sink writes in one test."""
