@@ -1,12 +1,15 @@
 """Source locations: where in the user's files a thing was declared, so that an error can name the line."""
 
 import linecache
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 _PACKAGE = Path(__file__).resolve().parent
+#: The password in a URL, which a line of the user's may hold and nobody else's eyes should see.
+_PASSWORD = re.compile(r"(://[^:/@\s]+:)[^@\s]+@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,4 +38,4 @@ def caller() -> SourceLocation:
     while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
     file, line = frame.f_code.co_filename, frame.f_lineno
-    return SourceLocation(file=file, line=line, text=linecache.getline(file, line).strip())
+    return SourceLocation(file=file, line=line, text=_PASSWORD.sub(r"\1***@", linecache.getline(file, line).strip()))

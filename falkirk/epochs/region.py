@@ -17,8 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -32,7 +30,8 @@ from falkirk.cut import Positions
 from falkirk.epochs.at_rest import BatchAtRest
 from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, empty, read_folders
 from falkirk.epochs.log import Epoch, EpochLog
-from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, StoreError
+from falkirk.epochs.run import Run
+from falkirk.errors import HomeError, LogError
 from falkirk.local.spark import BATCH_POOL, batch_partitions
 from falkirk.plan.batch import Batch, returned
 from falkirk.regions.context import Context
@@ -40,13 +39,6 @@ from falkirk.regions.record import compare
 
 log = logging.getLogger("falkirk")
 
-#: How often what there is to read is looked at.
-LOOK_S = 0.1
-#: Epochs that run at the same time, where none needs what another leaves.
-AT_ONCE = 2
-#: An epoch that fails this often will not get better by itself.
-TRIES_MAX = 5
-BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 #: A job is cancelled within seconds; what a user's function does in Python can't be, and is left alone: nothing of it
 #: will be recorded.
 STOP_S = 10.0
@@ -70,7 +62,7 @@ class BatchRegion(BatchAtRest):
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
         self._lock = threading.Lock()
-        self._run: _Run | None = None
+        self._run: Run | None = None
         self.progressed_at_s = time.monotonic()
         self.ready_at_s = 0.0
         self.detail = ""
@@ -137,7 +129,7 @@ class BatchRegion(BatchAtRest):
         self._store.open_incarnation(self.batch.name, number)
         self.epochs.folder.mkdir(parents=True, exist_ok=True)
         self.progressed_at_s = time.monotonic()
-        self._run = _Run(self, number)
+        self._run = Run(self, number)
         self._run.begin()
 
     def fence(self) -> None:
@@ -242,7 +234,7 @@ class BatchRegion(BatchAtRest):
         except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
             log.warning("%s: cancelling said: %s", self.batch.name, error)
 
-    def adopt(self, run: "_Run", **result: Any) -> bool:
+    def adopt(self, run: Run, **result: Any) -> bool:
         """Record a complete epoch, unless whoever computed it was stopped meanwhile; tell whether it was recorded."""
         with self._lock:
             if self._run is not run:
@@ -250,141 +242,6 @@ class BatchRegion(BatchAtRest):
             self.epochs.record(**result)
             self.progressed_at_s = time.monotonic()
             return True
-
-
-class _Run:
-    """One incarnation of a batch: a thread that decides, and workers.
-
-    Args: number: the point that it goes on from.
-    """
-
-    def __init__(self, region: BatchRegion, number: int) -> None:
-        self._region, self._number = region, number
-        self._batch = region.batch
-        self.error: Exception | None = None
-        self._stopping = threading.Event()
-        self._began_s = time.time()
-        self._tries: dict[int, int] = {}
-        self._not_before_s: dict[int, float] = {}
-        self._running: dict[int, Future[None]] = {}
-        self._states: dict[int, DataFrame] = {}
-        self._saved_at_s = time.time()
-        self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
-        at_once = 1 if self._batch.state is not None else AT_ONCE
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
-        self._at_once = at_once
-        self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
-
-    def begin(self) -> None:
-        """Begin to work."""
-        self._thread.start()
-
-    def stop(self, timeout_s: float) -> bool:
-        """Stop; tell whether nothing of it runs any more."""
-        self._stopping.set()
-        deadline = time.monotonic() + timeout_s
-        self._thread.join(timeout_s)
-        running = dict(self._running)
-        while running and time.monotonic() < deadline:
-            for number in running:
-                self._region.cancel(f"{self._group}-{number}")
-            wait_for(running.values(), timeout=LOOK_S)
-            running = {n: future for n, future in running.items() if not future.done()}
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        return not running and not self._thread.is_alive()
-
-    def _work(self) -> None:
-        try:
-            self._restore()
-            while not self._stopping.wait(LOOK_S):
-                try:
-                    self._turn()
-                except (LogError, StoreError) as error:
-                    if not _passes(error):
-                        raise
-                    self._region.detail = f"waiting: {error.message}"
-        except Exception as error:
-            self.error = error
-
-    def _restore(self) -> None:
-        """Compute again the states of complete epochs behind the point, which were not saved."""
-        if self._batch.state is None:
-            return
-        for epoch in self._region.epochs.epochs():
-            if epoch.number == self._number and epoch.state is not None:
-                self._states = {epoch.number: self._region.read_state(epoch.state)}
-            if epoch.number <= self._number or not epoch.is_complete:
-                continue
-            before = next(iter(self._states.values()), None)
-            _, kept, _ = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
-            state = self._region.read_state(str(epoch.folder)) if kept is None else kept
-            self._states = {epoch.number: state.localCheckpoint(eager=True)}
-
-    def _turn(self) -> None:
-        for number in [n for n, future in self._running.items() if future.done()]:
-            self._finish(number, self._running.pop(number))
-        epochs = self._region.epochs.epochs()
-        waiting = [e for e in epochs if not e.is_complete]
-        if len(waiting) < self._at_once and self._decide(epochs):
-            return
-        for epoch in waiting[: self._at_once]:
-            if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
-                self._running[epoch.number] = self._pool.submit(self._execute, epoch)
-        if not self._running:
-            self._region.progressed_at_s = time.monotonic()
-
-    def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
-        last_at_s = epochs[-1].cut_at_s if epochs else self._began_s
-        if not self._batch.cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
-            return False
-        views = self._region.views()
-        if views is None:
-            return False
-        first, ends = self._region.first_of_next(epochs), self._region.ends()
-        last = self._batch.cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
-        if last is None:
-            return False
-        self._region.epochs.decide(first, last, views, time.time())
-        return True
-
-    def _execute(self, epoch: Epoch) -> None:
-        before = next(iter(self._states.values()), None)
-        result, kept, bad = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
-        folder, rows, dead = self._region.write(epoch, result, bad)
-        saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
-        state = None
-        if self._batch.state is not None:
-            if kept is None:
-                state, after = folder, self._region.read_state(folder)
-            elif saves:
-                state = self._region.write_state(epoch, kept)
-                after = self._region.read_state(state)
-            else:
-                after = kept.localCheckpoint(eager=True)
-            self._states = {epoch.number: after}
-        self._region.adopt(
-            self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves
-        )
-        if saves:
-            self._saved_at_s = time.time()
-
-    def _finish(self, number: int, future: "Future[None]") -> None:
-        error = future.exception()
-        if error is None or self._stopping.is_set():
-            return
-        tries = self._tries[number] = self._tries.get(number, 0) + 1
-        log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
-        if _passes(error):
-            self._tries[number] = 0
-        elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
-            raise error
-        self._region.detail = f"epoch {number} failed, trying again: {str(error).splitlines()[0][:200]}"
-        self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
-
-
-def _passes(error: BaseException) -> bool:
-    """Tell whether an error is only that the broker or the store is away."""
-    return isinstance(error, LogError | StoreError) and error.condition in ("BROKER_AWAY", "STORE_AWAY")
 
 
 def _as(frame: DataFrame, schema: StructType) -> DataFrame:

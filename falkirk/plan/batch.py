@@ -225,8 +225,8 @@ def returned(
     result, kept = found if isinstance(found, tuple) and len(found) == 2 and state is not None else (found, None)
     if state is not None and kept is None:
         kept = result
-    for frame, what in ((result, "a result"), (kept, "a state")):
-        if frame is not None and not isinstance(frame, DataFrame):
+    for frame, what in ((result, "a result"), (result if kept is None else kept, "a state")):
+        if not isinstance(frame, DataFrame):
             raise DefinitionError(
                 "BATCH_INVALID",
                 f"batch {name!r} returns {type(frame).__name__} as {what}.",

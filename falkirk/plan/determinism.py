@@ -80,10 +80,27 @@ def undetermined_in_batch(data: DataFrame) -> tuple[str, ...]:
     """Return the operations in a batch's analysed plan of which no replay is known to give the same rows."""
     found = set(operations(data))
     doubtful = found - DETERMINISTIC - set(_OF_SETS.split()) | found & set(_OF_ORDER.split())
-    plan = data._jdf.queryExecution().analyzed().toJSON()
-    if '"dataType":"double"' in plan or '"dataType":"float"' in plan:  # their last bits depend on the order
-        doubtful |= found & set(_OF_ORDER_IN_FLOATS)
-    return tuple(sorted(doubtful))
+    plan = json.loads(data._jdf.queryExecution().analyzed().toJSON())
+    return tuple(sorted(doubtful | set(_of_floats(plan))))
+
+
+def _of_floats(node: Any) -> Iterator[str]:
+    """Yield the aggregates that add floating-point numbers: the last bits of a sum depend on its order."""
+    if isinstance(node, dict):
+        for value in node.values():
+            yield from _of_floats(value)
+    elif isinstance(node, list):
+        # An expression is the list of its nodes, each before its children.
+        plain = [n if isinstance(n, dict) else {} for n in node]
+        floats = [n.get("dataType") in ("double", "float") for n in plain]
+        for i, each in enumerate(plain):
+            name = str(each.get("class", "")).rpartition(".")[2]
+            if name in _OF_ORDER_IN_FLOATS and i + 1 < len(plain):
+                known = "dataType" in plain[i + 1]
+                if floats[i + 1] if known else any(floats[i + 1 :]):
+                    yield name
+        for value in node:
+            yield from _of_floats(value)
 
 
 def operations(data: DataFrame) -> Counter[str]:

@@ -66,18 +66,23 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
 
 
 def check_session(session: SparkSession) -> None:
-    """See that a session's tasks are not tried again.
+    """See that a session's tasks are not tried again: neither alone, nor with their stage after a lost shuffle.
 
     Raises: SparkError: `SESSION_SETTINGS_MISSING`.
     """
-    found = session.sparkContext.getConf().get("spark.task.maxFailures", "4")
-    if fence.writes_elsewhere(session) and found != "1":
-        raise SparkError(
-            "SESSION_SETTINGS_MISSING",
-            f"results are held back, and spark.task.maxFailures is {found}: a second try of a task would repeat them.",
-            hint="Start the Spark application with spark.task.maxFailures=1.",
-            found=found,
-        )
+    if not fence.writes_elsewhere(session):
+        return
+    conf = session.sparkContext.getConf()
+    for name in ("spark.task.maxFailures", "spark.stage.maxConsecutiveAttempts"):
+        found = conf.get(name, "4")
+        if found != "1":
+            raise SparkError(
+                "SESSION_SETTINGS_MISSING",
+                f"results are released by Spark jobs, and {name} is {found}: a second try of a task would repeat them.",
+                hint=f"Start the Spark application with {name}=1.",
+                setting=name,
+                found=found,
+            )
 
 
 def flush(context: Context, sink: str) -> None:
