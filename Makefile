@@ -23,7 +23,7 @@ demo: setup
 test: setup
 	@$(BIN)/python -m pytest tests/theory tests/unit -q --numprocesses 2
 	@$(BIN)/python -m pytest tests/simulation -q --numprocesses 2
-	@$(BIN)/python -m pytest tests/integration tests/contract tests/chaos -q --numprocesses 2 --dist worksteal
+	@$(BIN)/python -m pytest tests/chaos tests/contract tests/integration -q --numprocesses 2 --dist worksteal
 
 check: setup
 	@$(BIN)/ruff format --check .

@@ -96,6 +96,8 @@ def _declared(app: App, sink: Sink) -> _Declared:
     name = sink.reads
     while name not in app.sources:
         processor = app.processors[name]
+        if processor.cut is not None:
+            raise _not_checkable(sink, f"{name!r} is a batch")
         if len(processor.reads) != 1:
             raise _not_checkable(sink, f"{name!r} reads several streams")
         upstream = processor.reads[0]

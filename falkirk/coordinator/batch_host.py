@@ -86,7 +86,9 @@ class BatchHost:
         return tuple(self._status.values())
 
     def stop(self) -> None:
-        """Stop all batches."""
+        """Stop all batches, and what is being released."""
+        for outlet in self._outlets.values():
+            outlet.stop()
         for name, region in self.regions.items():
             region.end()
             self._status[name].state = "stopped"

@@ -76,7 +76,8 @@ class Wheel:
 
     def turn(self) -> None:
         """Look at everything once, and do what is due."""
-        if self._cut_off and self._finish():
+        if self._cut_off:
+            self._finish()  # it may have been done, and nobody told
             self.begin_again()
         self._take_in(self.layout.stages)
         failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}

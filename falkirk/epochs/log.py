@@ -15,6 +15,7 @@ from typing import Any
 
 from falkirk.coordinator.store import Store
 from falkirk.cut import Positions, positions_of
+from falkirk.errors import InternalError
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
@@ -84,18 +85,33 @@ class EpochLog:
         )
 
     def complete(self, first: int, last: int) -> tuple[Epoch, ...]:
-        """Return the epochs [first, last) that count; all of them are complete when `last` is not beyond `end`."""
-        return tuple(e for e in self.epochs() if first <= e.number < last and e.is_complete)
+        """Return the epochs [first, last) that count; `last` is not beyond `end`.
+
+        Raises: InternalError: `EPOCH_OPEN`: one of them is not complete; passing over it would lose it.
+        """
+        found = tuple(e for e in self.epochs() if first <= e.number < last)
+        for epoch in found:
+            if not epoch.is_complete:
+                message = f"epoch {epoch.number} is read before it is complete."
+                raise InternalError("EPOCH_OPEN", message, where=self.name, epoch=epoch.number)
+        return found
+
+    def begin(self) -> int:
+        """Return the number of the oldest epoch whose results are still there; where it ends when none are."""
+        end = self.end()
+        there = (e.number for e in self.epochs() if e.number < end and self.path(str(e.folder)).exists())
+        return next(there, end)
 
     def newest(self) -> int | None:
         """Return the newest epoch that is complete, with all before it; None: there is none."""
-        before = [e.number for e in self.epochs() if e.number < self.end()]
-        return before[-1] if before else None
+        end = self.end()
+        before = [e for e in self.epochs() if e.number < end]
+        return before[-1].number if before and self.path(str(before[-1].folder)).exists() else None
 
     def end(self) -> int:
         """Return where the log ends for its readers: before the first epoch that is not complete."""
-        open_epochs = [e.number for e in self.epochs() if not e.is_complete]
-        return open_epochs[0] if open_epochs else self.next_number()
+        upto = self.next_number()  # first: another thread may decide one more at any moment
+        return next((e.number for e in self.epochs() if e.number < upto and not e.is_complete), upto)
 
     def next_number(self) -> int:
         """Return the number of the next epoch to be decided: none that ever was."""

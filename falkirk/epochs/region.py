@@ -101,6 +101,8 @@ class BatchRegion(BatchAtRest):
         record = RegionRecord(
             fingerprint=self.batch.fingerprint, start_offsets=self._first_start(), partitions=partitions
         )
+        if self._store.decision("began", self.batch.name, 0) is None:
+            self._store.record_decision("began", self.batch.name, 0, {"at_s": time.time()})
         self._store.create_region(self.batch.name, record, {})
         return record
 
@@ -109,11 +111,12 @@ class BatchRegion(BatchAtRest):
         for given in self.batch.inputs:
             if given.view:
                 continue
-            first[given.log] = {0: 0}
-            if given.topic is not None:
-                topics = self._context.topics
-                positions = topics.first_positions if given.topic.starting == "earliest" else topics.end_positions
-                first[given.log] = positions(given.log)
+            if given.topic is None:
+                first[given.log] = {0: self.all_logs[given.log].begin()}
+                continue
+            topics = self._context.topics
+            positions = topics.first_positions if given.topic.starting == "earliest" else topics.readable_positions
+            first[given.log] = positions(given.log)
         return first
 
     # -- the port -----------------------------------------------------------------------------------------------------
@@ -233,6 +236,19 @@ class BatchRegion(BatchAtRest):
             self._session.sparkContext.cancelJobGroup(group)
         except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
             log.warning("%s: cancelling said: %s", self.batch.name, error)
+
+    def decide(self, run: Run, first: Positions, last: Positions, views: dict[str, int]) -> bool:
+        """Record where the next epoch is cut, unless whoever asked what there is was stopped meanwhile."""
+        with self._lock:
+            if self._run is not run:
+                return False
+            self.epochs.decide(first, last, views, time.time())
+            return True
+
+    def began_s(self) -> float:
+        """Return when this home first ran the batch."""
+        began = self._store.decision("began", self.batch.name, 0)
+        return time.time() if began is None else float(began.content["at_s"])
 
     def adopt(self, run: Run, **result: Any) -> bool:
         """Record a complete epoch, unless whoever computed it was stopped meanwhile; tell whether it was recorded."""

@@ -4,7 +4,9 @@ A sink that can't be reached makes its own epochs wait, and nothing else.
 """
 
 import logging
+import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from functools import reduce
 
@@ -17,6 +19,7 @@ from falkirk.epochs.inputs import ROW
 from falkirk.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.epochs.targets import Target, TopicTarget, target_of
 from falkirk.errors import SparkError
+from falkirk.local.spark import RELEASE_POOL
 from falkirk.plan.region import BatchLogs
 from falkirk.regions.context import Place
 from falkirk.theory.frontier import OffsetFrontier
@@ -24,8 +27,8 @@ from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
 
-#: Whoever releases looks after the regions as well.
-EPOCHS_AT_ONCE = 10
+#: What is being released may have to wait for a sink that does not answer; it is left to itself then.
+STOP_S = 10.0
 #: So many rows are released by one task, without a shuffle.
 FEW_ROWS = 20_000
 #: Dead letters of an epoch have places of their own by where they come from: topics that were read, then sinks.
@@ -35,7 +38,8 @@ PAUSE_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class Outlet:
-    """All that one batch releases: each of its sinks, and what did not fit.
+    """All that one batch releases: each of its sinks, and what did not fit. A thread of its own does it, so that
+    whoever looks after the application is never kept waiting by a sink.
 
     Args: targets: of the sinks, by name. dead_letters: where what did not fit goes. schema: of what is released;
         without columns when nothing will be.
@@ -46,6 +50,12 @@ class Outlet:
     ) -> None:
         self.epochs, self._targets, self._dead_letters = epochs, targets, dead_letters
         self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
+        #: Up to which epoch all is out, and up to which the thread has been told to go.
+        self._done = self._promised = 0
+        self._error: Exception | None = None
         self._failures = 0
         self._not_before_s = 0.0
         #: What keeps it from going on; empty while nothing does.
@@ -54,6 +64,10 @@ class Outlet:
     def seen(self) -> int:
         """Return up to which epoch, exclusive, the outside may have seen anything; of a sink that does not answer, all
         that there is."""
+        if self._is_at_work():
+            return self._promised
+        if time.monotonic() < self._not_before_s:
+            return self.epochs.end()
         targets = [*self._targets.values(), *([self._dead_letters] if self._dead_letters is not None else [])]
         try:
             return max((target.seen() for target in targets), default=0)
@@ -62,23 +76,52 @@ class Outlet:
             return self.epochs.end()
 
     def release(self, session: SparkSession, first: int, last: int) -> int:
-        """Release the epochs [first, last), in order, as far as it goes; return up to which they are out."""
-        if time.monotonic() < self._not_before_s:
-            return first
-        for epoch in self.epochs.complete(first, last)[:EPOCHS_AT_ONCE]:
-            try:
+        """See to it that the epochs [first, last) are released, in order; return up to which they are out by now.
+
+        Raises: what ended the thread, unless a sink can't be reached: then it is tried again.
+        """
+        if self._is_at_work():
+            return max(first, self._done)
+        if (error := self._error) is not None:
+            self._error = None
+            raise error
+        done = max(first, self._done)
+        if done < last and time.monotonic() >= self._not_before_s:
+            self._done, self._promised = done, last
+            self._thread = threading.Thread(
+                target=self._work, args=(session, done, last), name=self._group, daemon=True
+            )
+            self._thread.start()
+        return done
+
+    def stop(self) -> None:
+        """Stop; what is being released stays there as far as it has come."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+
+    def _is_at_work(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _work(self, session: SparkSession, first: int, last: int) -> None:
+        try:
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
+            for epoch in self.epochs.complete(first, last):
+                if self._stopping.is_set():
+                    return
                 self._deliver(session, epoch)
-            except SparkError as error:
-                self._fail(error)
-                return first
-            first = epoch.number + 1
-            self._failures, self.detail = 0, ""
-        left = self.epochs.complete(first, last)
-        return left[0].number if left else last
+                self._done, self._failures, self.detail = epoch.number + 1, 0, ""
+            self._done = last
+        except SparkError as error:
+            self._fail(error)
+        except Exception as error:
+            self._error = error
 
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.path(str(epoch.folder)), []
         for i, target in enumerate(self._targets.values()):
+            if self._stopping.is_set():
+                raise SparkError("RELEASE_FAILED", "stopped in the middle of a release.", certainty="maybe")
             rows = session.read.schema(self._schema).parquet(str(folder))
             too_large = target.deliver(epoch.number, rows, few=epoch.rows <= FEW_ROWS)
             if too_large is not None:
@@ -136,9 +179,7 @@ class EpochLogs:
 
     def begins(self, topic: str) -> OffsetFrontier:
         """Return where a log begins: with its oldest epoch that is there."""
-        log = self._logs[topic]
-        there = [e.number for e in log.epochs() if e.folder is not None and log.path(e.folder).exists()]
-        return frontier_of(topic, there[0] if there else log.end())
+        return frontier_of(topic, self._logs[topic].begin())
 
     def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort."""

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 
 from falkirk.epochs.log import Epoch
@@ -38,11 +39,13 @@ class Run:
         self._batch = region.batch
         self.error: Exception | None = None
         self._stopping = threading.Event()
-        self._began_s = time.time()
+        self._began_s = region.began_s()
         self._tries: dict[int, int] = {}
         self._not_before_s: dict[int, float] = {}
         self._running: dict[int, Future[None]] = {}
         self._states: dict[int, DataFrame] = {}
+        #: Some of them are in no file; they are read, or computed again, before anything else.
+        self._unsaved, self._restored = False, False
         self._saved_at_s = time.time()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
         at_once = 1 if self._batch.state is not None else AT_ONCE
@@ -70,9 +73,10 @@ class Run:
 
     def _work(self) -> None:
         try:
-            self._restore()
             while not self._stopping.wait(LOOK_S):
                 try:
+                    if not self._restored and not self._running:
+                        self._restore()
                     self._turn()
                 except (LogError, StoreError) as error:
                     if not _passes(error):
@@ -83,6 +87,7 @@ class Run:
 
     def _restore(self) -> None:
         """Compute again the states of complete epochs behind the point, which were not saved."""
+        self._states, self._unsaved, self._restored = {}, False, True
         if self._batch.state is None:
             return
         for epoch in self._region.epochs.epochs():
@@ -90,10 +95,10 @@ class Run:
                 self._states = {epoch.number: self._region.read_state(epoch.state)}
             if epoch.number <= self._number or not epoch.is_complete:
                 continue
-            before = next(iter(self._states.values()), None)
+            before = self._before(epoch.number)
             _, kept, _ = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
             state = self._region.read_state(str(epoch.folder)) if kept is None else kept
-            self._states = {epoch.number: state.localCheckpoint(eager=True)}
+            self._states, self._unsaved = {epoch.number: state.localCheckpoint(eager=True)}, True
 
     def _turn(self) -> None:
         for number in [n for n, future in self._running.items() if future.done()]:
@@ -102,7 +107,7 @@ class Run:
         waiting = [e for e in epochs if not e.is_complete]
         if len(waiting) < self._at_once and self._decide(epochs):
             return
-        for epoch in waiting[: self._at_once]:
+        for epoch in waiting[: self._at_once] if self._restored else ():
             if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
                 self._running[epoch.number] = self._pool.submit(self._execute, epoch)
         if not self._running:
@@ -119,11 +124,15 @@ class Run:
         last = self._batch.cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
         if last is None:
             return False
-        self._region.epochs.decide(first, last, views, time.time())
-        return True
+        return self._region.decide(self, first, last, views)
+
+    def _before(self, number: int) -> DataFrame | None:
+        """Return the state that an epoch begins with."""
+        earlier = [n for n in self._states if n < number]
+        return self._states[max(earlier)] if earlier else None
 
     def _execute(self, epoch: Epoch) -> None:
-        before = next(iter(self._states.values()), None)
+        before = self._before(epoch.number)
         result, kept, bad = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
         folder, rows, dead = self._region.write(epoch, result, bad)
         saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
@@ -135,11 +144,14 @@ class Run:
                 state = self._region.write_state(epoch, kept)
                 after = self._region.read_state(state)
             else:
-                after = kept.localCheckpoint(eager=True)
-            self._states = {epoch.number: after}
-        self._region.adopt(
+                after, self._unsaved = kept.localCheckpoint(eager=True), True
+            # Beside those before it: should it turn out not to be recorded, it is computed again from them.
+            self._states[epoch.number] = after
+        recorded = self._region.adopt(
             self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves
         )
+        if recorded:
+            self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
         if saves:
             self._saved_at_s = time.time()
 
@@ -147,6 +159,11 @@ class Run:
         error = future.exception()
         if error is None or self._stopping.is_set():
             return
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            raise SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe") from error
+        self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
+        if self._unsaved:
+            self._restored = False  # it may be gone, with an executor
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if _passes(error):

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from sqlalchemy.dialects import postgresql, sqlite
 
+from falkirk.coordinator.home import write_atomically
 from falkirk.endpoints import Files, Kafka, Sql
 from falkirk.epochs.inputs import ROW
 from falkirk.errors import HomeError, SparkError
@@ -33,7 +34,7 @@ from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX
 
 Positions = dict[int, int]
 _TOO_LARGE = "FALKIRK_TOO_LARGE"
-_ALL_ROWS = 1 << 62
+_ALL_ROWS = (1 << 63) - 1
 
 
 class Target(Protocol):
@@ -194,7 +195,9 @@ class TableTarget:
     def __init__(self, to: Sql, application: str, sink: str) -> None:
         url = to.url.replace("postgresql://", "postgresql+psycopg://", 1)
         self._to, self._application, self._sink = to, application, sink
-        self._engine = sql.create_engine(url, pool_pre_ping=True)
+        # Whoever asks how far it has come looks after everything else as well.
+        patience = {"connect_timeout": 5} if url.startswith("postgresql") else {}
+        self._engine = sql.create_engine(url, pool_pre_ping=True, connect_args=patience)
 
     def seen(self) -> int:
         """See Target."""
@@ -202,9 +205,12 @@ class TableTarget:
             _marks_metadata.create_all(db)
             return self._mark(db) + 1
 
+    @property
+    def _mine(self) -> sql.ColumnElement[bool]:
+        return (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
+
     def _mark(self, db: sql.Connection) -> int:
-        mine = (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
-        known = db.execute(sql.select(_marks.c.epoch).where(mine)).scalar()
+        known = db.execute(sql.select(_marks.c.epoch).where(self._mine)).scalar()
         return -1 if known is None else int(known)
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
@@ -212,6 +218,8 @@ class TableTarget:
         columns = [c for c in rows.columns if c != ROW]
         with self._reaching(), self._engine.begin() as db:
             _marks_metadata.create_all(db)
+            # Writes first, so that nobody else who does the same gets past this until it is done.
+            db.execute(_marks.update().where(self._mine).values(epoch=_marks.c.epoch))
             if self._mark(db) >= epoch:
                 return None
             table = self._table(rows)
@@ -227,8 +235,7 @@ class TableTarget:
         return None
 
     def _set_mark(self, db: sql.Connection, epoch: int) -> None:
-        mine = (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
-        db.execute(_marks.delete().where(mine))
+        db.execute(_marks.delete().where(self._mine))
         db.execute(_marks.insert().values(application=self._application, sink=self._sink, epoch=epoch))
 
     def _table(self, rows: DataFrame) -> sql.Table:
@@ -295,11 +302,17 @@ class FolderTarget:
         self._to, self._application, self._path = to, application, Path(to.path)
 
     def seen(self) -> int:
-        """See Target. Raises: HomeError: `FOLDER_OF_ANOTHER`."""
+        """See Target. Raises: HomeError: `FOLDER_OF_ANOTHER`. SparkError: `RELEASE_FAILED`."""
+        try:
+            return self._seen()
+        except OSError as error:
+            raise _failed(self._to.path, error) from error
+
+    def _seen(self) -> int:
         mark = self._path / "_falkirk.json"
         if not mark.exists():
             self._path.mkdir(parents=True, exist_ok=True)
-            mark.write_text(json.dumps({"application": self._application}))
+            write_atomically(mark, json.dumps({"application": self._application}))
         elif json.loads(mark.read_text()).get("application") != self._application:
             raise HomeError(
                 "FOLDER_OF_ANOTHER",
@@ -318,9 +331,9 @@ class FolderTarget:
         try:
             data = (rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)).drop(ROW)
             data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
-        except PySparkException as error:
+            os.replace(being_made, named)
+        except (PySparkException, OSError) as error:
             raise _failed(self._to.path, error) from error
-        os.replace(being_made, named)
         return None
 
     def _named(self, epoch: int) -> Path:

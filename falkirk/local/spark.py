@@ -32,6 +32,8 @@ ESSENTIAL = {
 LIVE_POOL = "falkirk-live"
 #: That of batches.
 BATCH_POOL = "falkirk-batch"
+#: That of what is released: a result that is ready does not wait for others that are computed.
+RELEASE_POOL = "falkirk-release"
 
 #: What a new Spark application is started with, under spark-submit too, unless it is given there.
 _CONTEXT_SETTINGS = {

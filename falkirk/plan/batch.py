@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from falkirk.app import Processor, Sink
 from falkirk.cut import ByClock, Cut
 from falkirk.endpoints import Kafka, Sql
-from falkirk.errors import DefinitionError
+from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
 from falkirk.plan import determinism, frames
 from falkirk.plan.promises import check_key
@@ -175,10 +175,29 @@ def plan_batch(
     given: dict[str, DataFrame] = {i.name: session.createDataFrame([], i.schema) for i in inputs}
     if state is not None:
         given[processor.name] = session.createDataFrame([], state)
-    result, kept = returned(processor.name, processor.body, processor.reads, given, state, processor.where)
+    try:
+        with frames.quiet():
+            result, kept = returned(processor.name, processor.body, processor.reads, given, state, processor.where)
+    except (PySparkException, Py4JJavaError, TypeError, AttributeError) as error:
+        raise DefinitionError(
+            "BATCH_INVALID",
+            f"batch {processor.name!r} does not run: {frames.first_line(error)}",
+            where=processor.where,
+            processor=processor.name,
+        ) from error
     for sink in sinks:
         check_key(sink, result.columns)
     doubtful = {o for frame in (result, kept) if frame is not None for o in determinism.undetermined_in_batch(frame)}
+    if doubtful and kept is not None and kept is not result:
+        raise GuaranteeError(
+            "STATE_APART",
+            f"batch {processor.name!r} returns a result and a state, and {', '.join(sorted(doubtful))} may come out "
+            "differently in the one and the other.",
+            where=processor.where,
+            hint="Return one DataFrame that is both, or leave that out.",
+            operations=tuple(sorted(doubtful)),
+            processor=processor.name,
+        )
     saves_all = state is None or not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
@@ -198,6 +217,7 @@ def plan_batch(
         fingerprint={
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
             "state": "none" if state is None else state.simpleString(),
+            "saves": "at each epoch" if saves_all else "by its policy",
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
         },
     )
@@ -215,13 +235,7 @@ def returned(
 
     Raises: DefinitionError: `BATCH_INVALID`: it does not return what it should. Whatever it raises itself.
     """
-    with frames.quiet():
-        try:
-            found = body(*[given[parameter] for parameter in reads])
-        except (PySparkException, Py4JJavaError, TypeError, AttributeError) as error:
-            raise DefinitionError(
-                "BATCH_INVALID", f"batch {name!r} does not run: {frames.first_line(error)}", where=where, processor=name
-            ) from error
+    found = body(*[given[parameter] for parameter in reads])
     result, kept = found if isinstance(found, tuple) and len(found) == 2 and state is not None else (found, None)
     if state is not None and kept is None:
         kept = result

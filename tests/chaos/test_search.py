@@ -98,7 +98,9 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
 
         def done() -> bool:
             summed = {r["word"]: r["total"] for r in totals.rows()}
-            return sum(summed.values()) >= sent and len(answered.rows()) >= asked and wire.count(counts) >= sent
+            weight = sum(r["weight"] for r in weighed.rows())
+            fewest = min(weight, sum(summed.values()), wire.count(counts))
+            return fewest >= sent and min(len(answered.rows()), wire.count(answers)) >= asked
 
         wait_until(done, 180, f"{sent} events and {asked} queries\n{application.log()}")
     finally:

@@ -67,6 +67,8 @@ def test_epochs_state_and_views_reach_their_sinks_once(
         wire.send(queries, [{"id": 10, "word": "ash"}])
         wire.await_count(answers, 11, query)
         wait_until(lambda: len(answered.rows()) == 11, 60, "answers in the table")
+        wait_until(lambda: sum(r["weight"] for r in wire.rows(weights)) >= sent.total(), 60, "weights in the topic")
+        wait_until(lambda: wire.count("search-weights.dead-letters") >= 2, 60, "dead letters")
     finally:
         query.stop()
     found = {r["id"]: r for r in wire.rows(answers)}
@@ -76,4 +78,3 @@ def test_epochs_state_and_views_reach_their_sinks_once(
     for row in wire.rows(weights):
         counted[row["word"]] += row["weight"]
     assert counted == sent
-    assert wire.count("search-weights.dead-letters") >= 2

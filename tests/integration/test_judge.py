@@ -85,3 +85,17 @@ def test_what_comes_out_differently_each_time_is_not_judged(
     assert caught.value.condition == "NOT_CHECKABLE"
     assert "may come out differently each time" in caught.value.message
     assert f"test_judge.py:{body.__code__.co_firstlineno}" in caught.value.message
+
+
+def test_a_batch_is_not_judged(spark: "SparkSession") -> None:
+    app = fk.App("judged")
+    app.source("events", fk.Kafka("events", schema="n INT"))
+
+    @app.batch(rows=5)
+    def whole(events: Any) -> Any:
+        return events
+
+    app.sink("out", whole, fk.Kafka("out"))
+    with pytest.raises(fk.DefinitionError) as caught:
+        judge_sink(app, app.sinks["out"], Connection.of("nowhere:1"), spark)
+    assert (caught.value.condition, caught.value.parameters["sink"]) == ("NOT_CHECKABLE", "out")

@@ -142,6 +142,7 @@ def test_without_its_folder_of_its_own_half_an_epoch_shows(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with place("files", spark, broker, home, tag, postgres) as out:
+        out.make().seen()  # whose folder it is, is written first
         monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._named(number))
         monkeypatch.setattr("os.replace", _cut_off)
         with pytest.raises(_CutOff):

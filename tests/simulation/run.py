@@ -33,7 +33,8 @@ class CrashingStore:
         def call(*args: Any, **options: Any) -> Any:
             self._world.call()
             result = method(*args, **options)
-            self._world.decided += name == "open_recovery"
+            if name == "open_recovery":
+                self._world.decided = (self._world.decided or 0) + 1
             self._world.call()
             return result
 
@@ -81,7 +82,7 @@ class Run:
 
     def __init__(self, seed: int, folder: Path, wheel: type[Wheel] = Wheel) -> None:
         self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), wheel
-        self.world = World(random_layout(self._rng), self._rng)
+        self.world = World(random_layout(self._rng), self._rng, decided=0)
         self._history = self._rng.choice([0, 0, 1, 3])
         file, new = folder / f"{seed}.db", folder / "new.db"
         if not new.exists():  # made once: a tenth of a run would go into making tables

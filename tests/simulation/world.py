@@ -77,7 +77,8 @@ class World:
     """Everything outside the coordinator.
 
     Args: crash_in: so many calls until the coordinator dies; None: it does not. lag: how often a checkpoint does not
-        know yet what it has sent. decided: how many recoveries were; each may void something.
+        know yet what it has sent. decided: how many recoveries were, each of which may void something, where
+        somebody counts them: then what is voided is not looked up in between.
     """
 
     layout: Layout
@@ -88,7 +89,7 @@ class World:
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     regions: dict[str, "SimRegion"] = field(default_factory=dict)
     store: Store = None  # type: ignore[assignment]
-    decided: int = 0
+    decided: int | None = None
     _voided: dict[str, tuple[int, dict[TopicPartition, set[int]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,11 +119,11 @@ class World:
 
     def voided(self, topic: str) -> dict[TopicPartition, set[int]]:
         """Return the offsets that count as nothing."""
-        if self._voided.get(topic, (-1, {}))[0] != self.decided:
+        if self.decided is None or self._voided.get(topic, (-1, {}))[0] != self.decided:
             found: dict[TopicPartition, set[int]] = {e: set() for e in self.layout.sequences(topic)}
             for v in self.store.voided_ranges(topic):
                 found[TopicPartition(topic=topic, partition=v.partition)].update(range(v.first, v.last_exclusive))
-            self._voided[topic] = self.decided, found
+            self._voided[topic] = self.decided or 0, found
         return self._voided[topic][1]
 
     def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
