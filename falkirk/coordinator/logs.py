@@ -10,11 +10,10 @@ from collections.abc import Callable
 from falkirk.coordinator.layout import Layout
 from falkirk.epochs.release import EpochLogs
 from falkirk.errors import LogError
-from falkirk.logs.ranges import read_range
 from falkirk.plan.batch import is_epoch_log
 from falkirk.regions.at_rest import frontier
 from falkirk.regions.context import Place
-from falkirk.regions.outputs import foreign_writer
+from falkirk.regions.outputs import last_records
 from falkirk.theory.frontier import OffsetFrontier
 
 log = logging.getLogger("falkirk")
@@ -74,20 +73,10 @@ class KafkaLogs:
         return self._copied[held]
 
     def _found(self, held: str, sink: str) -> Positions:
-        store, begun = self._place.home.store, f"beginning of {sink}"
-        ends = self._settle(sink)
-        if store.decision("sink", begun, 0) is None:
-            store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
-        decided = store.decision("sink", begun, 0)
-        assert decided is not None
-        found = {r.partition: r.released_exclusive for r in store.releases(sink) if r.topic == held}
-        oldest = self._place.topics.first_positions(sink)
-        first = {p: max(o - 1, oldest[p], int(decided.content.get(str(p), 0))) for p, o in ends.items()}
-        first = {p: min(o, ends[p]) for p, o in first.items()}
-        for record in read_range(self._place.connection, sink, first, ends):
-            if record.header is None or record.header.application != self._place.home.identity:
-                raise foreign_writer(sink, sink, [(record.partition, record.offset)])
-            found[record.partition] = max(found.get(record.partition, 0), record.header.stamp.offset + 1)
+        known = self._place.home.store.releases(sink)
+        found = {r.partition: r.released_exclusive for r in known if r.topic == held}
+        for partition, stamp in last_records(self._place, sink, self._settle(sink)):
+            found[partition] = max(found.get(partition, 0), stamp.offset + 1)
         return found
 
     # -- garbage and acknowledgement ----------------------------------------------------------------------------------

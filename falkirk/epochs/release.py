@@ -6,7 +6,6 @@ A sink that can't be reached makes its own epochs wait, and nothing else.
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from functools import reduce
 
@@ -52,7 +51,6 @@ class Outlet:
         self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
         #: Up to which epoch all is out, and up to which the thread has been told to go.
         self._done = self._promised = 0
         self._error: Exception | None = None
@@ -89,7 +87,7 @@ class Outlet:
         if done < last and time.monotonic() >= self._not_before_s:
             self._done, self._promised = done, last
             self._thread = threading.Thread(
-                target=self._work, args=(session, done, last), name=self._group, daemon=True
+                target=self._work, args=(session, done, last), name=f"release-{self.epochs.name}", daemon=True
             )
             self._thread.start()
         return done

@@ -24,12 +24,11 @@ from falkirk.coordinator.home import write_atomically
 from falkirk.endpoints import Files, Kafka, Sql
 from falkirk.epochs.inputs import ROW
 from falkirk.errors import HomeError, SparkError
-from falkirk.logs.ranges import read_range
 from falkirk.logs.topics import TopicFacts
 from falkirk.plan.frames import first_line
 from falkirk.regions import fence
 from falkirk.regions.context import Context, Place
-from falkirk.regions.outputs import foreign_writer
+from falkirk.regions.outputs import last_records
 from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX
 
 Positions = dict[int, int]
@@ -75,22 +74,8 @@ class TopicTarget:
         Raises: LogError: `FOREIGN_WRITER`.
         """
         if self._last is None:
-            store, topic = self._place.home.store, self._topic
-            ends = self._settle(topic)
-            begun = f"beginning of {topic}"
-            if store.decision("sink", begun, 0) is None:
-                store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
-            decided = store.decision("sink", begun, 0)
-            assert decided is not None
-            oldest = self._place.topics.first_positions(topic)
-            first = {p: max(o - 1, oldest[p], int(decided.content.get(str(p), 0))) for p, o in ends.items()}
-            first = {p: min(o, ends[p]) for p, o in first.items()}
-            found = {}
-            for record in read_range(self._place.connection, topic, first, ends):
-                if record.header is None or record.header.application != self._place.home.identity:
-                    raise foreign_writer(topic, topic, [(record.partition, record.offset)])
-                found[record.partition] = (record.header.stamp.offset, record.header.stamp.sub[0])
-            self._last = found
+            last = last_records(self._place, self._topic, self._settle(self._topic))
+            self._last = {partition: (stamp.offset, stamp.sub[0]) for partition, stamp in last}
         return self._last
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:

@@ -6,10 +6,11 @@ barrier keeps back.
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from falkirk.coordinator.store import Positions, TailRecord
 from falkirk.errors import LogError
+from falkirk.logs.ranges import read_range
 from falkirk.logs.tail import Tail, read_tail
 from falkirk.logs.topics import Topics
 from falkirk.plan.region import RegionLogs
@@ -17,6 +18,7 @@ from falkirk.plan.topics import refuse_compacted
 from falkirk.regions.context import Place
 from falkirk.regions.rows import Barrier, OutputTopic
 from falkirk.theory.positions import TailPosition, choose
+from falkirk.theory.stamp import Stamp
 
 log = logging.getLogger("falkirk")
 
@@ -54,6 +56,27 @@ def settled_ends(topics: Topics, names: tuple[str, ...], where: object) -> Posit
             )
         before = ends
         time.sleep(SETTLE_S)
+
+
+def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tuple[int, Stamp]]:
+    """Yield the partition and stamp of the last record of each partition of a sink that something is copied to, if this
+    home has written there.
+
+    Where the sink ended when the home first looked at it is a decision: what lies before is somebody else's.
+    Raises: LogError: `FOREIGN_WRITER`.
+    """
+    store, begun = place.home.store, f"beginning of {topic}"
+    if store.decision("sink", begun, 0) is None:
+        store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
+    decided = store.decision("sink", begun, 0)
+    assert decided is not None
+    oldest = place.topics.first_positions(topic)
+    first = {p: max(o - 1, oldest[p], int(decided.content.get(str(p), 0))) for p, o in ends.items()}
+    first = {p: min(o, ends[p]) for p, o in first.items()}
+    for record in read_range(place.connection, topic, first, ends):
+        if record.header is None or record.header.application != place.home.identity:
+            raise foreign_writer(topic, topic, [(record.partition, record.offset)])
+        yield record.partition, record.header.stamp
 
 
 def foreign_writer(topic: str, where: object, places: Sequence[tuple[int, int]], count: int = 1) -> LogError:

@@ -179,7 +179,7 @@ class Application:
 
 
 class Load:
-    """Keyed records at a steady rate, from a thread, until stopped."""
+    """Keyed records at a steady rate, from a thread, until stopped. `record` may be another."""
 
     def __init__(self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40) -> None:
         settings = {"linger.ms": 2, "delivery.timeout.ms": 600_000, "enable.idempotence": True, "log_level": 0}
@@ -201,11 +201,15 @@ class Load:
     def _produce(self) -> None:
         began = time.monotonic()
         while not self._stopping.wait(max(0.0, began + self.sent / self._rate - time.monotonic())):
-            word = f"w{self._random.randrange(self._words)}"
-            value = json.dumps({"word": word, "n": self.sent})
-            self._producer.produce(self._topic, key=word, value=value)
+            key, value = self.record(self.sent)
+            self._producer.produce(self._topic, key=key, value=json.dumps(value))
             self._producer.poll(0)
             self.sent += 1
+
+    def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
+        """Return the key and value of a record."""
+        word = f"w{self._random.randrange(self._words)}"
+        return word, {"word": word, "n": number}
 
 
 def settle(bootstrap: str, topic: str, expected: int, application: Application) -> None:

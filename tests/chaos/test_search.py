@@ -1,7 +1,6 @@
 """Figure 1 under seeded kills: live, batch, lazy and eager regions side by side, with their decisions and a sink in
 PostgreSQL. Judged from what went in and what came out alone."""
 
-import json
 import os
 import random
 import signal
@@ -9,10 +8,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Producer
 
 from falkirk.check import Guarantee
 from falkirk.local.broker import Broker
@@ -33,28 +32,11 @@ def postgres() -> Iterator[Postgres]:
     server.close()
 
 
-class Users:
-    """A crowd that asks, at a steady rate, from a thread."""
+class Users(Load):
+    """A crowd that asks."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "delivery.timeout.ms": 600_000, "log_level": 0})
-        self._topic, self._stopping, self.asked = topic, threading.Event(), 0
-        self._thread = threading.Thread(target=self._ask, daemon=True)
-
-    def __enter__(self) -> "Users":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        assert self._producer.flush(120) == 0
-
-    def _ask(self) -> None:
-        while not self._stopping.wait(0.2):
-            self._producer.produce(self._topic, value=json.dumps({"id": self.asked, "word": f"w{self.asked % 40}"}))
-            self._producer.poll(0)
-            self.asked += 1
+    def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
+        return None, {"id": number, "word": f"w{number % 40}"}
 
 
 def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
@@ -85,7 +67,7 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
 
     application.start()
     try:
-        with Load(broker.bootstrap, events, rate=40.0) as load, Users(broker.bootstrap, queries) as users:
+        with Load(broker.bootstrap, events, rate=40.0) as load, Users(broker.bootstrap, queries, rate=5.0) as users:
             await_answers(0)
             kill = rng.choice([kill_host, application.kill_everything])
             faults: list[Callable[[], None]] = [kill, restart_postgres]
@@ -94,7 +76,7 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
                 there = wire.count(answers)
                 fault()
                 await_answers(there + 5)
-        sent, asked = load.sent, users.asked
+        sent, asked = load.sent, users.sent
 
         def done() -> bool:
             summed = {r["word"]: r["total"] for r in totals.rows()}
