@@ -26,7 +26,6 @@ class Stage:
 
     Args:
         inputs, output: logs: topics, or logs of epochs, which are logs of one partition whose records are epochs.
-        views: those inputs of which it reads the newest record alone, again and again.
         deterministic: it gives the same output for the same input, in order; what it has recorded it has given.
     """
 
@@ -34,7 +33,6 @@ class Stage:
     inputs: tuple[str, ...]
     output: str
     deterministic: bool = True
-    views: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,14 +149,6 @@ class Layout:
             delivered=delivered,
             projected={self.edge(mine.output, reader): point.sent for reader in readers},
         )
-
-
-def needed(frontier: OffsetFrontier, layout: Layout, reader: Stage, log: str) -> OffsetFrontier:
-    """Return what lies before all that a reader may still read of a log, going back to where it had read this much."""
-    if log not in reader.views:
-        return frontier
-    # The record that was read last is read again until there is a newer one.
-    return OffsetFrontier.of({e: max(0, int(frontier.length(e)) - 1) for e in layout.sequences(log)})
 
 
 def _source(topic: str) -> str:

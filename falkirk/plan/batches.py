@@ -6,12 +6,12 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from falkirk.app import App, Processor
+from falkirk.cut import ByTime
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
-from falkirk.operators.functions import STAMP
 from falkirk.plan import frames
-from falkirk.plan.batch import Batch, Input, plan_batch, stamped, view_of
+from falkirk.plan.batch import Batch, Input, plan_batch, sorter_of, stamped, view_of
 from falkirk.plan.frames import Frame
 from falkirk.stream import SourceNode
 
@@ -61,18 +61,31 @@ class BatchPlanner:
         return batch
 
     def _input(self, name: str, reader: Processor) -> Input:
+        if not isinstance(reader.cut, ByTime) or name in reader.views:
+            given = self._log(name, reader)
+            return _with_stamps(given, reader)
+        given = self._log(name, reader)
+        sorter, by = sorter_of(reader, given, reader.cut), reader.cut
+        dead = f"{self._app.name}-{sorter.name}.dead-letters"
+        read = (stamped(given, frames.STAMP, reader.where),)
+        batch = plan_batch(sorter, (), read, self._session, dead_letter_topic=dead, may_fail=True, sorts=by)
+        self._planned[batch.name] = batch
+        self._live.dead_letter_topics.add(dead)
+        sliced = Input(name=name, log=batch.log, sliced=True, schema=given.schema)
+        return _with_stamps(sliced, reader)
+
+    def _log(self, name: str, reader: Processor) -> Input:
         upstream = self._app.processors.get(name)
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
-            given = Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
-            return stamped(given, STAMP, reader.where) if name in reader.stamped else given
+            return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
         given = Input(
             name=name, log=source.topic.topic, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )
         if name not in reader.views:
-            return stamped(given, STAMP, reader.where) if name in reader.stamped else given
+            return given
         if upstream is None or not keys:
             raise DefinitionError(
                 "VIEW_HAS_NO_EPOCHS",
@@ -89,3 +102,9 @@ class BatchPlanner:
                 view, (), (changes,), self._session, dead_letter_topic=dead, may_fail=False
             )
         return Input(name=name, log=self._planned[view.name].log, view=True, schema=schema)
+
+
+def _with_stamps(given: Input, reader: Processor) -> Input:
+    """Return an input with the column in which its reader asks for stamps, if it does."""
+    column = reader.stamped.get(given.name)
+    return given if column is None else stamped(given, column, reader.where)

@@ -26,6 +26,7 @@ from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import columns, determinism, frames, promises
 from falkirk.plan.batches import BatchPlanner
+from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
 from falkirk.plan.refusals import check_live
@@ -48,6 +49,7 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
             hint='Declare one: app.sink("name", processor, fk.Kafka("topic")).',
         )
     check_declared(app)
+    app = in_engines(app)
     planner = _Planner(app=app, session=session, identity=identity)
     for sink in app.sinks.values():
         planner.add_sink(sink)
