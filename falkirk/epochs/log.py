@@ -30,7 +30,8 @@ class Epoch:
         number: from 0.
         first, last: what it reads of each log, per partition.
         views: the epoch that it reads of each view.
-        cut_at_s: when it was decided.
+        cut_at_s: when it was decided; where the cut has left some of what was there, when the one before was, so that
+            the next one is due as this one was.
         folder: of its results; None until it is complete.
         state: the folder of the state after it, if there is one and it was saved.
         saved: one can go back to it.

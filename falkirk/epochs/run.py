@@ -23,6 +23,8 @@ log = logging.getLogger("falkirk")
 LOOK_S = 0.1
 #: Epochs that run at the same time, where none needs what another leaves.
 AT_ONCE = 2
+#: Epochs that may wait for sinks that are slow, or away. While there are as many, input waits in its logs.
+BEHIND_MAX = 8
 #: An epoch that fails this often will not get better by itself.
 TRIES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -118,13 +120,14 @@ class Run:
         if not self._batch.cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
             return False
         views = self._region.views()
-        if views is None:
+        if views is None or self._region.is_ahead(BEHIND_MAX):
             return False
         first, ends = self._region.first_of_next(epochs), self._region.ends()
         last = self._batch.cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
         if last is None:
             return False
-        return self._region.decide(self, first, last, views)
+        # What a cut has left is due as before.
+        return self._region.decide(self, first, last, views, time.time() if last == ends else last_at_s)
 
     def _before(self, number: int) -> DataFrame | None:
         """Return the state that an epoch begins with."""
