@@ -11,6 +11,10 @@ from typing import Protocol
 
 #: The column with the number of a row's slice of time, by which the files of rows that are sorted so are divided.
 SLICE = "__falkirk_slice"
+#: Records of an epoch at most, where nothing else says how many: what has waited for long becomes several epochs, so
+#: that none needs much more memory, or takes longer to be done again, than others.
+RECORDS_MAX = 1_000_000
+
 Positions = dict[str, dict[int, int]]
 """Of each log that is read, per partition, the offset of the next record."""
 
@@ -31,9 +35,13 @@ class Cut(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByClock:
-    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that was set back waits."""
+    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that was set back waits.
+
+    Args: records_max: what has come beyond that is cut off for epochs that follow at once.
+    """
 
     every_s: float
+    records_max: int = RECORDS_MAX
 
     def __str__(self) -> str:
         return f"every {self.every_s:g} s, by the clock"
@@ -44,7 +52,8 @@ class ByClock:
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        return ends if self.may_be_due(now_s=now_s, last_at_s=last_at_s) and waiting(first, ends) else None
+        is_due = self.may_be_due(now_s=now_s, last_at_s=last_at_s) and waiting(first, ends)
+        return at_most(self.records_max, first, ends) if is_due else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,25 +71,17 @@ class ByRows:
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        there = waiting(first, ends)
-        if there < self.rows:
-            return None
-        taken: Positions = {}
-        left, rows = there, self.rows
-        for log, partitions in sorted(ends.items()):
-            taken[log] = {}
-            for partition, end in sorted(partitions.items()):
-                begin = first[log].get(partition, 0)
-                mine = end - begin
-                share = -(-rows * mine // left) if left else 0  # rounded up: the last one gets exactly what is left
-                taken[log][partition] = begin + share
-                left, rows = left - mine, rows - share
-        return taken
+        return at_most(self.rows, first, ends) if waiting(first, ends) >= self.rows else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnArrival:
-    """Complete as soon as anything has come."""
+    """Complete as soon as anything has come.
+
+    Args: records_max: as of `ByClock`.
+    """
+
+    records_max: int = RECORDS_MAX
 
     def __str__(self) -> str:
         return "as soon as anything has come"
@@ -91,7 +92,25 @@ class OnArrival:
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        return ends if waiting(first, ends) else None
+        return at_most(self.records_max, first, ends) if waiting(first, ends) else None
+
+
+def at_most(records: int, first: Positions, ends: Positions) -> Positions:
+    """Return positions with so many records, or all that there are: of each log, and partition, as large a share as it
+    has of what waits, so that none is left behind the others."""
+    left = waiting(first, ends)
+    if left <= records:
+        return ends
+    taken: Positions = {}
+    for log, partitions in sorted(ends.items()):
+        taken[log] = {}
+        for partition, end in sorted(partitions.items()):
+            begin = first[log].get(partition, 0)
+            mine = end - begin
+            share = -(-records * mine // left) if left else 0  # rounded up: the last one gets exactly what is left
+            taken[log][partition] = begin + share
+            left, records = left - mine, records - share
+    return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

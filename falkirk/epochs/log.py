@@ -35,7 +35,8 @@ class Epoch:
             lie mixed in what they read.
         marks: small numbers that whoever computed it has left for the next one.
         views: the epoch that it reads of each view.
-        cut_at_s: when it was decided.
+        cut_at_s: when it was decided; where the cut has left some of what was there, when the one before was, so that
+            the next one is due as this one was.
         folder: of its results; None until it is complete.
         state: the folder of the state after it, if there is one and it was saved.
         saved: one can go back to it.
@@ -150,7 +151,7 @@ class EpochLog:
 
     def record(
         self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
-        marks: Mapping[str, int],
+        marks: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         """Record that an epoch is complete: from now on these are its results."""
         content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}

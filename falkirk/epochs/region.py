@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,16 @@ _PARTIAL = re.compile(r"\b(GlobalLimit|LocalLimit|Tail|Offset)\b")
 class BatchRegion(BatchAtRest):
     """One batch of an application, a RegionPort.
 
-    Attributes: all_logs: the epochs of all batches, by log, this one's included.
+    Attributes:
+        all_logs: the epochs of all batches, by log, this one's included.
+        behind: returns how many epochs its sinks should have by now, and have not.
     """
 
     def __init__(self, batch: Batch, context: Context) -> None:
         super().__init__(batch.logs(), context)
         self.batch, self._context = batch, context
         self.all_logs: Mapping[str, EpochLog] = {}
+        self.behind: Callable[[], int] = lambda: 0
         self._session: SparkSession = context.session.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
@@ -183,6 +186,17 @@ class BatchRegion(BatchAtRest):
         self.detail = ""
         return found
 
+    def is_ahead(self, epochs_max: int) -> bool:
+        """Tell whether so many epochs wait for their sinks that what else there is had better wait in its logs.
+
+        Those that no checkpoint covers yet are not among them: more epochs are what they wait for.
+        """
+        behind = self.behind()
+        if behind < epochs_max:
+            return False
+        self.detail = f"{behind} epochs wait for their sinks, and input for them"
+        return True
+
     def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
         """Return where the next epoch begins."""
         return epochs[-1].then if epochs else self._start_positions()
@@ -296,12 +310,12 @@ class BatchRegion(BatchAtRest):
         except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
             log.warning("%s: cancelling said: %s", self.batch.name, error)
 
-    def decide(self, run: Run, decided: Decided, views: dict[str, int]) -> bool:
+    def decide(self, run: Run, decided: Decided, views: dict[str, int], at_s: float) -> bool:
         """Record where the next epoch is cut, unless whoever asked what there is was stopped meanwhile."""
         with self._lock:
             if self._run is not run:
                 return False
-            self.epochs.decide(decided.first, decided.last, views, time.time(), slice_=decided.slice, then=decided.then)
+            self.epochs.decide(decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then)
             return True
 
     def began_s(self) -> float:

@@ -27,6 +27,8 @@ LOOK_S = 0.1
 AT_ONCE = 2
 #: What `Poison` says first.
 _POISON = "Poison: the function failed"
+#: Epochs that may wait for sinks that are slow, or away. While there are as many, input waits in its logs.
+BEHIND_MAX = 8
 #: An epoch that fails this often will not get better by itself.
 TRIES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -130,14 +132,16 @@ class Run:
         if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
             return False
         views = self._region.views()
-        if views is None:
+        if views is None or self._region.is_ahead(BEHIND_MAX):
             return False
         if isinstance(cut, ByTime):
             decided = self._region.next_slice(epochs)
-            return decided is not None and self._region.decide(self, decided, views)
+            return decided is not None and self._region.decide(self, decided, views, time.time())
         first, ends = self._region.first_of_next(epochs), self._region.ends()
         last = cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
-        return last is not None and self._region.decide(self, Decided(first=first, last=last), views)
+        # What a cut has left is due as before.
+        at_s = time.time() if last == ends else last_at_s
+        return last is not None and self._region.decide(self, Decided(first=first, last=last), views, at_s)
 
     def _before(self, number: int) -> State:
         """Return the state that an epoch begins with."""

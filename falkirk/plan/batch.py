@@ -186,7 +186,7 @@ def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> 
     )
 
 
-def sorter_of(reader: Processor, given: Input, by: ByTime) -> Processor:
+def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Processor:
     """Return the batch that sorts what a batch reads by event time.
 
     Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column holds no times.
@@ -202,7 +202,6 @@ def sorter_of(reader: Processor, given: Input, by: ByTime) -> Processor:
             column=by.column,
             columns=tuple(given.schema.names),
         )
-    name = f"{reader.name}-{given.name}-in-time"
 
     def sorted_(rows: DataFrame) -> DataFrame:
         return sort(rows, by, name, given.log)

@@ -1,6 +1,7 @@
 """Batches of an application: which logs each reads, with the views that are kept for them, upstream first."""
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ class BatchPlanner:
     def __init__(self, app: App, session: SparkSession, live: LivePlanner) -> None:
         self._app, self._session, self._live = app, session, live
         self._planned: dict[str, Batch] = {}
+        self._sorters: dict[tuple[str, ByTime], Batch] = {}
 
     @property
     def planned(self) -> tuple[Batch, ...]:
@@ -65,14 +67,21 @@ class BatchPlanner:
             given = self._log(name, reader)
             return _with_stamps(given, reader)
         given = self._log(name, reader)
-        sorter, by = sorter_of(reader, given, reader.cut), reader.cut
-        dead = f"{self._app.name}-{sorter.name}.dead-letters"
-        read = (stamped(given, frames.STAMP, reader.where),)
-        batch = plan_batch(sorter, (), read, self._session, dead_letter_topic=dead, may_fail=True, sorts=by)
-        self._planned[batch.name] = batch
-        self._live.dead_letter_topics.add(dead)
-        sliced = Input(name=name, log=batch.log, sliced=True, schema=given.schema)
-        return _with_stamps(sliced, reader)
+        batch = self._sorter(given, replace(reader.cut, over=1), reader)
+        return _with_stamps(Input(name=name, log=batch.log, sliced=True, schema=given.schema), reader)
+
+    def _sorter(self, given: Input, by: ByTime, reader: Processor) -> Batch:
+        """Return the batch that sorts a log by event time, for all that ask the same of it."""
+        if (given.log, by) not in self._sorters:
+            label = f"{given.name}-by-{by.column}"
+            known = sum(name == label or name.startswith(f"{label}-") for name in self._planned)
+            sorter = sorter_of(label if not known else f"{label}-{known + 1}", reader, given, by)
+            dead = f"{self._app.name}-{sorter.name}.dead-letters"
+            read = (stamped(given, frames.STAMP, reader.where),)
+            batch = plan_batch(sorter, (), read, self._session, dead_letter_topic=dead, may_fail=True, sorts=by)
+            self._planned[batch.name] = self._sorters[given.log, by] = batch
+            self._live.dead_letter_topics.add(dead)
+        return self._sorters[given.log, by]
 
     def _log(self, name: str, reader: Processor) -> Input:
         upstream = self._app.processors.get(name)

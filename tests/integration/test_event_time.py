@@ -75,8 +75,8 @@ class Crowd:
         new: list[list[dict[str, Any]]] = [[] for _ in range(PARTITIONS)]
         for _ in range(count):
             p = self._random.randrange(PARTITIONS)
-            self._at_s[p] += self._random.expovariate(1 / 12)
-            early = self._random.choice([0, 0, 0, 5, 15, 30, 150])
+            self._at_s[p] += self._random.expovariate(1 / 6)
+            early = self._random.choice([0, 0, 0, 5, 15, 30, 120])
             user = f"u{self._random.randrange(3)}{p}"
             new[p].append(self._click(user, max(0.0, self._at_s[p] - early)))
         return self._sent(new)
@@ -162,7 +162,7 @@ def test_windows_are_a_property_of_what_was_sent(
         wire.await_count(out["trends"], len(trends), query)
         wire.await_count(out["stays"], len(stays), query)
         wire.await_count(out["chains"], sum(map(len, crowd.partitions)), query)
-        wait_until(lambda: wire.count("times-visits-clicks-in-time.dead-letters") >= late, 60, "what came too late")
+        wait_until(lambda: wire.count("times-clicks-by-at.dead-letters") >= late, 60, "what came too late")
     finally:
         query.stop()
     found = {(r["user"], r["begins"]): (r["visits"], r["n"]) for r in wire.rows(out["visits"])}
@@ -171,7 +171,7 @@ def test_windows_are_a_property_of_what_was_sent(
     assert {r["ends"]: r["visits"] for r in wire.rows(out["trends"])} == trends
     assert sorted((r["user"], r["begin"], r["visits"]) for r in wire.rows(out["stays"])) == stays
     assert late > 0
-    letters = wire.rows("times-visits-clicks-in-time.dead-letters")
+    letters = wire.rows("times-clicks-by-at.dead-letters")
     assert len([r for r in letters if r["reason"] == "late"]) == len(letters) == late
     chained: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for rows in crowd.partitions:

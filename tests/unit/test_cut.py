@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.cut import ByClock, ByRows, ByTime, OnArrival, Positions, positions_of, waiting
+from falkirk.cut import ByClock, ByRows, ByTime, Cut, OnArrival, Positions, positions_of, waiting
 
 logs = st.dictionaries(
     st.sampled_from(["a", "b", "c"]),
@@ -36,6 +36,22 @@ def test_by_rows_takes_exactly_so_many_and_never_goes_back(
 def test_on_arrival_takes_all_there_is(drawn: dict[str, dict[int, tuple[int, int]]]) -> None:
     first, ends = between(drawn)
     assert OnArrival().take(first, ends, now_s=0.0, last_at_s=0.0) == (ends if waiting(first, ends) else None)
+
+
+@given(logs, st.integers(1, 60), st.booleans())
+def test_an_epoch_has_at_most_so_many_records_and_the_next_ones_have_the_rest(
+    drawn: dict[str, dict[int, tuple[int, int]]], most: int, by_clock: bool
+) -> None:
+    first, ends = between(drawn)
+    there = waiting(first, ends)
+    cut: Cut = ByClock(every_s=1.0, records_max=most) if by_clock else OnArrival(records_max=most)
+    sizes = []
+    while (taken := cut.take(first, ends, now_s=1.0, last_at_s=0.0)) is not None:
+        assert all(first[log][p] <= taken[log][p] <= end for log, parts in ends.items() for p, end in parts.items())
+        sizes.append(waiting(first, taken))
+        first = taken
+    assert sizes == [most] * (there // most) + [there % most] * (there % most > 0)
+    assert waiting(first, ends) == 0
 
 
 @pytest.mark.parametrize(
