@@ -20,6 +20,7 @@ from falkirk.errors import (
 )
 from falkirk.logs.connection import Connection
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends
+from falkirk.push.endpoint import Http
 from falkirk.stream import Stream, latest, stream
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "FullHistory",
     "GuaranteeError",
     "HomeError",
+    "Http",
     "InternalError",
     "Kafka",
     "Latest",
