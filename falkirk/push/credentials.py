@@ -29,7 +29,7 @@ def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
     try:
         if not file.exists():
             _write_secret(file, secrets.token_urlsafe(32))
-        return file.read_text(encoding="ascii"), f"$(cat {shlex.quote(str(file))})"
+        return file.read_text(encoding="ascii").strip(), f"$(cat {shlex.quote(str(file))})"
     except (OSError, UnicodeDecodeError) as error:
         raise HomeError(
             "HOME_UNUSABLE",

@@ -1,15 +1,15 @@
 """Fits: whether a request's body is an object of a source's columns, told to its client before anything is sent.
 
 What fits here, Spark reads as the same; so no request that was taken ends among the dead letters. Dates and times are
-texts in ISO 8601, binary values in Base64.
+texts as "2026-11-21" and "2026-11-21T20:44:14.5Z", binary values are in Base64.
 """
 
 import base64
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 from pyspark.sql.types import (
@@ -19,7 +19,6 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
-    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -36,10 +35,25 @@ from falkirk.push.errors import RequestError
 
 _BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _FLOAT_MAX = 3.4028234663852886e38
+_DATE, _TIME = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{1,6})?"
+_ZONE = r"(Z|[+-]\d\d:\d\d)?"
+
+
+def _like(pattern: str, read: Callable[[str], object]) -> Callable[[str], object]:
+    def parsed(text: str) -> object:
+        if re.fullmatch(pattern, text, re.ASCII) is None:
+            raise ValueError(text)
+        return read(text)
+
+    return parsed
+
+
+#: What raises ValueError on a text that is no such value.
 _TEXTS: dict[type[DataType], Callable[[str], object]] = {
-    DateType: date.fromisoformat,
-    TimestampType: datetime.fromisoformat,
-    TimestampNTZType: datetime.fromisoformat,
+    StringType: str,
+    DateType: _like(_DATE, date.fromisoformat),
+    TimestampType: _like(f"{_DATE}T{_TIME}{_ZONE}", datetime.fromisoformat),
+    TimestampNTZType: _like(f"{_DATE}T{_TIME}", datetime.fromisoformat),
     BinaryType: lambda text: base64.b64decode(text, validate=True),
 }
 
@@ -52,7 +66,7 @@ def unsuitable(schema: DataType) -> DataType | None:
         return unsuitable(schema.elementType)
     if isinstance(schema, MapType):
         return unsuitable(schema.valueType) if type(schema.keyType) is StringType else schema.keyType
-    known = (StringType, BooleanType, DecimalType, FloatType, DoubleType, *_BITS, *_TEXTS)
+    known = (BooleanType, FloatType, DoubleType, *_BITS, *_TEXTS)
     return None if type(schema) in known else schema
 
 
@@ -128,12 +142,10 @@ def _is(value: object, kind: DataType) -> bool:
     if isinstance(kind, FloatType | DoubleType):
         limit = _FLOAT_MAX if isinstance(kind, FloatType) else math.inf
         return isinstance(value, int | float) and _magnitude(value) <= limit
-    if isinstance(kind, DecimalType):
-        return isinstance(value, int | float) and _digits_fit(Decimal(str(value)), kind)
-    if not isinstance(value, str):
+    if type(kind) not in _TEXTS or not isinstance(value, str):
         return False
     try:
-        _TEXTS.get(type(kind), str)(value)
+        _TEXTS[type(kind)](value)
     except ValueError:
         return False
     return True
@@ -144,13 +156,6 @@ def _magnitude(value: int | float) -> float:
         return abs(float(value))
     except OverflowError:
         return math.nan  # not at most anything
-
-
-def _digits_fit(value: Decimal, kind: DecimalType) -> bool:
-    _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "what is not finite was refused"
-    scale = max(0, -exponent)
-    return scale <= kind.scale and len(digits) + exponent <= kind.precision - kind.scale
 
 
 def _float(text: str) -> float:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StringType, StructType
 
 from falkirk.endpoints import Kafka
-from falkirk.errors import DefinitionError
+from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.policy import Delivery
 from falkirk.push.fits import unsuitable
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def plan_push(
 ) -> tuple[PushSource, ...]:
     """Return the push sources of an application that is planned otherwise.
 
-    Raises: DefinitionError: `SOURCE_UNREAD`, `ID_INVALID`, `TYPE_UNSUITABLE`, `ANSWERS_INVALID`.
+    Raises: DefinitionError: `SOURCE_UNREAD`, `ID_INVALID`, `TYPE_UNSUITABLE`, `ANSWERS_INVALID`. GuaranteeError:
+        `ACKNOWLEDGED_UNDONE`.
     """
     found = []
     for name, http in app.pushed.items():
@@ -61,11 +63,25 @@ def plan_push(
                 hint="Let a processor read it, and give that one a sink.",
                 source=name,
             )
+        _refuse_skipping(app, name, http, reached)
         schema = StructType.fromDDL(http.schema)
         assert isinstance(schema, StructType), "the planner has parsed it"
         _check_schema(http, schema)
         found.append(PushSource(name=name, topic=topic, schema=schema, answers=_answers(app, name, http, reached)))
     return tuple(found)
+
+
+def _refuse_skipping(app: App, name: str, http: Http, reached: set[str]) -> None:
+    skipping = [s for s in reached if s in app.sinks and app.sinks[s].delivery is Delivery.AT_MOST_ONCE]
+    if skipping:
+        raise GuaranteeError(
+            "ACKNOWLEDGED_UNDONE",
+            f"{name!r} leads to sink {skipping[0]!r}, which skips what waits after a failure: a client would be told "
+            "that its request is done when it is not.",
+            where=http.where,
+            hint='Ask for delivery="exactly-once" or "repeated" there.',
+            sink=skipping[0],
+        )
 
 
 def _check_schema(http: Http, schema: StructType) -> None:
