@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from falkirk.push.book import Book, Entry, digest_of
-from falkirk.push.errors import RequestError, ask_again
+from falkirk.push.errors import RequestError, passing_error
 
 #: So many clients wait at the same time; others are told to come again.
 WAITING_MAX = 2_000
@@ -32,7 +32,7 @@ class Desk:
     def __init__(self, send: Callable[[Entry, bytes], None], clock: Clock = time.time) -> None:
         self._send, self._clock = send, clock
         self._book: Book | None = None
-        self._closed_for = ask_again("STARTING", "the application is starting.", retry_after_s=2)
+        self._closed_for = passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
         self._waiting: dict[Entry, list[asyncio.Future[None]]] = {}
         self._waits = 0
 
@@ -48,7 +48,7 @@ class Desk:
         if entry is not None and entry.is_done(wants_answer=wants_answer):
             return entry
         if self._waits >= WAITING_MAX:
-            raise ask_again("CLIENTS_TOO_MANY", f"{self._waits} clients are waiting already.")
+            raise passing_error("CLIENTS_TOO_MANY", f"{self._waits} clients are waiting already.")
         if entry is None:
             entry = self._take(book, request_id, value)
         self._waits += 1
@@ -61,7 +61,7 @@ class Desk:
         except TimeoutError:
             if self._is_away(book):
                 raise _away() from None
-            raise ask_again(
+            raise passing_error(
                 "RESULT_AWAITED", f"there is no result after {timeout_s:g} s; it is on its way.", status=504
             ) from None
         finally:
@@ -77,7 +77,7 @@ class Desk:
         if self._is_away(book):
             raise _away()
         if book.weight_bytes > MEMORY_BYTES_MAX:
-            raise ask_again(
+            raise passing_error(
                 "REQUESTS_TOO_MANY", "more requests are remembered than there is room for.", retry_after_s=30
             )
         entry = book.add(request_id, digest_of(value), int(self._clock() * 1000))
@@ -151,4 +151,4 @@ class Desk:
 
 
 def _away() -> RequestError:
-    return ask_again("BROKER_AWAY", "Kafka does not take the request at present.", retry_after_s=5)
+    return passing_error("BROKER_AWAY", "Kafka does not take the request at present.", retry_after_s=5)

@@ -17,7 +17,7 @@ class RequestError(FalkirkError):
         super().__init__(condition, message, hint=hint)
 
 
-def ask_again(condition: str, message: str, *, status: int = 503, retry_after_s: int = 1) -> RequestError:
+def passing_error(condition: str, message: str, *, status: int = 503, retry_after_s: int = 1) -> RequestError:
     """Return the error of a request that may be asked again: it runs once, however often that is done."""
     return RequestError(
         condition, message, status=status, retry_after_s=retry_after_s, hint="Ask again with the same Request-Id."

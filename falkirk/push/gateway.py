@@ -23,7 +23,7 @@ from falkirk.errors import MachineError
 from falkirk.logs.connection import Connection
 from falkirk.push.credentials import former_port, publish, token_of
 from falkirk.push.desk import Desk
-from falkirk.push.errors import ask_again
+from falkirk.push.errors import passing_error
 from falkirk.push.line import Line, Progress
 from falkirk.push.server import Counter, application
 
@@ -107,7 +107,7 @@ class Gateway:
 
     def _close(self) -> None:
         for counter in self._counters.values():
-            counter.desk.close(ask_again("STOPPING", "the application is being stopped.", retry_after_s=10))
+            counter.desk.close(passing_error("BEING_STOPPED", "the application is being stopped.", retry_after_s=10))
 
     # -- in the gateway's thread --------------------------------------------------------------------------------------
 

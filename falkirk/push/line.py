@@ -19,7 +19,7 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from falkirk.push.book import SKEW_MS, Book, Entry, read_back
 from falkirk.push.desk import Desk
-from falkirk.push.errors import RequestError, ask_again
+from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.reader import Reader, positions_at, read_until
 from falkirk.push.sender import Sender
 
@@ -226,5 +226,5 @@ def _taken(queue: "SimpleQueue[tuple[Entry, bytes]]") -> list[tuple[Entry, bytes
 
 def _reason(error: Exception) -> RequestError:
     if isinstance(error, FalkirkError):
-        return ask_again(error.condition, error.message, retry_after_s=5)
-    return ask_again("GATEWAY_FAILED", f"what takes requests has failed ({type(error).__name__}).", retry_after_s=5)
+        return passing_error(error.condition, error.message, retry_after_s=5)
+    return passing_error("GATEWAY_FAILED", f"what takes requests has failed ({type(error).__name__}).", retry_after_s=5)

@@ -4,6 +4,7 @@ Its transactional id is the topic's name. So to begin is to fence: whatever a fo
 its way is in the topic from then on, or never will be. Without that wall a retry could be sent beside its original.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,5 +71,6 @@ class Sender:
                     raise self._fault(doing, error) from error
 
     def _fault(self, doing: str, error: KafkaException) -> Exception:
-        self._producer.poll(0)  # what the client has to say itself waits until then
+        with contextlib.suppress(KafkaException):  # a producer that was fenced says so at every call
+            self._producer.poll(0)  # what the client has to say itself waits until then
         return fault(error.args[0], doing, self._connection, self._errors, self._topic)

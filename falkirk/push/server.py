@@ -15,7 +15,7 @@ from falkirk.push import fits
 from falkirk.push.book import Entry
 from falkirk.push.desk import Desk
 from falkirk.push.endpoint import Http
-from falkirk.push.errors import RequestError, ask_again
+from falkirk.push.errors import RequestError, passing_error
 
 #: A request, and what is sent of it, is at most so large: below what a topic takes by default.
 BODY_BYTES_MAX = 512 << 10
@@ -72,7 +72,7 @@ async def _serve(
         raise RequestError("METHOD_UNKNOWN", f"requests are posted, and this is a {request.method}.", status=405)
     value = fits.parse(await _body(request))
     if counter.schema is None:
-        raise ask_again("STARTING", "the application is starting.", retry_after_s=2)
+        raise passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
     request_id = told[ID_HEADER] = _identify(request, value, counter.http.id)
     encoded = fits.encode(value, counter.schema)
     if len(encoded) > BODY_BYTES_MAX:

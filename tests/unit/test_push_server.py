@@ -13,7 +13,7 @@ import falkirk as fk
 from falkirk.push import desk as desks
 from falkirk.push.book import Book, Entry, read_back
 from falkirk.push.desk import AWAY_S, Desk
-from falkirk.push.errors import ask_again
+from falkirk.push.errors import passing_error
 from falkirk.push.server import BODY_BYTES_MAX, Counter, application
 
 TOKEN = "secret"
@@ -251,10 +251,10 @@ def test_a_client_that_is_gone_makes_room() -> None:
 def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() -> None:
     async def story(client: Client) -> None:
         asking = await client.waiting(2)
-        client.log.desk.close(ask_again("STOPPING", "stopped.", retry_after_s=10))
+        client.log.desk.close(passing_error("BEING_STOPPED", "stopped.", retry_after_s=10))
         for task in asking:
-            assert await refusal(await task) == (503, "STOPPING")
-        assert await refusal(await client.post({"id": "a"})) == (503, "STOPPING")
+            assert await refusal(await task) == (503, "BEING_STOPPED")
+        assert await refusal(await client.post({"id": "a"})) == (503, "BEING_STOPPED")
         client.log.desk.sent({"a": (0, 0)})
         client.log.answer("a")
         client.log.desk.accepted({0: 1}, is_silent=True)
@@ -273,6 +273,6 @@ def test_until_the_application_is_planned_clients_are_told_that_it_starts() -> N
         app = application({"/queries": Counter(http=HTTP, desk=Desk(lambda entry, value: None))}, TOKEN)
         async with TestClient(TestServer(app)) as client:
             response = await client.post("/queries", json={"id": "a"}, headers={"Authorization": f"Bearer {TOKEN}"})
-            assert await refusal(response) == (503, "STARTING")
+            assert await refusal(response) == (503, "NOT_READY")
 
     asyncio.run(run())
