@@ -22,6 +22,7 @@ from falkirk.errors import (
 )
 from falkirk.logs.connection import Connection
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends
+from falkirk.push.endpoint import Http
 from falkirk.stream import Stream, latest, stream
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ __all__ = [
     "FullHistory",
     "GuaranteeError",
     "HomeError",
+    "Http",
     "InternalError",
     "Kafka",
     "Latest",

@@ -15,7 +15,10 @@ from falkirk.endpoints import Endpoint, Kafka, as_endpoint, as_topic
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
+from falkirk.logs.secret import Secret
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
+from falkirk.push.address import DEFAULT, as_address
+from falkirk.push.endpoint import Http
 from falkirk.stream import Body, SourceNode, Stream, source_node
 
 
@@ -84,6 +87,10 @@ class App:
         state_partitions: of each keyed step, and partitions of the hops that feed them.
         history: how many checkpoints of each region to keep beyond what a failure may ask for: to roll back to by hand,
             and in case that newer ones are damaged. What they need of hops and sources is kept with them.
+        http: the address, ``"host:port"``, at which `Http` sources take requests; on port 0 any that is free, kept
+            from start to start.
+        http_token: what their clients have to show; the environment's FALKIRK_HTTP_TOKEN by default, and without that
+            one that is made up and kept in the home. ``"env:NAME"`` takes it from there.
     """
 
     def __init__(
@@ -96,6 +103,8 @@ class App:
         state_partitions: int = 2,
         history: int = 10,
         store: str | None = None,
+        http: str = DEFAULT,
+        http_token: str | None = None,
     ) -> None:
         where = caller()
         check_name(name, "an application", where)
@@ -117,7 +126,10 @@ class App:
         self.state_partitions = state_partitions
         self.history = history
         self.store = store
+        self.http = as_address(http, where)
+        self.http_token = None if http_token is None else Secret(http_token)
         self.sources: dict[str, SourceNode] = {}
+        self.pushed: dict[str, Http] = {}
         self.processors: dict[str, Processor] = {}
         self.sinks: dict[str, Sink] = {}
 
@@ -132,10 +144,25 @@ class App:
                     name=name,
                 )
 
-    def source(self, name: str, topic: Kafka) -> Stream:
-        """Declare a topic that processors read under `name`."""
+    def _claim_path(self, http: Http, where: SourceLocation) -> None:
+        if any(other.path == http.path for other in self.pushed.values()):
+            raise DefinitionError(
+                "NAME_TAKEN",
+                f"there is already a source at the path {http.path!r}.",
+                where=where,
+                hint="Give each source of requests a path of its own.",
+                name=http.path,
+            )
+
+    def source(self, name: str, topic: Kafka | Http) -> Stream:
+        """Declare a topic, or requests over HTTP, that processors read under `name`."""
         where = caller()
         self._claim(name, where)
+        if isinstance(topic, Http):
+            check_name(name, "a source of requests", where)
+            self._claim_path(topic, where)
+            self.pushed[name] = topic
+            topic = topic.topic(self.name, "HOME", name)  # until the home is known
         as_topic(topic, where)
         self.sources[name] = source_node(name, topic)
         return Stream(self.sources[name])

@@ -26,6 +26,7 @@ class Stage:
 
     Args:
         inputs, output: logs: topics, or logs of epochs, which are logs of one partition whose records are epochs.
+        views: those inputs of which it reads the newest record alone, again and again.
         deterministic: it gives the same output for the same input, in order; what it has recorded it has given.
     """
 
@@ -33,6 +34,7 @@ class Stage:
     inputs: tuple[str, ...]
     output: str
     deterministic: bool = True
+    views: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def shape_of(plan: Plan, topics: Topics) -> Shape:
             inputs=tuple(dict.fromkeys(i.log for i in batch.inputs)),
             output=batch.log,
             deterministic=batch.deterministic,
+            views=tuple(i.log for i in batch.inputs if i.view),
         )
         named |= {i.log for i in batch.inputs if i.topic is not None}
         held |= {batch.log: batch.released_to} if batch.is_held else {}
@@ -86,7 +87,9 @@ def read_shape(home: Path) -> Shape | None:
     file = home / _FILE
     try:
         content = json.loads(file.read_text())
-        stages = [Stage(**{**s, "inputs": tuple(s["inputs"])}) for s in content["stages"]]
+        stages = [
+            Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s.get("views", ()))}) for s in content["stages"]
+        ]
         batches = [{**b, "topics": tuple(b["topics"]), "sinks": tuple(b["sinks"])} for b in content.get("batches", ())]
         return Shape(
             layout=Layout(stages={s.name: s for s in stages}, partitions=content["partitions"], held=content["held"]),

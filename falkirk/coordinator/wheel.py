@@ -113,6 +113,11 @@ class Wheel:
         silent_s = self._clock() - health.progressed_at_s
         return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > self._hung_after_s[name] else None
 
+    @property
+    def points(self) -> Mapping[str, tuple[Point, ...]]:
+        """The checkpoints of each region, as of the last turn."""
+        return self._points
+
     # -- watermarks ---------------------------------------------------------------------------------------------------
 
     def _monitors(self) -> tuple[Monitor, Monitor]:
@@ -287,10 +292,15 @@ class Wheel:
 
     def _acknowledge(self) -> None:
         for topic in self.layout.sources:
-            upto = self.retained.low_watermark(source_name(topic))
-            for reader in self.layout.readers(topic):
-                upto = upto & self.kept(reader.name).reads_from  # what is kept to go back to by hand reads it too
-            assert isinstance(upto, OffsetFrontier)
-            known = {e: n for e, n in cut(upto, self.layout, topic).prefixes if n != OMEGA}
-            if known:
-                self._logs.acknowledge(topic, OffsetFrontier.of(known) | EMPTY)
+            upto = self.acknowledged(topic)
+            if not upto.is_empty:
+                self._logs.acknowledge(topic, upto)
+
+    def acknowledged(self, source: str) -> OffsetFrontier:
+        """Return up to where a source will never be read again."""
+        upto = self.retained.low_watermark(source_name(source))
+        for reader in self.layout.readers(source):
+            upto = upto & self.kept(reader.name).reads_from  # what is kept to go back to by hand reads it too
+        assert isinstance(upto, OffsetFrontier)
+        known = {e: n for e, n in cut(upto, self.layout, source).prefixes if n != OMEGA}
+        return OffsetFrontier.of(known) | EMPTY
