@@ -17,6 +17,7 @@ from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.query import Query, run_here
 from tests.integration.live import Wire
+from tests.integration.users import chain
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -55,11 +56,6 @@ def application(tag: str, home: Path) -> fk.App:
     for name in ("visits", "trends", "stays", "chains"):
         app.sink(name, name, fk.Kafka(f"{name}-{tag}"))
     return app
-
-
-def chain(row: Any, state: Any) -> tuple[Any, Any]:
-    after = ((0 if state is None else state.chain) * 31 + row.n) % 1_000_003
-    return {"user": row.user, "chain": after, "n": row.n}, {"chain": after}
 
 
 class Crowd:
