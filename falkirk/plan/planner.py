@@ -186,14 +186,7 @@ class _Planner:
                 hint=f"There are: {', '.join([*self.app.sources, *self.app.processors])}.",
                 upstream=name,
             )
-        if processor.cut is not None:
-            raise DefinitionError(
-                "BATCH_READ_LIVE",
-                f"{name!r} is a batch, and is read by something live.",
-                where=where,
-                hint="Let a batch, or a processor under @app.stream(fk.Eager()), read it.",
-                upstream=name,
-            )
+        assert processor.cut is None, "what reads a batch runs in micro-batches itself (engines.py)"
         shared = not isinstance(processor.policy, Ephemeral) and self._readers(name) > 1
         if name in self.logs:
             return self._begin_at(self.logs[name])

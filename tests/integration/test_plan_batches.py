@@ -59,7 +59,7 @@ def whole(events: "DataFrame") -> "DataFrame":
 def read_live(app: fk.App) -> None:
     app.batch(rows=5)(whole)
 
-    @app.stream()
+    @app.stream(engine="live")
     def live(whole: fk.Stream) -> fk.Stream:
         return whole
 
@@ -133,7 +133,7 @@ def in_a_circle(app: fk.App) -> None:
         (batch(twice), "COLUMN_TWICE"),
         (batch(whole, sink=fk.Kafka("out", key="missing")), "COLUMN_MISSING"),
         (batch(whole, sink=fk.Sql("sqlite:///x.db", "t", key="missing")), "COLUMN_MISSING"),
-        (read_live, "BATCH_READ_LIVE"),
+        (read_live, "ENGINE_UNSUITABLE"),
         (view_of_a_source, "VIEW_HAS_NO_EPOCHS"),
         (table_of_something_live, "SINK_NEEDS_BATCH"),
         (in_a_circle, "CYCLE"),
