@@ -5,7 +5,7 @@ result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 """
 
 from falkirk.app import App, Latest
-from falkirk.endpoints import Files, Kafka, Sql
+from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import (
     DefinitionError,
     FalkirkError,
@@ -25,6 +25,7 @@ from falkirk.stream import Stream, latest, stream
 __all__ = [
     "App",
     "Connection",
+    "Console",
     "DefinitionError",
     "Delivery",
     "Eager",

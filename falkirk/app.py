@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.cut import ByClock, ByRows, Cut, OnArrival
-from falkirk.endpoints import Endpoint, Kafka, as_endpoint, as_topic
+from falkirk.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
-from falkirk.stream import Body, SourceNode, Stream, source_node
+from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
 
 
 class Latest:
@@ -108,11 +108,12 @@ class App:
         self.history = history
         self.store = store
         self.sources: dict[str, SourceNode] = {}
+        self.folders: dict[str, Files] = {}
         self.processors: dict[str, Processor] = {}
         self.sinks: dict[str, Sink] = {}
 
     def _claim(self, name: str, where: SourceLocation) -> None:
-        for kind, taken in (("source", self.sources), ("processor", self.processors)):
+        for kind, taken in (("source", self.sources), ("source", self.folders), ("processor", self.processors)):
             if name in taken:
                 raise DefinitionError(
                     "NAME_TAKEN",
@@ -122,12 +123,15 @@ class App:
                     name=name,
                 )
 
-    def source(self, name: str, topic: Kafka) -> Stream:
-        """Declare a topic that processors read under `name`."""
+    def source(self, name: str, topic: Kafka | Files) -> Stream:
+        """Declare a topic that processors read under `name`, or a folder whose files batches read."""
         where = caller()
         self._claim(name, where)
-        as_topic(topic, where)
-        self.sources[name] = source_node(name, topic)
+        found = as_source(topic, where)
+        if isinstance(found, Files):
+            self.folders[name] = found
+            return Stream(ProcessorNode(name=name))
+        self.sources[name] = source_node(name, found)
         return Stream(self.sources[name])
 
     def stream(self, policy: Policy | None = None) -> Callable[[Body], Body]:
@@ -279,6 +283,8 @@ class App:
             return reads
         if isinstance(reads, Stream):
             if isinstance(reads.node, SourceNode) and self.sources.get(reads.node.name) is reads.node:
+                return reads.node.name
+            if isinstance(reads.node, ProcessorNode) and reads.node.name in self.folders:
                 return reads.node.name
         elif name := getattr(reads, "__name__", None):
             return str(name)

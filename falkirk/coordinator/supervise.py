@@ -21,6 +21,7 @@ from falkirk.coordinator.home import Home, open_home
 from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
+from falkirk.coordinator.status import CONSOLE
 from falkirk.errors import InternalError, SparkError
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
@@ -100,6 +101,7 @@ class Coordinator:
         log_file = self._path / "host.log"
         if log_file.exists() and log_file.stat().st_size > LOG_BYTES_MAX:
             log_file.replace(self._path / "host.log.1")
+        printed, pipe = os.pipe()
         with open(log_file, "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "falkirk.coordinator.host"],
@@ -108,7 +110,11 @@ class Coordinator:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                pass_fds=(pipe,),
+                env=os.environ | {CONSOLE: str(pipe)},
             )
+        os.close(pipe)
+        threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
         try:
             self._watch(process, status_file, home)
         finally:
@@ -163,6 +169,13 @@ def read_status(file: Path) -> dict[str, Any] | None:
         return content
     except FileNotFoundError:
         return None
+
+
+def _show(printed: int) -> None:
+    """Print what a host's sinks print, until it has ended."""
+    with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            print(line, end="", flush=True)
 
 
 def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:

@@ -9,9 +9,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from falkirk.endpoints import Files
+from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.plan import frames
 from falkirk.plan.batch import PLACE, Input
+from falkirk.plan.folders import rows_of
 from falkirk.plan.frames import BAD, STAMP
 from falkirk.regions.context import Context
 from falkirk.regions.rows import RAW_BYTES_MAX, without
@@ -32,20 +35,22 @@ class Bad:
 class Inputs:
     """What one epoch reads, as DataFrames by parameter.
 
-    Args: logs: of all batches, by name.
+    Args: logs: of all batches, by name. files: of all sources that have some, by log.
     """
 
     def __init__(
         self, session: SparkSession, context: Context, inputs: tuple[Input, ...], epoch: Epoch,
-        logs: Mapping[str, EpochLog],
+        logs: Mapping[str, EpochLog], files: Mapping[str, FileLog],
     ) -> None:  # fmt: skip
-        self._session, self._context, self._epoch, self._logs = session, context, epoch, logs
+        self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
         self.bad: list[Bad] = []
         self.frames = {i.name: self._frame(i) for i in inputs}
 
     def _frame(self, given: Input) -> DataFrame:
         if given.topic is not None:
             return self._topic(given)
+        if given.folder is not None:
+            return self._rows_of_files(given, given.folder)
         log = self._logs[given.log]
         if given.view:
             number = self._epoch.views[given.log]
@@ -82,6 +87,15 @@ class Inputs:
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted))
         place = [F.col(f"{STAMP}.offset").alias(PLACE)] if given.placed else []
         return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *place)
+
+    def _rows_of_files(self, given: Input, folder: Files) -> DataFrame:
+        first, last = self._epoch.first[given.log][0], self._epoch.last[given.log][0]
+        if first == last:
+            return empty(self._session, given.schema)
+        frame, counted = rows_of(self._session, folder, self._files[given.log].paths(first, last)), Observation()
+        data = frame.data.observe(counted, F.count_if(F.col(BAD).isNotNull()).alias("bad"))
+        self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted))
+        return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns])
 
 
 def dead_letters(region: str, bad: Bad) -> DataFrame:

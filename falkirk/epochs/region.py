@@ -112,7 +112,7 @@ class BatchRegion(BatchAtRest):
             if given.view:
                 continue
             if given.topic is None:
-                first[given.log] = {0: self.all_logs[given.log].begin()}
+                first[given.log] = {0: 0 if given.folder is not None else self.all_logs[given.log].begin()}
                 continue
             topics = self._context.topics
             positions = topics.first_positions if given.topic.starting == "earliest" else topics.readable_positions
@@ -158,6 +158,8 @@ class BatchRegion(BatchAtRest):
         for given in self.batch.inputs:
             if given.topic is not None:
                 ends[given.log] = self._context.topics.readable_positions(given.log)
+            elif given.folder is not None:
+                ends[given.log] = {0: self.files[given.log].end()}
             elif not given.view:
                 ends[given.log] = {0: self.all_logs[given.log].end()}
         return ends
@@ -187,7 +189,7 @@ class BatchRegion(BatchAtRest):
         spark = self._session.sparkContext
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
-        inputs = Inputs(self._session, self._context, self.batch.inputs, epoch, self.all_logs)
+        inputs = Inputs(self._session, self._context, self.batch.inputs, epoch, self.all_logs, self.files)
         given = dict(inputs.frames)
         if self.batch.state is not None:
             given[self.batch.name] = empty(self._session, self.batch.state) if state is None else state
@@ -215,9 +217,16 @@ class BatchRegion(BatchAtRest):
                 place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all topics
                 letters.withColumn(ROW, place).write.parquet(target)
                 dead += self._session.read.parquet(target).count()
+        self._check_files(epoch)
         if rows is None:
             return folder, read_folders(self._session, [self.epochs.path(folder)], self.batch.schema).count(), dead
         return folder, int(rows["rows"]), dead
+
+    def _check_files(self, epoch: Epoch) -> None:
+        """See that what was read is still what it was, so that a replay would read the same. Raises: LogError."""
+        for given in self.batch.inputs:
+            if given.folder is not None:
+                self.files[given.log].paths(epoch.first[given.log][0], epoch.last[given.log][0])
 
     def write_state(self, epoch: Epoch, state: DataFrame) -> str:
         """Write a state; return its folder."""

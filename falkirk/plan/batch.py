@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.app import Processor, Sink
 from falkirk.cut import ByClock, Cut
-from falkirk.endpoints import Kafka, Sql
+from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
 from falkirk.plan import determinism, frames
@@ -38,7 +38,7 @@ class Input:
     Args:
         name: of the parameter that gets its rows.
         log: the topic, or the log of epochs of another batch.
-        topic: a topic, with its schema; None: a log of epochs.
+        topic: a topic, with its schema. folder: of files, which are its records. Neither: a log of epochs.
         reads_hop: a topic of ours.
         view: only its newest complete epoch is read.
         schema: of the rows.
@@ -48,6 +48,7 @@ class Input:
     name: str
     log: str
     topic: Kafka | None = None
+    folder: Files | None = None
     reads_hop: bool = False
     view: bool = False
     schema: StructType
@@ -104,6 +105,7 @@ class Batch:
             name=self.name,
             log=self.log,
             topics=tuple(i.log for i in self.inputs if i.topic is not None),
+            files=tuple(i.log for i in self.inputs if i.folder is not None),
             sinks=tuple(sink.name for sink in self.sinks),
             dead_letters=self.dead_letter_topic,
         )
@@ -126,6 +128,16 @@ def epoch_log(processor: str) -> str:
 def is_epoch_log(log: str) -> bool:
     """Tell a log of epochs from a topic."""
     return log.startswith("epochs:")
+
+
+def file_log(source: str) -> str:
+    """Return what the log is called whose records are the files of a source."""
+    return f"files:{source}"
+
+
+def is_file_log(log: str) -> bool:
+    """Tell a log of files from a topic."""
+    return log.startswith("files:")
 
 
 def with_place(schema: StructType) -> StructType:
@@ -287,4 +299,6 @@ def address(sink: Sink) -> str:
     to = sink.to
     if isinstance(to, Kafka):
         return f"topic {to.topic}"
+    if isinstance(to, Console):
+        return "the terminal"
     return f"table {to.table}" if isinstance(to, Sql) else f"files in {to.path}"
