@@ -156,15 +156,19 @@ class Sender:
     def __init__(self, connection: Connection, notes: Notes, identity: str) -> None:
         self._connection, self._notes, self._errors = connection, notes, ClientErrors()
         self._refused: dict[Origin, KafkaError] = {}
-        self._producer = Producer(
-            {
-                **quiet_options(connection, self._errors),
-                "transactional.id": f"falkirk-redrive-{identity}",
-                "message.max.bytes": 1_000_000_000,  # each topic has its own limit
-                "batch.num.messages": 1,  # which is that of a batch
-            }
-        )
-        self._do(lambda: self._producer.init_transactions(_PATIENCE_S))
+        self._settings = {
+            **quiet_options(connection, self._errors),
+            "transactional.id": f"falkirk-redrive-{identity}",
+            "message.max.bytes": 1_000_000_000,  # each topic has its own limit
+            "batch.num.messages": 1,  # which is that of a batch
+        }
+        self._producer = self._open()
+
+    def _open(self) -> Producer:
+        """Return a producer behind the fence: what others of this home had begun is aborted, and can't be ended."""
+        producer = Producer(self._settings)
+        self._do(lambda: producer.init_transactions(_PATIENCE_S))
+        return producer
 
     def send(self, records: Sequence[Original]) -> int:
         """Send records and note it, all at once or not at all; return how many were sent: those that their topic does
@@ -186,9 +190,14 @@ class Sender:
                 on_delivery=partial(self._note, record.origin),
             )  # fmt: skip
         self._producer.produce(self._notes.topic, value=json.dumps([r.origin for r in records]).encode())
-        self._do(lambda: self._producer.flush(_PATIENCE_S))
+        # What follows one that was refused is not sent any more.
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self._producer) and not self._refused and time.monotonic() < deadline:
+            self._producer.poll(0.1)
         if self._refused:
-            self._do(lambda: self._producer.abort_transaction(_PATIENCE_S))
+            # To abort it the client would wait for what it has in flight.
+            self._producer.purge()
+            self._producer = self._open()
             return False
         self._do(lambda: self._producer.commit_transaction(_PATIENCE_S))
         return True
