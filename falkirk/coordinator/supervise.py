@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.app import App
-from falkirk.coordinator.home import Home, open_home
+from falkirk.coordinator.disk import is_full
+from falkirk.coordinator.home import Home, open_home, write_atomically
 from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
@@ -31,6 +32,8 @@ SILENT_AT_START_S = 180.0
 FRUITLESS_MAX = 5
 #: A longer log of former hosts is put aside when the next one starts.
 LOG_BYTES_MAX = 50_000_000
+#: A host is not started with less room than this in its home.
+SPACE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,7 @@ class Coordinator:
             while not self._stopping.is_set():
                 for record in home.kill_leftovers():
                     self._say(f"killed {record.role} {record.pid}, left behind by a former run")
+                self._await_space()
                 before = dict(self._commits)
                 reason = self._run_host(home)
                 if self._stopping.is_set():
@@ -93,6 +97,22 @@ class Coordinator:
                 self.restarts += 1
                 self._say(f"the Spark application is gone ({reason}); starting it again")
             home.kill_leftovers()
+
+    def _await_space(self) -> None:
+        """Wait until the home can be written: on a full disk a host would end as soon as it begins."""
+        waited = False
+        while not self._stopping.is_set():
+            try:
+                write_atomically(self._path / "space", " " * SPACE_BYTES)
+                (self._path / "space").unlink()
+                return
+            except OSError as error:
+                if not is_full(error):
+                    raise
+            if not waited:
+                self._say(f"the disk is full that holds {self._path}; waiting for space")
+            waited = True
+            self._stopping.wait(1.0)
 
     def _run_host(self, home: Home) -> str:
         """Run one host to its end; return why it ended."""
@@ -167,7 +187,7 @@ def read_status(file: Path) -> dict[str, Any] | None:
     try:
         content: dict[str, Any] = json.loads(file.read_text())
         return content
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # on a full disk it is written over, and may be seen half
         return None
 
 

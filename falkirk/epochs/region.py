@@ -65,7 +65,8 @@ class BatchRegion(BatchAtRest):
         self._run: Run | None = None
         self.progressed_at_s = time.monotonic()
         self.ready_at_s = 0.0
-        self.detail = ""
+        #: Of a view, and in all, why it does not get on.
+        self.waits_for = self.detail = ""
 
     def prepare(self) -> RegionRecord:
         """Check what it reads, and what that was when this home was made; record it before the first start.
@@ -171,10 +172,10 @@ class BatchRegion(BatchAtRest):
             if given.view:
                 newest = self.all_logs[given.log].newest()
                 if newest is None:
-                    self.detail = f"waiting for the first epoch of {given.name}"
+                    self.waits_for = f"waiting for the first epoch of {given.name}"
                     return None
                 found[given.log] = newest
-        self.detail = ""
+        self.waits_for = ""
         return found
 
     def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
