@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.coordinator.acceptance import Acceptance
 from falkirk.coordinator.batch_host import BatchHost
+from falkirk.coordinator.disk import is_full
 from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.shape import Shape, shape_of
@@ -39,6 +40,8 @@ OVERDUE_S = 30.0
 #: A region that fails this often in a row without a commit in between will not get better by itself.
 FAILURES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+#: How long a region waits for space on a full disk before it is tried again.
+FULL_S = 5.0
 
 
 @dataclass(kw_only=True)
@@ -224,7 +227,11 @@ class LiveHost:
         if STATE_NOT_LOADED.search(str(error)):
             live.distrust_checkpoint()
         status.state, status.detail = "restarting", reason
-        live.ready_at_s = time.monotonic() + BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
+        pause_s = BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
+        if is_full(error):  # until there is space, however long that takes
+            watched.failures, pause_s = 0, FULL_S
+            status.detail = f"the disk is full: {reason}"
+        live.ready_at_s = time.monotonic() + pause_s
         self._say(f"{status.name}: failed ({reason}); restarting")
 
     def _count_failure(self, name: str, reason: str) -> None:

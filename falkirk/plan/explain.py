@@ -7,6 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from falkirk.app import Sink
+from falkirk.endpoints import Console
 from falkirk.plan.batch import Batch, address
 from falkirk.plan.region import Plan, Region
 from falkirk.plan.slots import RegionSlots
@@ -64,11 +66,15 @@ def _batches(plan: Plan) -> RenderableType:
             batch.name,
             "\n".join(f"newest epoch of {i.name}" if i.view else i.name for i in batch.inputs),
             str(batch.cut),
-            "\n".join(f"{s.name}: {address(s)}" for s in batch.sinks) or "its log, for other batches",
+            "\n".join(map(_writes, batch.sinks)) or "its log, for other batches",
             "nothing between epochs" if batch.state is None else f"{', '.join(batch.state.names)}, {_saves(batch)}",
             _batch_promise(batch),
         )
     return table
+
+
+def _writes(sink: Sink) -> str:
+    return f"{sink.name}: {address(sink)}{' (again after a failure)' if isinstance(sink.to, Console) else ''}"
 
 
 def _saves(batch: Batch) -> str:
@@ -141,7 +147,14 @@ def _batch(batch: Batch) -> dict[str, object]:
         "engine_reason": batch.reason or None,
         "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
         "cut": str(batch.cut),
-        "writes": [{"sink": s.name, "to": address(s)} for s in batch.sinks],
+        "writes": [
+            {
+                "sink": s.name,
+                "to": address(s),
+                "delivery": (Delivery.REPEATED if isinstance(s.to, Console) else Delivery.EXACTLY_ONCE).value,
+            }
+            for s in batch.sinks
+        ],
         "state": None if batch.state is None else batch.state.simpleString(),
         "deterministic": batch.deterministic,
         "undetermined": list(batch.undetermined),
