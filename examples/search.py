@@ -1,0 +1,163 @@
+"""A live search engine over modules of source code: four ways to compute, side by side, in one application.
+
+    falkirk demo                                   # with a crowd of users, a kill -9 and a judge
+    falkirk run examples/search.py --local         # alone: send to `modules` and `queries`, read `answers`
+
+    modules ──▶ words ──▶ index ──▶ postings ──┐         live, then every 2 seconds
+       ├──────▶ weights ───────────────────────┤         every 10 seconds: how rare each word is
+       └──────▶ rank ──────────────────────────┤         every 10 seconds: how much the others rely on each module
+    queries ──────────────────────────────▶ answers ──▶ statistics ──▶ SQL
+
+A module that is sent again, with a higher version, replaces what it was. An answer says which epoch of each view it
+has read, so it can be checked long after the views have moved on. All numbers are whole: they come out the same
+whenever they are computed again.
+"""
+
+import os
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+
+DATA = os.environ.get("SEARCH_DATA", ".")  # where tables and files go
+BEST = 5  # modules in an answer
+ROUNDS = 4  # of the ranking
+NEW_WEIGHT, NEW_RANK = 5_000, 1_000_000  # of what no epoch has weighed or ranked yet
+
+app = fk.App("search")
+
+app.source(
+    "modules",
+    fk.Kafka("modules", schema="name STRING NOT NULL, version INT NOT NULL, text STRING, imports ARRAY<STRING>"),
+)
+app.source("queries", fk.Kafka("queries", schema="id STRING NOT NULL, user STRING, text STRING"))
+
+
+def tokens(*texts):
+    """The words of texts, in order: lower-case letters, digits and underscores."""
+    return F.filter(F.split(F.lower(F.concat_ws(" ", *texts)), "[^a-z0-9_]+"), lambda word: word != "")
+
+
+def newest(modules, *columns):
+    """The newest version of each module."""
+    return modules.groupBy("name").agg(F.max(F.struct("version", *columns)).alias("newest")).select("name", "newest.*")
+
+
+# -- live: within milliseconds ----------------------------------------------------------------------------------------
+
+
+@app.stream(fk.Ephemeral())
+def words(modules):
+    """Module → a record per distinct word, with how often it is there. Nothing is saved: a lost one is read again."""
+    said = tokens("name", "text")
+    counted = F.transform(
+        F.array_distinct(said),
+        lambda word: F.struct(word.alias("word"), F.size(F.filter(said, lambda other: other == word)).alias("times")),
+    )
+    return (
+        modules.select("name", "version", counted.alias("counted"))
+        .explode("counted", "one")
+        .select("one.word", F.col("name").alias("module"), "version", "one.times")
+    )
+
+
+@app.stream(fk.Lazy("10 seconds"))
+def index(words):
+    """Word → its changes, numbered from 1; a result leaves on arrival, a checkpoint is made every 10 seconds."""
+    return words.groupBy("word").agg(
+        F.count("*").alias("change"), fk.latest("module"), fk.latest("version"), fk.latest("times")
+    )
+
+
+# -- batches: an epoch at a time, each recorded before anything rests on it -------------------------------------------
+
+
+@app.batch(every="2 seconds", state="word STRING, module STRING, change LONG, version INT, times INT")
+def postings(index, postings):
+    """Where each word is: the newest change of each word and module. Its state is what others read."""
+    change = F.struct("change", "version", "times")
+    last = postings.unionByName(index).groupBy("word", "module").agg(F.max(change).alias("last"))
+    return last.select("word", "module", "last.*")
+
+
+@app.batch(every="10 seconds", state="name STRING, version INT, words ARRAY<STRING>")
+def weights(modules, weights):
+    """How rare each word is, in thousandths: a thousand times the logarithm of (all modules / those that say it)."""
+    said = modules.select("name", "version", F.array_distinct(tokens("name", "text")).alias("words"))
+    known = newest(weights.unionByName(said), "words")
+    total = known.agg(F.count("*").alias("of"), F.sum("version").alias("events"))
+    found = known.select(F.explode("words").alias("word")).groupBy("word").agg(F.count("*").alias("modules"))
+    rarity = F.round(1000 * F.log(F.col("of") / F.col("modules"))).cast("long")
+    return found.crossJoin(total).withColumn("weight", rarity), known
+
+
+@app.batch(every="10 seconds", state="name STRING, version INT, imports ARRAY<STRING>, rank LONG")
+def rank(modules, rank):
+    """How much the other modules rely on each, in millionths: a few rounds of PageRank over who imports whom."""
+    sent = modules.select("name", "version", F.array_distinct("imports").alias("imports"))
+    known = newest(rank.drop("rank").unionByName(sent), "imports").localCheckpoint()
+    links = known.select("name", F.explode("imports").alias("to")).where("name <> to")
+    links = links.join(known.select(F.col("name").alias("to")), "to")
+    links = links.join(links.groupBy("name").agg(F.count("*").alias("links")), "name").localCheckpoint()
+    ranks = known.select("name", F.lit(NEW_RANK).cast("long").alias("rank"))
+    for _ in range(ROUNDS):
+        given = (
+            links.join(ranks, "name")
+            .groupBy(F.col("to").alias("name"))
+            .agg(F.expr("sum(rank div links)").alias("given"))
+        )
+        ranks = (
+            known.select("name")
+            .join(given, "name", "left")
+            .selectExpr("name", "150000 + coalesce(given, 0) * 85 div 100 AS rank")
+        )
+    return known.join(ranks, "name")
+
+
+@app.stream(fk.Eager())
+def answers(queries, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
+    """The best modules for each query, as soon as it has come, from the newest epoch of each view."""
+    asked = queries.select("id", F.explode(F.array_distinct(tokens("text"))).alias("word"))
+    hits = F.broadcast(asked).join(postings, "word").join(weights.select("word", "weight"), "word", "left")
+    known = rank.select(F.col("name").alias("module"), F.col("version").alias("newest"), "rank")
+    hits = hits.join(known, "module", "left")
+    points = F.col("times") * F.coalesce("weight", F.lit(NEW_WEIGHT))
+    # What a newer version of a module no longer says is still among the postings.
+    points = F.when(F.col("newest") > F.col("version"), 0).otherwise(points)
+    ranked = (F.sum(points) * F.coalesce(F.max("rank"), F.lit(NEW_RANK)) / 1_000_000).cast("long")
+    scored = hits.groupBy("id", "module").agg(ranked.alias("score")).where("score > 0")
+    first = F.slice(F.sort_array(F.collect_list(F.struct((-F.col("score")).alias("minus"), "module"))), 1, BEST)
+    best = scored.groupBy("id").agg(
+        F.count("*").alias("modules"),
+        F.transform(first, lambda one: F.struct(one["module"].alias("module"), (-one["minus"]).alias("score"))).alias(
+            "best"
+        ),
+    )
+    seen = hits.groupBy("id", "word").agg(F.max("change").alias("changes"))
+    read = seen.groupBy("id").agg(F.sort_array(F.collect_list(F.struct("word", "changes"))).alias("read"))
+    epoch = fk.epoch()
+    named = {f"{view}_epoch": F.lit(number) for view, number in epoch.views.items()}
+    return (
+        queries.join(best, "id", "left").join(read, "id", "left").withColumns({"epoch": F.lit(epoch.number), **named})
+    )
+
+
+@app.batch(every="10 seconds", state="word STRING, asked LONG, found LONG")
+def statistics(answers, statistics):
+    """Word → how many queries had it, and how many of them found anything."""
+    one = answers.select(
+        F.explode(F.array_distinct(tokens("text"))).alias("word"),
+        F.lit(1).alias("asked"),
+        F.expr("if(modules > 0, 1, 0)").alias("found"),
+    )
+    return statistics.unionByName(one).groupBy("word").agg(F.sum("asked").alias("asked"), F.sum("found").alias("found"))
+
+
+app.sink("index", index, fk.Kafka("index", key="word"))
+app.sink("weights", weights, fk.Files(f"{DATA}/weights", format="json"))
+app.sink("rank", rank, fk.Files(f"{DATA}/rank", format="json"))
+app.sink("answers", answers, fk.Kafka("answers", key="id"))
+app.sink("statistics", statistics, fk.Sql(f"sqlite:///{DATA}/search.db", "statistics", key="word"))
+
+if __name__ == "__main__":
+    app.run()
