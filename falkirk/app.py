@@ -5,7 +5,7 @@ A processor is a function whose parameters name what it reads. Its body runs whe
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,18 @@ class Latest:
     `weights`. Which one it was is recorded before it is used, so that a replay reads the same."""
 
 
+class Stamped:
+    """Marks a parameter of a batch: ``def clicks(events: fk.Stamped)`` has one column more, ``stamp``, a struct of
+    (source, partition, offset, row) that says where each row comes from and orders those of one partition."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
     """A declared processor: its body, what it reads by name, its policy and where it was declared.
 
     Args: cut: when an epoch of a batch is complete; None: it is live. views: those of `reads` of which it reads the
-        newest epoch. state: of a batch that reads what it returned at the epoch before, its columns as Spark DDL.
+        newest epoch. stamped: those whose rows it gets with their stamps. state: of a batch that reads what it returned
+        at the epoch before, its columns as Spark DDL.
     """
 
     name: str
@@ -39,6 +45,7 @@ class Processor:
     where: SourceLocation
     cut: Cut | None = None
     views: frozenset[str] = frozenset()
+    stamped: frozenset[str] = frozenset()
     state: str | None = None
 
 
@@ -186,8 +193,8 @@ class App:
             )
         if policy is None:
             policy = LogSends() if state is None else Eager()
-        if not isinstance(policy, LogSends | FullHistory) and not (state and isinstance(policy, Lazy | Eager)):
-            raise _policy_misplaced(policy, "a batch without state=", "fk.LogSends() or fk.FullHistory()")
+        if not isinstance(policy, LogSends | FullHistory | Lazy | Eager):
+            raise _policy_misplaced(policy, "a batch", "fk.LogSends(), fk.FullHistory(), fk.Lazy() or fk.Eager()")
         cut = ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
         return self._declare_batch(cut, policy, state)
 
@@ -203,7 +210,7 @@ class App:
                     hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
                     processor=name,
                 )
-            views = frozenset(n for n, p in parameters.items() if _is_view(p.annotation))
+            views, stamped = (_marked(parameters, mark) for mark in (Latest, Stamped))
             if name in views or not parameters.keys() - views - {name}:
                 raise DefinitionError(
                     "UPSTREAM_MISSING",
@@ -213,8 +220,9 @@ class App:
                     processor=name,
                 )
             self.add_processor(
-                name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, state=state
-            )
+                name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, stamped=stamped,
+                state=state,
+            )  # fmt: skip
             return body
 
         return declare
@@ -229,6 +237,7 @@ class App:
         where: SourceLocation | None = None,
         cut: Cut | None = None,
         views: frozenset[str] = frozenset(),
+        stamped: frozenset[str] = frozenset(),
         state: str | None = None,
     ) -> None:
         """Declare a processor without a decorator: `body` gets one stream, or DataFrame, per name in `reads`."""
@@ -244,8 +253,9 @@ class App:
                 processor=name,
             )
         self.processors[name] = Processor(
-            name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, state=state
-        )
+            name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, stamped=stamped,
+            state=state,
+        )  # fmt: skip
 
     def sink(
         self,
@@ -306,9 +316,13 @@ def _place_of(body: Body) -> SourceLocation:
     return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
 
 
-def _is_view(annotation: object) -> bool:
-    """Tell whether a parameter is marked `Latest`; under ``from __future__ import annotations`` it is a text."""
-    return annotation is Latest or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Latest")
+def _marked(parameters: Mapping[str, inspect.Parameter], mark: type) -> frozenset[str]:
+    """Return the parameters with a mark; under ``from __future__ import annotations`` it is a text."""
+    return frozenset(
+        name
+        for name, p in parameters.items()
+        if p.annotation is mark or (isinstance(p.annotation, str) and p.annotation.rpartition(".")[2] == mark.__name__)
+    )
 
 
 def _policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -28,11 +29,14 @@ from falkirk.coordinator.ports import Health
 from falkirk.coordinator.store import RegionRecord
 from falkirk.cut import Positions
 from falkirk.epochs.at_rest import BatchAtRest
-from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, empty, read_folders
+from falkirk.epochs.computed import OWN, Computed
+from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, read_folders
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.run import Run
 from falkirk.errors import HomeError, LogError
 from falkirk.local.spark import BATCH_POOL, batch_partitions
+from falkirk.operators.call import Epoch as CalledFor
+from falkirk.operators.in_epoch import InEpoch, State, empty
 from falkirk.plan.batch import Batch, returned
 from falkirk.regions.context import Context
 from falkirk.regions.record import compare
@@ -179,56 +183,65 @@ class BatchRegion(BatchAtRest):
         """Return where the next epoch begins."""
         return epochs[-1].last if epochs else self._start_positions()
 
-    def compute(
-        self, epoch: Epoch, state: DataFrame | None, group: str
-    ) -> tuple[DataFrame, DataFrame | None, list[Bad]]:
-        """Return the result of an epoch, the state after it if that is something else, and what it read that may not
-        fit; nothing has run yet."""
+    def compute(self, epoch: Epoch, state: State, group: str) -> Computed:
+        """Return what an epoch comes to; what is computed once and for all has run then, the rest has not."""
         spark = self._session.sparkContext
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
-        inputs = Inputs(self._session, self._context, self.batch.inputs, epoch, self.all_logs)
-        given = dict(inputs.frames)
-        if self.batch.state is not None:
-            given[self.batch.name] = empty(self._session, self.batch.state) if state is None else state
         batch = self.batch
-        result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where)
-        if kept is result or batch.state is None:
-            return _as(result, batch.schema), None, inputs.bad
-        assert kept is not None
-        return _as(result, batch.schema), _as(kept, batch.state), inputs.bad
+        inputs = Inputs(self._session, self._context, batch.inputs, epoch, self.all_logs)
+        given = dict(inputs.frames)
+        if batch.state is not None:
+            given[batch.name] = state[OWN] if OWN in state else empty(self._session, batch.state)
+        views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
+        call = InEpoch(
+            CalledFor(number=epoch.number, views=views), self._session, state, lambda: self._new_folder(epoch, "once")
+        )
+        result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
+        after = {slot: _as(frame, batch.slots[slot]) for slot, frame in call.kept.items()}
+        if kept is not None and kept is not result and batch.state is not None:
+            after[OWN] = _as(kept, batch.state)
+        return Computed(
+            result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, clean=call.clean
+        )
 
-    def write(self, epoch: Epoch, result: DataFrame, bad: list[Bad]) -> tuple[str, int, int]:
+    def _new_folder(self, epoch: Epoch, what: str = "") -> Path:
+        return self.epochs.path("-".join(filter(None, (str(epoch.number), uuid.uuid4().hex[:12], what))))
+
+    def write(self, epoch: Epoch, computed: Computed) -> tuple[str, int, int]:
         """Write the results of an epoch; return their folder, and how many there are and did not fit."""
-        folder = f"{epoch.number}-{uuid.uuid4().hex[:12]}"
-        path = str(self.epochs.path(folder))
-        plan = str(result._jdf.queryExecution().analyzed().toString())
+        folder = self._new_folder(epoch)
+        plan = str(computed.result._jdf.queryExecution().analyzed().toString())
         counted = Observation()
-        placed = result.withColumn(ROW, F.monotonically_increasing_id()).observe(counted, F.count("*").alias("rows"))
-        placed.write.parquet(path)
+        placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
+        placed.observe(counted, F.count("*").alias("rows")).write.parquet(str(folder))
         rows = _observed(counted)
+        unfit = [dead_letters(self.batch.name, bad) for bad in computed.bad if _count(bad, plan) != 0]
         dead = 0
-        for i, each in enumerate(bad):
-            if _count(each, plan) != 0:
-                target = str(self.epochs.dead(folder, i))
-                letters = dead_letters(self.batch.name, each)
-                place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all topics
-                letters.withColumn(ROW, place).write.parquet(target)
-                dead += self._session.read.parquet(target).count()
+        for i, letters in enumerate([*unfit, *computed.letters]):
+            target = str(self.epochs.dead(folder.name, i))
+            place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all that can be refused
+            letters.withColumn(ROW, place).write.parquet(target)
+            dead += self._session.read.parquet(target).count()
         if rows is None:
-            return folder, read_folders(self._session, [self.epochs.path(folder)], self.batch.schema).count(), dead
-        return folder, int(rows["rows"]), dead
+            return folder.name, read_folders(self._session, [folder], self.batch.schema).count(), dead
+        return folder.name, int(rows["rows"]), dead
 
-    def write_state(self, epoch: Epoch, state: DataFrame) -> str:
+    def write_state(self, epoch: Epoch, state: State) -> str:
         """Write a state; return its folder."""
-        folder = f"{epoch.number}-{uuid.uuid4().hex[:12]}-state"
-        state.write.parquet(str(self.epochs.path(folder)))
-        return folder
+        folder = self._new_folder(epoch, "state")
+        for slot, frame in state.items():
+            frame.write.parquet(str(folder / slot))
+        return folder.name
 
-    def read_state(self, folder: str) -> DataFrame:
-        """Return a state that was written."""
-        assert self.batch.state is not None
-        return read_folders(self._session, [self.epochs.path(folder)], self.batch.state)
+    def read_state(self, folder: str, *, is_result: bool) -> State:
+        """Return a state that was written. Args: is_result: it is the result as well, and nothing else is kept."""
+        path, schemas = self.epochs.path(folder), dict(self.batch.slots)
+        if self.batch.state is not None:
+            schemas[OWN] = self.batch.state
+        if is_result:
+            return {OWN: read_folders(self._session, [path], schemas[OWN])}
+        return {slot: read_folders(self._session, [path / slot], schema) for slot, schema in schemas.items()}
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""

@@ -9,10 +9,11 @@ from concurrent.futures import wait as wait_for
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import DataFrame
 
+from falkirk.epochs.computed import OWN, Computed
 from falkirk.epochs.log import Epoch
 from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
+from falkirk.operators.in_epoch import State
 
 if TYPE_CHECKING:
     from falkirk.epochs.region import BatchRegion
@@ -23,6 +24,8 @@ log = logging.getLogger("falkirk")
 LOOK_S = 0.1
 #: Epochs that run at the same time, where none needs what another leaves.
 AT_ONCE = 2
+#: What `Poison` says first.
+_POISON = "Poison: the function failed"
 #: An epoch that fails this often will not get better by itself.
 TRIES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -43,12 +46,12 @@ class Run:
         self._tries: dict[int, int] = {}
         self._not_before_s: dict[int, float] = {}
         self._running: dict[int, Future[None]] = {}
-        self._states: dict[int, DataFrame] = {}
+        self._states: dict[int, State] = {}
         #: Some of them are in no file; they are read, or computed again, before anything else.
         self._unsaved, self._restored = False, False
         self._saved_at_s = time.time()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
-        at_once = 1 if self._batch.state is not None else AT_ONCE
+        at_once = 1 if self._batch.is_stateful else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         self._at_once = at_once
         self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
@@ -88,17 +91,25 @@ class Run:
     def _restore(self) -> None:
         """Compute again the states of complete epochs behind the point, which were not saved."""
         self._states, self._unsaved, self._restored = {}, False, True
-        if self._batch.state is None:
+        if not self._batch.is_stateful:
             return
         for epoch in self._region.epochs.epochs():
             if epoch.number == self._number and epoch.state is not None:
-                self._states = {epoch.number: self._region.read_state(epoch.state)}
+                is_result = epoch.state == epoch.folder
+                self._states = {epoch.number: self._region.read_state(epoch.state, is_result=is_result)}
             if epoch.number <= self._number or not epoch.is_complete:
                 continue
             before = self._before(epoch.number)
-            _, kept, _ = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
-            state = self._region.read_state(str(epoch.folder)) if kept is None else kept
-            self._states, self._unsaved = {epoch.number: state.localCheckpoint(eager=True)}, True
+            computed = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
+            after = self._after(computed.kept, str(epoch.folder))
+            self._states, self._unsaved = {epoch.number: after}, True
+            computed.clean()
+
+    def _after(self, kept: State, folder: str) -> State:
+        """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
+        if self._batch.state is not None and OWN not in kept:
+            kept = {**kept, **self._region.read_state(folder, is_result=True)}
+        return {slot: frame.localCheckpoint(eager=True) for slot, frame in kept.items()}
 
     def _turn(self) -> None:
         for number in [n for n, future in self._running.items() if future.done()]:
@@ -126,27 +137,19 @@ class Run:
             return False
         return self._region.decide(self, first, last, views)
 
-    def _before(self, number: int) -> DataFrame | None:
+    def _before(self, number: int) -> State:
         """Return the state that an epoch begins with."""
         earlier = [n for n in self._states if n < number]
-        return self._states[max(earlier)] if earlier else None
+        return self._states[max(earlier)] if earlier else {}
 
     def _execute(self, epoch: Epoch) -> None:
-        before = self._before(epoch.number)
-        result, kept, bad = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
-        folder, rows, dead = self._region.write(epoch, result, bad)
-        saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
-        state = None
-        if self._batch.state is not None:
-            if kept is None:
-                state, after = folder, self._region.read_state(folder)
-            elif saves:
-                state = self._region.write_state(epoch, kept)
-                after = self._region.read_state(state)
-            else:
-                after, self._unsaved = kept.localCheckpoint(eager=True), True
-            # Beside those before it: should it turn out not to be recorded, it is computed again from them.
-            self._states[epoch.number] = after
+        computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
+        try:
+            folder, rows, dead = self._region.write(epoch, computed)
+            saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
+            state = self._state_of(epoch, computed, folder, saves=saves)
+        finally:
+            computed.clean()
         recorded = self._region.adopt(
             self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves
         )
@@ -155,12 +158,40 @@ class Run:
         if saves:
             self._saved_at_s = time.time()
 
+    def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
+        """Save the state after an epoch, if its policy says so; return its folder, if there is one."""
+        state, kept = None, computed.kept
+        if not self._batch.is_stateful:
+            return None
+        if self._batch.state is not None and not kept:
+            state, after = folder, self._region.read_state(folder, is_result=True)
+        elif saves:
+            own = self._batch.state is not None and OWN not in kept  # then the result that was just written is it
+            whole = {**kept, **self._region.read_state(folder, is_result=True)} if own else kept
+            state = self._region.write_state(epoch, whole)
+            after = self._region.read_state(state, is_result=False)
+        else:
+            after, self._unsaved = self._after(kept, folder), True
+        # Beside those before it: should it turn out not to be recorded, it is computed again from them.
+        self._states[epoch.number] = after
+        return state
+
     def _finish(self, number: int, future: "Future[None]") -> None:
         error = future.exception()
         if error is None or self._stopping.is_set():
             return
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe") from error
+        if _POISON in str(error):
+            raise SparkError(
+                "FUNCTION_FAILED",
+                f"a Python function of batch {self._batch.name!r} failed on a row of epoch {number}: "
+                f"{_poison(str(error))}",
+                where=self._batch.where,
+                hint='Mend it and run again; or let such rows be dead letters, with poison="dead-letter".',
+                processor=self._batch.name,
+                epoch=number,
+            ) from error
         self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
         if self._unsaved:
             self._restored = False  # it may be gone, with an executor
@@ -172,6 +203,12 @@ class Run:
             raise error
         self._region.detail = f"epoch {number} failed, trying again: {str(error).splitlines()[0][:200]}"
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+
+
+def _poison(text: str) -> str:
+    """Return what the worker said of the row, without what Spark has put around it."""
+    said = text.partition(_POISON)[2].strip()
+    return f"on {said.partition(chr(10))[0][:500]}\n{said[-1500:]}"
 
 
 def _passes(error: BaseException) -> bool:

@@ -1,7 +1,6 @@
 """Batches of an application: which logs each reads, with the views that are kept for them, upstream first."""
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import SparkSession
@@ -10,7 +9,9 @@ from falkirk.app import App, Processor
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
-from falkirk.plan.batch import Batch, Input, plan_batch, view_of, with_place
+from falkirk.operators.functions import STAMP
+from falkirk.plan import frames
+from falkirk.plan.batch import Batch, Input, plan_batch, stamped, view_of
 from falkirk.plan.frames import Frame
 from falkirk.stream import SourceNode
 
@@ -52,24 +53,26 @@ class BatchPlanner:
         sinks = tuple(s for s in self._app.sinks.values() if s.reads == name)
         may_fail = any(i.topic is not None and not i.reads_hop for i in inputs)
         may_fail = may_fail or any(isinstance(s.to, Kafka) for s in sinks)
-        dead = f"{self._app.name}-{name}.dead-letters" if may_fail else None
-        if dead is not None:
-            self._live.dead_letter_topics.add(dead)
-        self._planned[name] = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead)
-        return self._planned[name]
+        dead = f"{self._app.name}-{name}.dead-letters"
+        batch = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead, may_fail=may_fail)
+        if batch.dead_letter_topic is not None:
+            self._live.dead_letter_topics.add(batch.dead_letter_topic)
+        self._planned[name] = batch
+        return batch
 
     def _input(self, name: str, reader: Processor) -> Input:
         upstream = self._app.processors.get(name)
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
-            return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
+            given = Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
+            return stamped(given, STAMP, reader.where) if name in reader.stamped else given
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
         given = Input(
             name=name, log=source.topic.topic, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )
         if name not in reader.views:
-            return given
+            return stamped(given, STAMP, reader.where) if name in reader.stamped else given
         if upstream is None or not keys:
             raise DefinitionError(
                 "VIEW_HAS_NO_EPOCHS",
@@ -80,6 +83,9 @@ class BatchPlanner:
             )
         view = view_of(upstream, keys, schema)
         if view.name not in self._planned:
-            changes = replace(given, schema=with_place(schema), placed=True)
-            self._planned[view.name] = plan_batch(view, (), (changes,), self._session, dead_letter_topic=None)
+            changes = stamped(given, frames.STAMP, upstream.where)
+            dead = f"{self._app.name}-{view.name}.dead-letters"
+            self._planned[view.name] = plan_batch(
+                view, (), (changes,), self._session, dead_letter_topic=dead, may_fail=False
+            )
         return Input(name=name, log=self._planned[view.name].log, view=True, schema=schema)

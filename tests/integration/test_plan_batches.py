@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.plan.batch import Batch
+from falkirk.plan.frames import STAMP
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan
 
@@ -77,6 +78,11 @@ def table_of_something_live(app: fk.App) -> None:
     app.sink("out", "events", fk.Sql("sqlite:///x.db", "t"))
 
 
+def saves_what_it_does_not_keep(app: fk.App) -> None:
+    app.batch(rows=5, policy=fk.Lazy())(whole)
+    app.sink("out", whole, fk.Kafka("out"))
+
+
 def in_a_circle(app: fk.App) -> None:
     @app.batch(rows=5)
     def one(other: "DataFrame") -> "DataFrame":
@@ -103,6 +109,7 @@ def in_a_circle(app: fk.App) -> None:
         (view_of_a_source, "VIEW_HAS_NO_EPOCHS"),
         (table_of_something_live, "SINK_NEEDS_BATCH"),
         (in_a_circle, "CYCLE"),
+        (saves_what_it_does_not_keep, "POLICY_MISPLACED"),
     ],
 )
 def test_a_mistake_is_named(spark: "SparkSession", declare: Callable[[fk.App], None], condition: str) -> None:
@@ -129,7 +136,7 @@ def test_a_view_of_a_live_processor_is_a_batch_of_its_own(spark: "SparkSession")
     plan = planned(spark, declare)
     assert [r.name for r in plan.regions] == ["index-out"]
     view, answers = plan.batches
-    assert [(i.log, i.placed, i.view) for i in view.inputs] == [("falkirk.shop.deadbeef.index-out", True, False)]
+    assert [(i.log, i.stamped, i.view) for i in view.inputs] == [("falkirk.shop.deadbeef.index-out", STAMP, False)]
     assert [(i.log, i.view) for i in answers.inputs] == [("queries", False), ("epochs:index-view", True)]
     assert answers.dead_letter_topic == "shop-answers.dead-letters"
     assert view.dead_letter_topic is None, "nothing of ours can fail to parse, and nothing leaves"

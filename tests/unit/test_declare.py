@@ -32,10 +32,10 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "App", "Connection", "DefinitionError", "Delivery", "Eager", "Ephemeral", "FalkirkError", "Files",
+        "App", "Connection", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch", "FalkirkError", "Files",
         "FullHistory", "GuaranteeError", "HomeError", "InternalError", "Kafka", "Latest", "Lazy", "LogError",
-        "LogSends", "MachineError", "SparkError", "Sql", "StoreError", "Stream", "UnrecoverableError", "latest",
-        "stream",
+        "LogSends", "MachineError", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "UnrecoverableError",
+        "epoch", "join", "latest", "map_rows", "stateful", "stream",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
