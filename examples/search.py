@@ -85,10 +85,10 @@ def weights(modules, weights):
     """How rare each word is, in thousandths: a thousand times the logarithm of (all modules / those that say it)."""
     said = modules.select("name", "version", F.array_distinct(tokens("name", "text")).alias("words"))
     known = newest(weights.unionByName(said), "words")
+    said_by = known.select(F.explode("words").alias("word")).groupBy("word").agg(F.count("*").alias("modules"))
     total = known.agg(F.count("*").alias("of"), F.sum("version").alias("events"))
-    found = known.select(F.explode("words").alias("word")).groupBy("word").agg(F.count("*").alias("modules"))
-    rarity = F.round(1000 * F.log(F.col("of") / F.col("modules"))).cast("long")
-    return found.crossJoin(total).withColumn("weight", rarity), known
+    weighed = said_by.join(total).withColumn("weight", F.expr("CAST(round(1000 * ln(of / modules)) AS LONG)"))
+    return weighed, known  # what others read, and what it needs at the next epoch
 
 
 @app.batch(every="10 seconds", state="name STRING, version INT, imports ARRAY<STRING>, rank LONG")
@@ -98,59 +98,49 @@ def rank(modules, rank):
     known = newest(rank.drop("rank").unionByName(sent), "imports").localCheckpoint()
     links = known.select("name", F.explode("imports").alias("to")).where("name <> to")
     links = links.join(known.select(F.col("name").alias("to")), "to")
-    links = links.join(links.groupBy("name").agg(F.count("*").alias("links")), "name").localCheckpoint()
-    ranks = known.select("name", F.lit(NEW_RANK).cast("long").alias("rank"))
+    links = links.join(links.groupBy("name").count(), "name").localCheckpoint()
+    ranks = known.selectExpr("name", f"{NEW_RANK}L AS rank")
     for _ in range(ROUNDS):
-        given = (
-            links.join(ranks, "name")
-            .groupBy(F.col("to").alias("name"))
-            .agg(F.expr("sum(rank div links)").alias("given"))
-        )
-        ranks = (
-            known.select("name")
-            .join(given, "name", "left")
-            .selectExpr("name", "150000 + coalesce(given, 0) * 85 div 100 AS rank")
-        )
+        given = links.join(ranks, "name").groupBy(F.col("to").alias("name")).agg(F.expr("sum(rank div count) AS given"))
+        ranks = known.join(given, "name", "left").selectExpr("name", "150000 + coalesce(given * 85 div 100, 0) AS rank")
     return known.join(ranks, "name")
 
 
 @app.stream(fk.Eager())
 def answers(queries, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
-    """The best modules for each query, as soon as it has come, from the newest epoch of each view."""
+    """The best modules for each query as soon as it has come, by the newest epoch of each view; and what was read."""
     asked = queries.select("id", F.explode(F.array_distinct(tokens("text"))).alias("word"))
-    hits = F.broadcast(asked).join(postings, "word").join(weights.select("word", "weight"), "word", "left")
-    known = rank.select(F.col("name").alias("module"), F.col("version").alias("newest"), "rank")
-    hits = hits.join(known, "module", "left")
-    points = F.col("times") * F.coalesce("weight", F.lit(NEW_WEIGHT))
-    # What a newer version of a module no longer says is still among the postings.
-    points = F.when(F.col("newest") > F.col("version"), 0).otherwise(points)
-    ranked = (F.sum(points) * F.coalesce(F.max("rank"), F.lit(NEW_RANK)) / 1_000_000).cast("long")
-    scored = hits.groupBy("id", "module").agg(ranked.alias("score")).where("score > 0")
-    first = F.slice(F.sort_array(F.collect_list(F.struct((-F.col("score")).alias("minus"), "module"))), 1, BEST)
-    best = scored.groupBy("id").agg(
-        F.count("*").alias("modules"),
-        F.transform(first, lambda one: F.struct(one["module"].alias("module"), (-one["minus"]).alias("score"))).alias(
-            "best"
-        ),
+    known = rank.selectExpr("name AS module", "version AS newest", "rank")
+    hits = (
+        asked.join(postings, "word")
+        .join(weights.select("word", "weight"), "word", "left")
+        .join(known, "module", "left")
     )
+    # What a newer version of a module no longer says is still among the postings: it counts for nothing.
+    points = f"sum(if(newest > version, 0, times * coalesce(weight, {NEW_WEIGHT})))"
+    score = F.expr(f"{points} * coalesce(max(rank), {NEW_RANK}) div 1000000 AS score")
+    scored = (
+        hits.groupBy("id", "module")
+        .agg(score)
+        .where("score > 0")
+        .select("id", F.struct("score", "module").alias("one"))
+    )
+    ordered = F.sort_array(F.collect_list("one"), asc=False)
+    best = scored.groupBy("id").agg(F.count("*").alias("modules"), F.slice(ordered, 1, BEST).alias("best"))
     seen = hits.groupBy("id", "word").agg(F.max("change").alias("changes"))
     read = seen.groupBy("id").agg(F.sort_array(F.collect_list(F.struct("word", "changes"))).alias("read"))
     epoch = fk.epoch()
-    named = {f"{view}_epoch": F.lit(number) for view, number in epoch.views.items()}
-    return (
-        queries.join(best, "id", "left").join(read, "id", "left").withColumns({"epoch": F.lit(epoch.number), **named})
-    )
+    named = {"epoch": epoch.number} | {f"{view}_epoch": number for view, number in epoch.views.items()}
+    answered = queries.join(best, "id", "left").join(read, "id", "left")
+    return answered.withColumns({name: F.lit(number) for name, number in named.items()})
 
 
 @app.batch(every="10 seconds", state="word STRING, asked LONG, found LONG")
 def statistics(answers, statistics):
     """Word → how many queries had it, and how many of them found anything."""
-    one = answers.select(
-        F.explode(F.array_distinct(tokens("text"))).alias("word"),
-        F.lit(1).alias("asked"),
-        F.expr("if(modules > 0, 1, 0)").alias("found"),
-    )
-    return statistics.unionByName(one).groupBy("word").agg(F.sum("asked").alias("asked"), F.sum("found").alias("found"))
+    words = F.explode(F.array_distinct(tokens("text"))).alias("word")
+    new = answers.select(words, F.lit(1).alias("asked"), F.expr("if(modules > 0, 1, 0) AS found"))
+    return statistics.unionByName(new).groupBy("word").agg(F.sum("asked").alias("asked"), F.sum("found").alias("found"))
 
 
 app.sink("index", index, fk.Kafka("index", key="word"))

@@ -78,6 +78,8 @@ def run_demo(settings: SearchSettings, console: Console) -> bool:
     try:
         with stage.workplace(keep=settings.keep, console=console) as folder:
             os.environ["SEARCH_DATA"] = str(folder)
+            # A driver that lives for minutes: compiling thoroughly costs it more than it brings.
+            os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
             bootstrap = local_broker.start(folder / "broker").bootstrap
             topics = Topics(Connection.of(bootstrap))
             for topic, partitions in PARTITIONS.items():

@@ -245,14 +245,14 @@ def answer_of(
             newest, _ = ranks.get(module, (0, 0))
             points[module] += 0 if newest > version else times * weights.get(word, NEW_WEIGHT)
     scores = {m: n * (ranks[m][1] if m in ranks else NEW_RANK) // 1_000_000 for m, n in points.items()}
-    order = sorted((-score, module) for module, score in scores.items() if score > 0)
+    order = sorted(((score, module) for module, score in scores.items() if score > 0), reverse=True)
     due: dict[str, Any] = {name: query[name] for name in ("id", "user", "text")}
     due["read"] = [
         {"word": w, "changes": n} for w in sorted(asked) if (n := min(read.get(w, 0), len(changes.get(w, ()))))
     ]
     due["read"] = due["read"] or None
     due["modules"] = len(order) or None
-    due["best"] = [{"module": module, "score": -minus} for minus, module in order[:BEST]] or None
+    due["best"] = [{"module": module, "score": score} for score, module in order[:BEST]] or None
     return due
 
 

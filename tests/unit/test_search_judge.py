@@ -1,4 +1,4 @@
-"""The judge of the search engine finds nothing wrong with a run that was worked out by hand, and each way to break it."""
+"""The judge of the search engine passes a run that was worked out by hand, and finds each way to break it."""
 
 import copy
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def answer(number: int, postings: int, views: int, read: dict[str, int] | None, 
     }  # fmt: skip
 
 
-#: At first beta is in a: 693 × 0.15 = 103. Then b has the better alpha, 693 × 0.2775 = 192, and a says neither any more.
+#: At first beta is in a: 693 × 0.15 = 103. Then b has the better alpha, 693 × 0.2775 = 192, and a says neither.
 ANSWERS: Rows = [
     answer(0, 3, 0, {"beta": 1}, {"a": 103}),
     answer(1, 4, 1, {"alpha": 2, "beta": 1}, {"b": 192}),
