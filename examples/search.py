@@ -5,7 +5,7 @@
 
     modules ──▶ words ──▶ index ──▶ postings ──┐         live, then every 2 seconds
        ├──────▶ weights ───────────────────────┤         every 10 seconds: how rare each word is
-       └──────▶ rank ──────────────────────────┤         every 10 seconds: how much the others rely on each module
+       └──────▶ rank ──────────────────────────┤         every 15 seconds: how much the others rely on each module
     queries ──────────────────────────────▶ answers ──▶ statistics ──▶ SQL
 
 A module that is sent again, with a higher version, replaces what it was. An answer says which epoch of each view it
@@ -21,7 +21,7 @@ import falkirk as fk
 
 DATA = os.environ.get("SEARCH_DATA", ".")  # where tables and files go
 BEST = 5  # modules in an answer
-ROUNDS = 4  # of the ranking
+ROUNDS = 3  # of the ranking
 NEW_WEIGHT, NEW_RANK = 5_000, 1_000_000  # of what no epoch has weighed or ranked yet
 
 app = fk.App("search")
@@ -91,7 +91,7 @@ def weights(modules, weights):
     return weighed, known  # what others read, and what it needs at the next epoch
 
 
-@app.batch(every="10 seconds", state="name STRING, version INT, imports ARRAY<STRING>, rank LONG")
+@app.batch(every="15 seconds", state="name STRING, version INT, imports ARRAY<STRING>, rank LONG")
 def rank(modules, rank):
     """How much the other modules rely on each, in millionths: a few rounds of PageRank over who imports whom."""
     sent = modules.select("name", "version", F.array_distinct("imports").alias("imports"))
@@ -109,30 +109,31 @@ def rank(modules, rank):
 @app.stream(fk.Eager())
 def answers(queries, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
     """The best modules for each query as soon as it has come, by the newest epoch of each view; and what was read."""
-    asked = queries.select("id", F.explode(F.array_distinct(tokens("text"))).alias("word"))
-    known = rank.selectExpr("name AS module", "version AS newest", "rank")
-    hits = (
-        asked.join(postings, "word")
-        .join(weights.select("word", "weight"), "word", "left")
-        .join(known, "module", "left")
-    )
+    asked = queries.coalesce(1).withColumn("word", F.explode_outer(F.array_distinct(tokens("text"))))
+    ranked = rank.selectExpr("name AS module", "version AS newest", "rank")
+    hits = asked.join(postings, "word", "left").join(weights.select("word", "weight"), "word", "left")
+    hits = hits.join(ranked, "module", "left")
     # What a newer version of a module no longer says is still among the postings: it counts for nothing.
     points = f"sum(if(newest > version, 0, times * coalesce(weight, {NEW_WEIGHT})))"
-    score = F.expr(f"{points} * coalesce(max(rank), {NEW_RANK}) div 1000000 AS score")
-    scored = (
-        hits.groupBy("id", "module")
-        .agg(score)
-        .where("score > 0")
-        .select("id", F.struct("score", "module").alias("one"))
+    scored = hits.groupBy("id", "user", "text", "module").agg(
+        F.expr(f"{points} * coalesce(max(rank), {NEW_RANK}) div 1000000 AS score"),
+        F.expr("collect_list(if(change > 0, named_struct('word', word, 'change', change), null)) AS seen"),
     )
-    ordered = F.sort_array(F.collect_list("one"), asc=False)
-    best = scored.groupBy("id").agg(F.count("*").alias("modules"), F.slice(ordered, 1, BEST).alias("best"))
-    seen = hits.groupBy("id", "word").agg(F.max("change").alias("changes"))
-    read = seen.groupBy("id").agg(F.sort_array(F.collect_list(F.struct("word", "changes"))).alias("read"))
+    found = "if(score > 0, named_struct('score', score, 'module', module), null)"
+    read = "named_struct('word', word, 'changes', array_max(filter(seen, each -> each.word = word).change))"
     epoch = fk.epoch()
-    named = {"epoch": epoch.number} | {f"{view}_epoch": number for view, number in epoch.views.items()}
-    answered = queries.join(best, "id", "left").join(read, "id", "left")
-    return answered.withColumns({name: F.lit(number) for name, number in named.items()})
+    return (
+        scored.groupBy("id", "user", "text")
+        .agg(
+            F.expr("count_if(score > 0) AS modules"),
+            F.expr(f"slice(sort_array(collect_list({found}), false), 1, {BEST}) AS best"),
+            F.expr("flatten(collect_list(seen)) AS seen"),
+        )
+        .withColumn("read", F.expr(f"transform(array_sort(array_distinct(seen.word)), word -> {read})"))
+        .drop("seen")
+        .withColumns({f"{view}_epoch": F.lit(number) for view, number in epoch.views.items()})
+        .withColumn("epoch", F.lit(epoch.number))
+    )
 
 
 @app.batch(every="10 seconds", state="word STRING, asked LONG, found LONG")

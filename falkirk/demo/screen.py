@@ -16,7 +16,7 @@ from falkirk.demo.load import IndexReader, PageProducer, percentiles_ms
 #: Rates and latencies are those of so many last seconds.
 WINDOW_S = 10.0
 EVENTS_SHOWN = 8
-LINE_EVERY_S = 2.0
+LINE_EVERY_S = 5.0
 
 
 def latency(percentiles: list[float]) -> str:

@@ -79,7 +79,9 @@ def run_demo(settings: SearchSettings, console: Console) -> bool:
         with stage.workplace(keep=settings.keep, console=console) as folder:
             os.environ["SEARCH_DATA"] = str(folder)
             # A driver that lives for minutes: compiling thoroughly costs it more than it brings.
-            os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+            os.environ.setdefault(
+                "SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+            )
             bootstrap = local_broker.start(folder / "broker").bootstrap
             topics = Topics(Connection.of(bootstrap))
             for topic, partitions in PARTITIONS.items():
@@ -143,7 +145,7 @@ class Drama:
         with prompt or contextlib.nullcontext(), Show(screen) as show:
             for _ in self._plot():
                 now = (len(self._producer.sent_at_s), self._reader.received, self._crowd.received)
-                if now != progress or self._producer.began_s is None:
+                if now != progress or self._producer.began_s is None or not screen.running():
                     progress, progress_s = now, time.monotonic()
                 if time.monotonic() - progress_s > PATIENCE_S:
                     screen.say(f"nothing has come for {PATIENCE_S:.0f} s; the rest is given up")

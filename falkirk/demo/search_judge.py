@@ -19,7 +19,7 @@ from falkirk.demo.pages import words
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 #: As the application declares them.
-BEST, ROUNDS, NEW_WEIGHT, NEW_RANK = 5, 4, 5_000, 1_000_000
+BEST, ROUNDS, NEW_WEIGHT, NEW_RANK = 5, 3, 5_000, 1_000_000
 _VIEWS = ("postings", "weights", "rank")
 
 
@@ -250,9 +250,8 @@ def answer_of(
     due["read"] = [
         {"word": w, "changes": n} for w in sorted(asked) if (n := min(read.get(w, 0), len(changes.get(w, ()))))
     ]
-    due["read"] = due["read"] or None
-    due["modules"] = len(order) or None
-    due["best"] = [{"module": module, "score": score} for score, module in order[:BEST]] or None
+    due["modules"] = len(order)
+    due["best"] = [{"module": module, "score": score} for score, module in order[:BEST]]
     return due
 
 

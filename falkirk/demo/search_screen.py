@@ -16,6 +16,8 @@ from falkirk.demo.screen import WINDOW_S, Screen, bar, latency, rate
 
 ANSWERS_SHOWN = 6
 MODULES_SHOWN = 3
+#: Where there is no terminal, an answer is told so often.
+TELL_EVERY_S = 3.0
 
 
 def told(question: Question, answer: Mapping[str, Any], took_s: float) -> str:
@@ -41,13 +43,15 @@ class SearchScreen(Screen):
     regimes: Mapping[str, str]
     total: int
     typed: str | None = None
+    _told_s: float = 0.0
     answers: deque[str] = field(default_factory=lambda: deque(maxlen=ANSWERS_SHOWN))
 
     def hear(self, question: Question, answer: Mapping[str, Any], took_s: float) -> None:
         """Take an answer; the crowd's thread calls it."""
         self.answers.append(told(question, answer, took_s))
-        if question.user == "you":
-            self.say(told(question, answer, took_s))
+        if question.user == "you" or (not self.console.is_terminal and time.monotonic() > self._told_s + TELL_EVERY_S):
+            self._told_s = time.monotonic()
+            self.say(self.answers[-1])
 
     def line(self) -> str:
         """See `Screen`."""
@@ -61,8 +65,9 @@ class SearchScreen(Screen):
                 f"queries {len(crowd.answered):,} of {len(crowd.asked):,} answered, {_middle(answered)}",
             ]
         else:
-            parts += [f"{region['name']}: {region['state']}" for region in self.regions] or ["no region runs yet"]
-        return "   ".join(parts + list(self.answers)[-1:])
+            there = sum(region["state"] == "running" for region in self.regions)
+            parts.append(f"{there} of {len(self.regions)} regions run" if self.regions else "Spark starts")
+        return "   ".join(parts)
 
     def picture(self) -> RenderableType:
         """See `Screen`."""

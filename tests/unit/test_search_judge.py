@@ -37,12 +37,12 @@ QUERIES: Rows = [
 ]
 
 
-def answer(number: int, postings: int, views: int, read: dict[str, int] | None, best: dict[str, int] | None) -> Any:
+def answer(number: int, postings: int, views: int, read: dict[str, int], best: dict[str, int]) -> Any:
     return QUERIES[number] | {
         "epoch": number, "postings_epoch": postings, "weights_epoch": views, "rank_epoch": views,
-        "read": None if read is None else [{"word": w, "changes": n} for w, n in read.items()],
-        "best": None if best is None else [{"module": m, "score": s} for m, s in best.items()],
-        "modules": None if best is None else len(best),
+        "read": [{"word": w, "changes": n} for w, n in read.items()],
+        "best": [{"module": m, "score": s} for m, s in best.items()],
+        "modules": len(best),
     }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def answer(number: int, postings: int, views: int, read: dict[str, int] | None, 
 ANSWERS: Rows = [
     answer(0, 3, 0, {"beta": 1}, {"a": 103}),
     answer(1, 4, 1, {"alpha": 2, "beta": 1}, {"b": 192}),
-    answer(2, 4, 1, None, None),
+    answer(2, 4, 1, {}, {}),
 ]
 STATISTICS: Rows = [
     {"word": "alpha", "asked": 1, "found": 1},
@@ -139,7 +139,7 @@ BROKEN: list[tuple[str, Callable[[dict[str, Any]], None], tuple[str, Flaw]]] = [
     ("another user's name", at("answers.0.user", "alan"), ("answers", Flaw.WRONG)),
     ("a score off by one", at("answers.0.best.0.score", 104), ("answers", Flaw.WRONG)),
     ("another module", at("answers.0.best.0.module", "b"), ("answers", Flaw.WRONG)),
-    ("a module left out", at("answers.0.best", None), ("answers", Flaw.WRONG)),
+    ("a module left out", at("answers.0.best", []), ("answers", Flaw.WRONG)),
     ("modules miscounted", at("answers.0.modules", 2), ("answers", Flaw.WRONG)),
     ("weights of another epoch", at("answers.1.weights_epoch", 0), ("answers", Flaw.WRONG)),
     ("ranks of another epoch", at("answers.1.rank_epoch", 0), ("answers", Flaw.WRONG)),
@@ -147,7 +147,7 @@ BROKEN: list[tuple[str, Callable[[dict[str, Any]], None], tuple[str, Flaw]]] = [
     ("ranks that were never there", at("answers.1.rank_epoch", None), ("answers", Flaw.UNKNOWN_EPOCH)),
     ("more of the index than there is", at("answers.0.read.0.changes", 2), ("answers", Flaw.WRONG)),
     ("less of the index than was used", at("answers.1.read.0.changes", 1), ("answers", Flaw.WRONG)),
-    ("nothing of the index, but found", at("answers.0.read", None), ("answers", Flaw.WRONG)),
+    ("nothing of the index, but found", at("answers.0.read", []), ("answers", Flaw.WRONG)),
     ("an older view than before", at("answers.2.postings_epoch", 3), ("answers", Flaw.WENT_BACK)),
     ("a word asked for once more", at("statistics.0.asked", 2), ("statistics", Flaw.WRONG)),
     ("a word found once less", at("statistics.1.found", 1), ("statistics", Flaw.WRONG)),
@@ -182,7 +182,7 @@ def test_two_answers_of_one_epoch_read_the_same() -> None:
     run = good_run()
     run["queries"].append({"id": "3", "user": "tim", "text": "alpha"})
     run["statistics"][0] |= {"asked": 2, "found": 1}
-    run["answers"].append(answer(1, 4, 1, {"alpha": 1}, None) | {"id": "3", "user": "tim", "text": "alpha"})
+    run["answers"].append(answer(1, 4, 1, {"alpha": 1}, {}) | {"id": "3", "user": "tim", "text": "alpha"})
     assert flaws(run) == {("answers", Flaw.WENT_BACK)}
     run["answers"][-1] |= {"postings_epoch": 5, "epoch": 3}  # nor later, when more was there already
     assert flaws(run) == {("answers", Flaw.WENT_BACK)}
