@@ -49,14 +49,14 @@ class Collector(threading.Thread, Generic[T]):
 class Sender(threading.Thread, Generic[T]):
     """Sends to a topic at a steady rate, noting when each was sent. `record` says what of each.
 
-    Attributes: changes_due: how many change records have to follow from what was sent.
+    Attributes: held: while it is set, nothing is sent. changes_due: how many change records follow from what was sent.
     """
 
     def __init__(self, bootstrap: str, topic: str, items: Iterable[T], rate: float) -> None:
         super().__init__(name="demo-sender", daemon=True)
         self._producer = producer_of(bootstrap)
         self._topic, self._items, self._rate = topic, items, rate
-        self.stopping, self.warm = threading.Event(), threading.Event()
+        self.stopping, self.warm, self.held = threading.Event(), threading.Event(), threading.Event()
         self.sent_at_s: dict[str, float] = {}
         self.began_s: float | None = None
         self.changes_due = 0
@@ -67,13 +67,16 @@ class Sender(threading.Thread, Generic[T]):
 
     def run(self) -> None:
         """Send one item, wait until it has come through (`warm`), then send until they end or `stopping` is set."""
-        self.began_s = began = time.monotonic()
+        self.began_s = due_s = time.monotonic()
         for number, item in enumerate(self._items):
             if number == 1:
                 self.warm.wait()
-                began = time.monotonic() - 1 / self._rate
-            if self.stopping.wait(max(0.0, began + number / self._rate - time.monotonic())):
+            while self.held.is_set() and not self.stopping.is_set():
+                self.stopping.wait(0.05)
+            due_s = max(due_s, time.monotonic() - 1.0)  # what a pause has cost is not made up for
+            if self.stopping.wait(max(0.0, due_s - time.monotonic())):
                 break
+            due_s += 1 / self._rate
             name, key, value, changes = self.record(item)
             self.changes_due += changes
             self.sent_at_s[name] = time.monotonic()

@@ -119,9 +119,9 @@ def _imports(tree: ast.Module, module: str, is_package: bool, known: Callable[[s
         elif isinstance(node, ast.ImportFrom):
             parts = module.split(".")
             above = parts[: len(parts) - node.level + is_package] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            within = {f"{base}.{alias.name}" for alias in node.names}
-            found |= {name for name in within if known(name)} or {base}
+            base = [*above, *([node.module] if node.module else [])]
+            within = {".".join([*base, alias.name]) for alias in node.names}
+            found |= {name for name in within if known(name)} or {".".join(base)}
     return tuple(sorted(name for name in found if name != module and known(name)))
 
 

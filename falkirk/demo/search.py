@@ -19,6 +19,7 @@ from falkirk.app import App
 from falkirk.check import outputs_of, read_topic
 from falkirk.coordinator.load import load_application
 from falkirk.coordinator.store import Store
+from falkirk.cut import OnArrival
 from falkirk.demo import stage
 from falkirk.demo.crowd import Crowd
 from falkirk.demo.load import Collector, ModuleProducer, Reader, percentiles_ms
@@ -31,15 +32,14 @@ from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
-from falkirk.policy import Eager
 
 #: `modules` has one partition, so that "the first n modules" has one meaning, which the judge needs.
 PARTITIONS = {"modules": 1, "queries": 2, "index": 2, "answers": 2}
 #: Seconds without anything new after which the rest is given up for lost.
 PATIENCE_S = 120.0
 FAULTS_SHOWN = 5
-#: So many answers have come before anything is killed.
-ANSWERS_BEFORE = 20
+#: Each user has had so many answers before anything is killed.
+ANSWERS_BEFORE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,10 @@ def run_demo(settings: SearchSettings, console: Console) -> bool:
         )
     collector = Collector(events(chain([first], found), settings.modules, seed=settings.seed or 0))
     collector.start()
-    console.print(f"a search engine over {settings.source or 'the modules of this Python'}", soft_wrap=True)
+    console.print(f"a search engine over {settings.source or 'the modules of this Python'}:", soft_wrap=True)
+    console.print(
+        "words go into a live index, batches weigh and rank, each answer reads the newest epoch of each view\n"
+    )
     try:
         with stage.workplace(keep=settings.keep, console=console) as folder:
             os.environ["SEARCH_DATA"] = str(folder)
@@ -109,7 +112,7 @@ class Drama:
         )  # fmt: skip
         self._screen = SearchScreen(
             console=console, producer=self._producer, reader=self._reader, crowd=self._crowd, total=settings.modules,
-            regimes=regimes(load_application(example())), typed="" if settings.prompt else None,
+            regimes=regimes(load_application(example())),
         )  # fmt: skip
         self._application = stage.Performance(example(), bootstrap, folder / "home", self._screen)
 
@@ -158,6 +161,7 @@ class Drama:
                     screen.typed = prompt.typed
                 show.refresh()
                 time.sleep(0.1)
+            screen.typed = None
 
     def _plot(self) -> Iterator[None]:
         """What happens, in order; yields while something has to come first."""
@@ -169,15 +173,29 @@ class Drama:
         producer.start()
         yield from _until(lambda: reader.received)
         producer.warm.set()
-        yield from _until(lambda: crowd.received)
+        for _ in _until(lambda: crowd.received >= min(1, self._settings.users)):
+            self._hold_back()
+            yield
         screen.say("the first answer: by now there is an epoch of each view")
-        yield from _until(lambda: len(producer.sent_at_s) >= screen.total / 2 and crowd.received >= ANSWERS_BEFORE)
+        for _ in _until(
+            lambda: (
+                len(producer.sent_at_s) >= screen.total / 2 and crowd.received >= self._settings.users * ANSWERS_BEFORE
+            )
+        ):
+            self._hold_back()
+            yield
         yield from self._kill()
+        producer.held.clear()
         yield from _until(lambda: not producer.is_alive() and reader.received >= producer.changes_due)
         screen.say("all modules are in the index; nobody asks any more")
         crowd.silent.set()
         yield from _until(lambda: not crowd.waiting and self._counted() >= crowd.words_asked)
         screen.say("all queries are answered and counted")
+
+    def _hold_back(self) -> None:
+        """Keep some modules for later on a machine on which all else takes long."""
+        if len(self._producer.sent_at_s) >= self._screen.total * 3 / 4:
+            self._producer.held.set()
 
     def _kill(self) -> Iterator[None]:
         screen, crowd = self._screen, self._crowd
@@ -187,10 +205,10 @@ class Drama:
         screen.mark_killed()
         cut_off = self._cut_off()
         if cut_off:
-            screen.say(f"cut off: {cut_off}; decided, so they are computed again from the same input and views")
+            screen.say(f"cut off: {cut_off}; what was decided is computed again, from the same input and views")
         yield from _until(screen.running)
         screen.say(f"all regions run again after {time.monotonic() - began_s:.0f} s")
-        yield from _until(lambda: crowd.received > answered)
+        yield from _until(lambda: crowd.received > answered or not crowd.waiting)
         screen.say(f"answers come again after {time.monotonic() - began_s:.0f} s; {crowd.waiting} queries had waited")
 
     def _cut_off(self) -> str:
@@ -206,9 +224,7 @@ class Drama:
 
     def _counted(self) -> int:
         """Return how many words of queries the statistics know of."""
-        with contextlib.suppress(sqlite3.Error):
-            return sum(int(row["asked"]) for row in statistics(self._folder))
-        return 0
+        return sum(int(row["asked"]) for row in statistics(self._folder))
 
     def conclude(self) -> bool:
         """Print the judge's word; return whether nothing is wrong."""
@@ -231,9 +247,9 @@ def _until(condition: Callable[[], object]) -> Iterator[None]:
 
 
 def regimes(app: App) -> dict[str, str]:
-    """Return what kind of region each batch is, in words."""
+    """Return in words what kind of region each batch is; all others are live."""
     return {
-        name: f"{'eager' if isinstance(p.policy, Eager) else 'batch'}, an epoch {p.cut}"
+        name: f"{'eager' if isinstance(p.cut, OnArrival) else 'batch'}, {str(p.cut).partition(',')[0]}"
         for name, p in app.processors.items()
         if p.cut is not None
     }
@@ -268,10 +284,13 @@ def epochs(folder: Path) -> dict[int, list[dict[str, Any]]]:
 
 
 def statistics(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of the table."""
-    with contextlib.closing(sqlite3.connect(f"file:{folder / 'search.db'}?mode=ro", uri=True)) as db:
-        db.row_factory = sqlite3.Row
-        return [dict(row) for row in db.execute("SELECT * FROM statistics")]
+    """Return the rows of the table; none while it is not there."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{folder / 'search.db'}?mode=ro", uri=True)) as db:
+            db.row_factory = sqlite3.Row
+            return [dict(row) for row in db.execute("SELECT * FROM statistics")]
+    except sqlite3.OperationalError:
+        return []
 
 
 def render(findings: tuple[Finding, ...]) -> RenderableType:

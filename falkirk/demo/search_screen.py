@@ -104,7 +104,7 @@ class SearchScreen(Screen):
         regions = Table.grid(padding=(0, 3))
         for region in self.regions:
             name, age_s = str(region["name"]), self.checkpoint_age_s(region)
-            is_batch = name in self.regimes and "epoch" in self.regimes[name]
+            is_batch = name in self.regimes
             done = f"epoch {region['last_commit']}" if is_batch and region["last_commit"] >= 0 else ""
             if not is_batch and age_s is not None:
                 done = f"checkpoint {age_s:.0f} s old"
