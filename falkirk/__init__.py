@@ -22,16 +22,19 @@ from falkirk.errors import (
 )
 from falkirk.logs.connection import Connection
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends
+from falkirk.push.endpoint import Http
 from falkirk.stream import Stream, latest, stream
 
 if TYPE_CHECKING:
     from falkirk.operators.call import Epoch, epoch
     from falkirk.operators.functions import map_rows, stateful
     from falkirk.operators.joins import join
+    from falkirk.operators.windows import counted, sessions
 
 #: What is only of use while Spark runs, and is imported then: declaring needs no Spark.
 _WITH_SPARK = {
-    "Epoch": "call", "epoch": "call", "join": "joins", "map_rows": "functions", "stateful": "functions",
+    "Epoch": "call", "counted": "windows", "epoch": "call", "join": "joins", "map_rows": "functions",
+    "sessions": "windows", "stateful": "functions",
 }  # fmt: skip
 
 
@@ -56,6 +59,7 @@ __all__ = [
     "FullHistory",
     "GuaranteeError",
     "HomeError",
+    "Http",
     "InternalError",
     "Kafka",
     "Latest",
@@ -69,10 +73,12 @@ __all__ = [
     "StoreError",
     "Stream",
     "UnrecoverableError",
+    "counted",
     "epoch",
     "join",
     "latest",
     "map_rows",
+    "sessions",
     "stateful",
     "stream",
 ]

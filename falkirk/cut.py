@@ -9,6 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+#: The column with the number of a row's slice of time, by which the files of rows that are sorted so are divided.
+SLICE = "__falkirk_slice"
+#: Records of an epoch at most, where nothing else says how many: what has waited for long becomes several epochs, so
+#: that none needs much more memory, or takes longer to be done again, than others.
+RECORDS_MAX = 1_000_000
+
 Positions = dict[str, dict[int, int]]
 """Of each log that is read, per partition, the offset of the next record."""
 
@@ -29,9 +35,13 @@ class Cut(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByClock:
-    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that was set back waits."""
+    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that was set back waits.
+
+    Args: records_max: what has come beyond that is cut off for epochs that follow at once.
+    """
 
     every_s: float
+    records_max: int = RECORDS_MAX
 
     def __str__(self) -> str:
         return f"every {self.every_s:g} s, by the clock"
@@ -42,7 +52,8 @@ class ByClock:
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        return ends if self.may_be_due(now_s=now_s, last_at_s=last_at_s) and waiting(first, ends) else None
+        is_due = self.may_be_due(now_s=now_s, last_at_s=last_at_s) and waiting(first, ends)
+        return at_most(self.records_max, first, ends) if is_due else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,25 +71,17 @@ class ByRows:
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        there = waiting(first, ends)
-        if there < self.rows:
-            return None
-        taken: Positions = {}
-        left, rows = there, self.rows
-        for log, partitions in sorted(ends.items()):
-            taken[log] = {}
-            for partition, end in sorted(partitions.items()):
-                begin = first[log].get(partition, 0)
-                mine = end - begin
-                share = -(-rows * mine // left) if left else 0  # rounded up: the last one gets exactly what is left
-                taken[log][partition] = begin + share
-                left, rows = left - mine, rows - share
-        return taken
+        return at_most(self.rows, first, ends) if waiting(first, ends) >= self.rows else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnArrival:
-    """Complete as soon as anything has come."""
+    """Complete as soon as anything has come.
+
+    Args: records_max: as of `ByClock`.
+    """
+
+    records_max: int = RECORDS_MAX
 
     def __str__(self) -> str:
         return "as soon as anything has come"
@@ -89,7 +92,74 @@ class OnArrival:
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        return ends if waiting(first, ends) else None
+        return at_most(self.records_max, first, ends) if waiting(first, ends) else None
+
+
+def at_most(records: int, first: Positions, ends: Positions) -> Positions:
+    """Return positions with so many records, or all that there are: of each log, and partition, as large a share as it
+    has of what waits, so that none is left behind the others."""
+    left = waiting(first, ends)
+    if left <= records:
+        return ends
+    taken: Positions = {}
+    for log, partitions in sorted(ends.items()):
+        taken[log] = {}
+        for partition, end in sorted(partitions.items()):
+            begin = first[log].get(partition, 0)
+            mine = end - begin
+            share = -(-records * mine // left) if left else 0  # rounded up: the last one gets exactly what is left
+            taken[log][partition] = begin + share
+            left, records = left - mine, records - share
+    return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByTime:
+    """Complete when event time has passed its end: not how much there is decides, but what is in it, so that rows are
+    sorted into slices of time first (operators/times.py).
+
+    Args:
+        column: of type TIMESTAMP, that all has which is read. every_us: the length of a slice, in microseconds.
+        late_us: how late a row may come. over: so many slices are read at once.
+    """
+
+    column: str
+    every_us: int
+    late_us: int = 0
+    over: int = 1
+
+    def __str__(self) -> str:
+        over = f", over {self.over * self.every_us / 1e6:g} s" if self.over > 1 else ""
+        late = f", rows {self.late_us / 1e6:g} s late at most" if self.late_us else ""
+        return f"when {self.column} has passed each {self.every_us / 1e6:g} s{over}{late}"
+
+    def next_slice(
+        self,
+        present: Mapping[str, Mapping[int, frozenset[int]]],
+        complete: Mapping[str, int | None],
+        before: int | None,
+    ) -> "tuple[int, dict[str, int]] | None":
+        """Return the slice with which the next epoch ends, and of each log the first of its epochs that those after it
+        may need; None while none is complete. An epoch that would have no rows is passed over.
+
+        Args:
+            present: of each log, by the number of its epochs, the slices that they have rows of. complete: of each log,
+            up to which time slices are. before: the slice with which the epoch before ended.
+        """
+        if any(upto is None for upto in complete.values()):
+            return None
+        upto = min(upto for upto in complete.values() if upto is not None) // self.every_us  # the first that is not
+        slices = {s for epochs in present.values() for found in epochs.values() for s in found}
+        ends = {s + more for s in slices for more in range(self.over)}
+        due = [end for end in ends if end < upto and (before is None or end > before)]
+        if not due:
+            return None
+        needed = min(due) - self.over + 2  # the oldest slice that the epoch after it may read
+        then = {
+            log: min((n for n, found in epochs.items() if any(s >= needed for s in found)), default=-1)
+            for log, epochs in present.items()
+        }
+        return min(due), then
 
 
 def waiting(first: Positions, ends: Positions) -> int:

@@ -33,6 +33,9 @@ class BatchHost:
             for r in self.regions.values()
             if r.batch.is_held
         }
+        for region in self.regions.values():
+            if (outlet := self._outlets.get(region.batch.log)) is not None:
+                region.behind = outlet.behind
         self.logs = EpochLogs(logs, self._outlets, context.session)
         self._status = {name: RegionStatus(name=name) for name in self.regions}
 
@@ -56,7 +59,7 @@ class BatchHost:
             made_at_s = complete[-1].made_at_s if complete else None
             status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
             outlet = self._outlets.get(region.batch.log)
-            status.detail = region.detail or ("" if outlet is None else outlet.detail)
+            status.detail = "; ".join(d for d in (region.detail, "" if outlet is None else outlet.detail) if d)
             status.state = "running" if region.health().runs else "starting"
 
     def _dead_letters(self, region: BatchRegion) -> int:

@@ -5,11 +5,22 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from falkirk.cut import Positions
 from falkirk.epochs.inputs import Bad
 from falkirk.operators.in_epoch import State
 
 #: The slot of what a batch itself keeps, beside those of its operators.
 OWN = "own"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """Where an epoch is cut. Args: as of `Epoch`."""
+
+    first: Positions
+    last: Positions
+    slice: int | None = None
+    then: Positions | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from falkirk.cut import SLICE, ByTime
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.operators.in_epoch import empty
 from falkirk.plan import frames
-from falkirk.plan.batch import STAMP_TYPE, Input
+from falkirk.plan.batch import STAMP_TYPE, Batch, Input
 from falkirk.plan.frames import BAD, STAMP
 from falkirk.regions.context import Context
 from falkirk.regions.rows import RAW_BYTES_MAX, without
@@ -39,12 +40,13 @@ class Inputs:
     """
 
     def __init__(
-        self, session: SparkSession, context: Context, inputs: tuple[Input, ...], epoch: Epoch,
+        self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
         logs: Mapping[str, EpochLog],
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs = session, context, epoch, logs
+        self._cut = batch.cut
         self.bad: list[Bad] = []
-        self.frames = {i.name: self._frame(i) for i in inputs}
+        self.frames = {i.name: self._frame(i) for i in batch.inputs}
 
     def _frame(self, given: Input) -> DataFrame:
         if given.topic is not None:
@@ -56,8 +58,21 @@ class Inputs:
         else:
             first, last = self._epoch.first.get(given.log, {}).get(0, 0), self._epoch.last[given.log][0]
             epochs = log.complete(first, last)
+            if given.sliced:
+                return self._slices(given, log, epochs)
         folders = [log.path(str(e.folder)) for e in epochs]
         return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
+
+    def _slices(self, given: Input, log: EpochLog, epochs: tuple[Epoch, ...]) -> DataFrame:
+        end = self._epoch.slice
+        assert end is not None, "an epoch that reads slices has one"
+        assert isinstance(self._cut, ByTime), "epochs that read slices are cut by event time"
+        wanted = range(end - self._cut.over + 1, end + 1)
+        folders = [log.path(str(e.folder)) / f"{SLICE}={s}" for e in epochs for s in wanted if s in log.slices(e)]
+        columns = given.schema.fields if given.stamped is None else given.schema.fields[:-1]
+        rows = read_folders(self._session, folders, StructType([*columns, StructField(STAMP, STAMP_TYPE)]))
+        stamp = [] if given.stamped is None else [F.col(STAMP).alias(given.stamped)]
+        return rows.select(*[F.col(f"`{f.name}`") for f in columns], *stamp)
 
     def _stamped(self, given: Input, folders: list[Path]) -> DataFrame:
         if not folders:

@@ -16,7 +16,8 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ from pyspark.sql.types import StructType
 
 from falkirk.coordinator.ports import Health
 from falkirk.coordinator.store import RegionRecord
-from falkirk.cut import Positions
+from falkirk.cut import SLICE, ByTime, Positions
 from falkirk.epochs.at_rest import BatchAtRest
-from falkirk.epochs.computed import OWN, Computed
+from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, read_folders
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.run import Run
@@ -37,7 +38,9 @@ from falkirk.errors import HomeError, LogError
 from falkirk.local.spark import BATCH_POOL, batch_partitions
 from falkirk.operators.call import Epoch as CalledFor
 from falkirk.operators.in_epoch import InEpoch, State, empty
+from falkirk.operators.times import COMPLETE, marks_after
 from falkirk.plan.batch import Batch, returned
+from falkirk.plan.frames import STAMP
 from falkirk.regions.context import Context
 from falkirk.regions.record import compare
 
@@ -55,13 +58,16 @@ _PARTIAL = re.compile(r"\b(GlobalLimit|LocalLimit|Tail|Offset)\b")
 class BatchRegion(BatchAtRest):
     """One batch of an application, a RegionPort.
 
-    Attributes: all_logs: the epochs of all batches, by log, this one's included.
+    Attributes:
+        all_logs: the epochs of all batches, by log, this one's included.
+        behind: returns how many epochs its sinks should have by now, and have not.
     """
 
     def __init__(self, batch: Batch, context: Context) -> None:
         super().__init__(batch.logs(), context)
         self.batch, self._context = batch, context
         self.all_logs: Mapping[str, EpochLog] = {}
+        self.behind: Callable[[], int] = lambda: 0
         self._session: SparkSession = context.session.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
@@ -70,6 +76,7 @@ class BatchRegion(BatchAtRest):
         self.progressed_at_s = time.monotonic()
         self.ready_at_s = 0.0
         self.detail = ""
+        self._nothing_due_at: Positions | None = None
 
     def prepare(self) -> RegionRecord:
         """Check what it reads, and what that was when this home was made; record it before the first start.
@@ -179,9 +186,20 @@ class BatchRegion(BatchAtRest):
         self.detail = ""
         return found
 
+    def is_ahead(self, epochs_max: int) -> bool:
+        """Tell whether so many epochs wait for their sinks that what else there is had better wait in its logs.
+
+        Those that no checkpoint covers yet are not among them: more epochs are what they wait for.
+        """
+        behind = self.behind()
+        if behind < epochs_max:
+            return False
+        self.detail = f"{behind} epochs wait for their sinks, and input for them"
+        return True
+
     def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
         """Return where the next epoch begins."""
-        return epochs[-1].last if epochs else self._start_positions()
+        return epochs[-1].then if epochs else self._start_positions()
 
     def compute(self, epoch: Epoch, state: State, group: str) -> Computed:
         """Return what an epoch comes to; what is computed once and for all has run then, the rest has not."""
@@ -189,14 +207,15 @@ class BatchRegion(BatchAtRest):
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
         batch = self.batch
-        inputs = Inputs(self._session, self._context, batch.inputs, epoch, self.all_logs)
+        inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs)
         given = dict(inputs.frames)
         if batch.state is not None:
             given[batch.name] = state[OWN] if OWN in state else empty(self._session, batch.state)
         views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
-        call = InEpoch(
-            CalledFor(number=epoch.number, views=views), self._session, state, lambda: self._new_folder(epoch, "once")
-        )
+        begins, ends = _bounds(batch, epoch)
+        called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
+        marks, scratch = self._marks_before(epoch), lambda: self._new_folder(epoch, "once")
+        call = InEpoch(called_for, self._session, state, scratch, marks)
         result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
         after = {slot: _as(frame, batch.slots[slot]) for slot, frame in call.kept.items()}
         if kept is not None and kept is not result and batch.state is not None:
@@ -214,7 +233,8 @@ class BatchRegion(BatchAtRest):
         plan = str(computed.result._jdf.queryExecution().analyzed().toString())
         counted = Observation()
         placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
-        placed.observe(counted, F.count("*").alias("rows")).write.parquet(str(folder))
+        writer = placed.observe(counted, F.count("*").alias("rows")).write
+        (writer.partitionBy(SLICE) if self.batch.sorts is not None else writer).parquet(str(folder))
         rows = _observed(counted)
         unfit = [dead_letters(self.batch.name, bad) for bad in computed.bad if _count(bad, plan) != 0]
         dead = 0
@@ -226,6 +246,46 @@ class BatchRegion(BatchAtRest):
         if rows is None:
             return folder.name, read_folders(self._session, [folder], self.batch.schema).count(), dead
         return folder.name, int(rows["rows"]), dead
+
+    def marks(self, epoch: Epoch, folder: str) -> dict[str, int]:
+        """Return what the next epoch must know of this one, whose results are written: how far event time has come."""
+        by = self.batch.sorts
+        if by is None:
+            return {}
+        newest = {}
+        if any(self.epochs.path(folder).glob(f"{SLICE}=*")):
+            rows = self._session.read.schema(self.batch.schema).parquet(str(self.epochs.path(folder)))
+            time = F.max(F.unix_micros(f"`{by.column}`")).alias("time")
+            found = rows.groupBy(F.col(f"{STAMP}.partition").alias("partition")).agg(time).collect()
+            newest = {str(row["partition"]): int(row["time"]) for row in found}
+        return marks_after(self._marks_before(epoch), newest, by)
+
+    def _marks_before(self, epoch: Epoch) -> Mapping[str, int]:
+        if self.batch.sorts is None:
+            return {}
+        before = [e for e in self.epochs.epochs() if e.number < epoch.number]
+        return before[-1].marks if before else {}
+
+    def next_slice(self, epochs: tuple[Epoch, ...]) -> Decided | None:
+        """Return what the next epoch reads when they are cut by event time, or None while it is not complete."""
+        by, first = self.batch.cut, self.first_of_next(epochs)
+        assert isinstance(by, ByTime), "only such epochs have slices"
+        logs = [self.all_logs[i.log] for i in self.batch.inputs if i.sliced]
+        last = {log.name: {0: log.end()} for log in logs}
+        if last == self._nothing_due_at:
+            return None
+        present, complete = {}, dict[str, int | None]()
+        for log in logs:
+            end = last[log.name][0]
+            known = [e for e in log.epochs() if e.number < end]
+            present[log.name] = {e.number: log.slices(e) for e in known if e.number >= first[log.name][0]}
+            complete[log.name] = known[-1].marks.get(COMPLETE) if known else None
+        found = by.next_slice(present, complete, epochs[-1].slice if epochs else None)
+        self._nothing_due_at = last if found is None else None
+        if found is None:
+            return None
+        then = {log: {0: last[log][0] if number < 0 else number} for log, number in found[1].items()}
+        return Decided(first=first, last=last, slice=found[0], then=then)
 
     def write_state(self, epoch: Epoch, state: State) -> str:
         """Write a state; return its folder."""
@@ -250,12 +310,12 @@ class BatchRegion(BatchAtRest):
         except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
             log.warning("%s: cancelling said: %s", self.batch.name, error)
 
-    def decide(self, run: Run, first: Positions, last: Positions, views: dict[str, int]) -> bool:
+    def decide(self, run: Run, decided: Decided, views: dict[str, int], at_s: float) -> bool:
         """Record where the next epoch is cut, unless whoever asked what there is was stopped meanwhile."""
         with self._lock:
             if self._run is not run:
                 return False
-            self.epochs.decide(first, last, views, time.time())
+            self.epochs.decide(decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then)
             return True
 
     def began_s(self) -> float:
@@ -271,6 +331,16 @@ class BatchRegion(BatchAtRest):
             self.epochs.record(**result)
             self.progressed_at_s = time.monotonic()
             return True
+
+
+def _bounds(batch: Batch, epoch: Epoch) -> tuple[datetime | None, datetime | None]:
+    """Return the event time that an epoch covers."""
+    by = batch.cut
+    if not isinstance(by, ByTime) or epoch.slice is None:
+        return None, None
+    ends = (epoch.slice + 1) * by.every_us
+    began = datetime.fromtimestamp(0, UTC)
+    return began + timedelta(microseconds=ends - by.over * by.every_us), began + timedelta(microseconds=ends)
 
 
 def _as(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -53,6 +53,8 @@ class Outlet:
         self._thread: threading.Thread | None = None
         #: Up to which epoch all is out, and up to which the thread has been told to go.
         self._done = self._promised = 0
+        #: Up to which epoch whoever looks after the application last asked for.
+        self._asked = 0
         self._error: Exception | None = None
         self._failures = 0
         self._not_before_s = 0.0
@@ -78,19 +80,24 @@ class Outlet:
 
         Raises: what ended the thread, unless a sink can't be reached: then it is tried again.
         """
+        self._asked = last
         if self._is_at_work():
             return max(first, self._done)
         if (error := self._error) is not None:
             self._error = None
             raise error
-        done = max(first, self._done)
+        self._done = done = max(first, self._done)
         if done < last and time.monotonic() >= self._not_before_s:
-            self._done, self._promised = done, last
+            self._promised = last
             self._thread = threading.Thread(
                 target=self._work, args=(session, done, last), name=f"release-{self.epochs.name}", daemon=True
             )
             self._thread.start()
         return done
+
+    def behind(self) -> int:
+        """Return how many epochs may be released, and are not."""
+        return max(0, self._asked - self._done)
 
     def stop(self) -> None:
         """Stop; what is being released stays there as far as it has come."""

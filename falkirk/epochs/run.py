@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
 
-from falkirk.epochs.computed import OWN, Computed
+from falkirk.cut import ByTime
+from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.log import Epoch
 from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
 from falkirk.operators.in_epoch import State
@@ -26,6 +27,8 @@ LOOK_S = 0.1
 AT_ONCE = 2
 #: What `Poison` says first.
 _POISON = "Poison: the function failed"
+#: Epochs that may wait for sinks that are slow, or away. While there are as many, input waits in its logs.
+BEHIND_MAX = 8
 #: An epoch that fails this often will not get better by itself.
 TRIES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -125,17 +128,20 @@ class Run:
             self._region.progressed_at_s = time.monotonic()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
-        last_at_s = epochs[-1].cut_at_s if epochs else self._began_s
-        if not self._batch.cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
+        last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self._batch.cut
+        if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
             return False
         views = self._region.views()
-        if views is None:
+        if views is None or self._region.is_ahead(BEHIND_MAX):
             return False
+        if isinstance(cut, ByTime):
+            decided = self._region.next_slice(epochs)
+            return decided is not None and self._region.decide(self, decided, views, time.time())
         first, ends = self._region.first_of_next(epochs), self._region.ends()
-        last = self._batch.cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
-        if last is None:
-            return False
-        return self._region.decide(self, first, last, views)
+        last = cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
+        # What a cut has left is due as before.
+        at_s = time.time() if last == ends else last_at_s
+        return last is not None and self._region.decide(self, Decided(first=first, last=last), views, at_s)
 
     def _before(self, number: int) -> State:
         """Return the state that an epoch begins with."""
@@ -147,12 +153,13 @@ class Run:
         try:
             folder, rows, dead = self._region.write(epoch, computed)
             saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
-            state = self._state_of(epoch, computed, folder, saves=saves)
+            state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(epoch, folder)
         finally:
             computed.clean()
         recorded = self._region.adopt(
-            self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves
-        )
+            self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves,
+            marks=marks,
+        )  # fmt: skip
         if recorded:
             self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
         if saves:
@@ -161,7 +168,7 @@ class Run:
     def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
         """Save the state after an epoch, if its policy says so; return its folder, if there is one."""
         state, kept = None, computed.kept
-        if not self._batch.is_stateful:
+        if self._batch.state is None and not self._batch.slots:
             return None
         if self._batch.state is not None and not kept:
             state, after = folder, self._region.read_state(folder, is_result=True)

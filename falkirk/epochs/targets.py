@@ -167,6 +167,8 @@ _TYPES: dict[str, Any] = {
     "bigint": sql.BigInteger, "float": sql.Float, "double": sql.Float, "date": sql.Date, "timestamp": sql.DateTime,
     "timestamp_ntz": sql.DateTime, "binary": sql.LargeBinary,
 }  # fmt: skip
+#: How long a lock keeps whoever asks how far a table has come; what is released may wait for it as long as it takes.
+LOCKED_S = 5
 #: Rows that one statement takes.
 _ROWS_AT_ONCE = 1_000
 
@@ -185,8 +187,10 @@ class TableTarget:
         self._engine = sql.create_engine(url, pool_pre_ping=True, connect_args=patience)
 
     def seen(self) -> int:
-        """See Target."""
+        """See Target. A table that somebody has locked counts as one that can't be reached."""
         with self._reaching(), self._engine.begin() as db:
+            if db.dialect.name == "postgresql":
+                db.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCKED_S}s'"))
             _marks_metadata.create_all(db)
             return self._mark(db) + 1
 

@@ -43,11 +43,12 @@ class Epoch:
 class Call(ABC):
     """One call of a batch's function.
 
-    Attributes: kept: what its operators keep, by slot. letters: what they could not work on, as `LETTER`.
+    Attributes: kept: what its operators keep, by slot. letters: what they could not work on, as `LETTER`. marks: small
+        numbers that the epoch before has left.
     """
 
-    def __init__(self, epoch: Epoch) -> None:
-        self.epoch = epoch
+    def __init__(self, epoch: Epoch, marks: Mapping[str, int] | None = None) -> None:
+        self.epoch, self.marks = epoch, marks or {}
         self.kept: dict[str, DataFrame] = {}
         self.letters: list[DataFrame] = []
         self._numbers: Counter[str] = Counter()
@@ -66,9 +67,14 @@ class Call(ABC):
         self.kept[slot] = state
 
     @abstractmethod
-    def split(self, rows: DataFrame, kinds: Mapping[str, StructType]) -> dict[str, DataFrame]:
+    def split(
+        self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
+    ) -> dict[str, DataFrame]:
         """Compute rows once, and return those of each kind, which `KIND` tells, by what their column of that name
-        holds: whatever reads them reads the same."""
+        holds: whatever reads them reads the same.
+
+        Args: determined_by: they come out the same whenever these do, for which the operator vouches.
+        """
 
     def reject(self, letters: DataFrame) -> None:
         """Send these to the dead letters, as `LETTER`."""

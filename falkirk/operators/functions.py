@@ -16,10 +16,17 @@ from falkirk.operators.call import KIND, LETTER, Call, current
 Poison = Literal["dead-letter", "fail"]
 #: The column with a row's stamp, of a parameter that is marked `Stamped`.
 STAMP = "stamp"
+#: How the names of columns begin that are not the user's.
+OURS = "__falkirk"
 
 
 def map_rows(
-    rows: DataFrame, function: Callable[[Row], Any], *, returns: str, poison: Poison = "dead-letter"
+    rows: DataFrame,
+    function: Callable[[Row], Any],
+    *,
+    returns: str,
+    poison: Poison = "dead-letter",
+    where: SourceLocation | None = None,
 ) -> DataFrame:
     """Return what a Python function makes of each row: a dict or Row, several of them, or None.
 
@@ -29,9 +36,10 @@ def map_rows(
         returns: its columns, as Spark DDL.
         poison: of a row on which it fails: ``dead-letter`` sends it there with the traceback, and the epoch goes on;
             ``fail`` ends the application with it.
+        where: the user's line, if it is not the one that calls this.
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `SCHEMA_INVALID`, `OPTION_UNKNOWN`.
     """
-    call, where = current("map_rows"), caller()
+    call, where = current("map_rows"), where or caller()
     kinds = {"result": schema_of(returns, "returns", where), "letter": LETTER}
     work = _worker("mapping", kinds, poison, where)
     done = rows.mapInArrow(work(function, list(rows.columns)), _tagged(kinds))
@@ -47,6 +55,7 @@ def stateful(
     returns: str,
     order: str = STAMP,
     poison: Poison = "dead-letter",
+    where: SourceLocation | None = None,
 ) -> DataFrame:
     """Return what a Python function makes of each row and its key's state, which it also says anew.
 
@@ -58,12 +67,12 @@ def stateful(
         state: the columns of a state, without the key, as Spark DDL.
         returns: of the results.
         order: the column that orders a key's rows; by default their stamps, which a parameter marked `Stamped` has.
-        poison: as of `map_rows`; the state stays as it was before the row.
+        poison, where: as of `map_rows`; the state stays as it was before the row.
     Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
     """
-    call, where = current("stateful"), caller()
+    call, where = current("stateful"), where or caller()
     keys = [key] if isinstance(key, str) else list(key)
-    _check_columns(rows, keys, order, where)
+    check_columns(rows, [*keys, order], where)
     own = schema_of(state, "state", where)
     whole = StructType([*[rows.schema[k] for k in keys], *own.fields])
     kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER}
@@ -72,15 +81,16 @@ def stateful(
     touched = rows.select(*_named(keys)).distinct()
     mine, others = (_joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))
     of_rows = [F.struct(*_named(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
-    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*_named(rows.columns)).alias("row"))
+    names = [c for c in rows.columns if not c.startswith(OURS)]
+    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*_named(names)).alias("row"))
     old = mine.select(
         F.struct(*_named(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
         F.struct(*_named(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
     )  # fmt: skip
     sorted_ = new.unionByName(old).repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
     work = _worker("folding", kinds, poison, where)
-    names = (list(rows.columns), keys, list(own.names))
-    taken = _taken(call, sorted_.mapInArrow(work(function, *names), _tagged(kinds)), kinds)
+    done = sorted_.mapInArrow(work(function, names, keys, list(own.names)), _tagged(kinds))
+    taken = _taken(call, done, kinds)
     call.keep(slot, others.unionByName(taken["state"]))
     return taken["result"]
 
@@ -145,8 +155,9 @@ def schema_of(ddl: str, option: str, where: SourceLocation) -> StructType:
     )
 
 
-def _check_columns(rows: DataFrame, keys: Sequence[str], order: str, where: SourceLocation) -> None:
-    if order == STAMP and STAMP not in rows.columns:
+def check_columns(rows: DataFrame, names: Sequence[str], where: SourceLocation) -> None:
+    """See that rows have columns. Raises: DefinitionError: `STAMP_MISSING`, `COLUMN_MISSING`."""
+    if STAMP in names and STAMP not in rows.columns:
         raise DefinitionError(
             "STAMP_MISSING",
             "the rows have no column 'stamp', so nothing says which of a key's comes first.",
@@ -154,7 +165,7 @@ def _check_columns(rows: DataFrame, keys: Sequence[str], order: str, where: Sour
             hint="Mark the parameter, def f(events: fk.Stamped), and keep its column; or name another with order=.",
             columns=tuple(rows.columns),
         )
-    missing = [name for name in (*keys, order) if name not in rows.columns]
+    missing = [name for name in names if name not in rows.columns]
     if missing:
         raise DefinitionError(
             "COLUMN_MISSING",

@@ -20,8 +20,11 @@ class InEpoch(Call):
     Args: state: what was kept at the epoch before. scratch: returns a new folder for what is computed once.
     """
 
-    def __init__(self, epoch: Epoch, session: SparkSession, state: State, scratch: Callable[[], Path]) -> None:
-        super().__init__(epoch)
+    def __init__(
+        self, epoch: Epoch, session: SparkSession, state: State, scratch: Callable[[], Path],
+        marks: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(epoch, marks)
         self._session, self._state, self._scratch = session, state, scratch
         self._written: list[Path] = []
 
@@ -29,7 +32,9 @@ class InEpoch(Call):
         """See Call."""
         return self._state[slot] if slot in self._state else empty(self._session, schema)
 
-    def split(self, rows: DataFrame, kinds: Mapping[str, StructType]) -> dict[str, DataFrame]:
+    def split(
+        self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
+    ) -> dict[str, DataFrame]:
         """See Call. This runs the job, so that no two readers have it computed twice, differently perhaps."""
         folder = self._scratch()
         self._written.append(folder)

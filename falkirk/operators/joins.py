@@ -7,8 +7,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.errors import DefinitionError
-from falkirk.location import caller
+from falkirk.location import SourceLocation, caller
 from falkirk.operators.call import current
+from falkirk.operators.functions import check_columns
 from falkirk.policy import duration_s
 
 
@@ -19,6 +20,7 @@ def join(
     *,
     time: str | None = None,
     within: str | float | None = None,
+    where: SourceLocation | None = None,
 ) -> DataFrame:
     """Return the rows of an inner join of two streams over all epochs, each pair once, at the epoch at which the later
     of the two comes.
@@ -28,9 +30,10 @@ def join(
         on: the column(s) that are equal in a pair.
         time: a timestamp column that both have. within: only rows at most this long apart make a pair. If epochs are
             cut by event time, what can make none any more is forgotten; else all rows are kept for ever.
+        where: the user's line, if it is not the one that calls this.
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `CUT_INVALID`, `DURATION_MALFORMED`.
     """
-    call, where = current("join"), caller()
+    call, where = current("join"), where or caller()
     keys = [on] if isinstance(on, str) else list(on)
     if (time is None) != (within is None):
         raise DefinitionError(
@@ -40,16 +43,7 @@ def join(
             hint='Write time="at", within="10 minutes".',
         )
     for frame in (left, right):
-        missing = [name for name in (*keys, *([time] if time else [])) if name not in frame.columns]
-        if missing:
-            raise DefinitionError(
-                "COLUMN_MISSING",
-                f"one side of the join has no column {missing[0]!r}.",
-                where=where,
-                hint=f"Columns here: {', '.join(frame.columns)}.",
-                column=missing[0],
-                columns=tuple(frame.columns),
-            )
+        check_columns(frame, [*keys, *([time] if time else [])], where)
     slots = call.slot("join-left"), call.slot("join-right")
     old_left, old_right = call.before(slots[0], left.schema), call.before(slots[1], right.schema)
     both_left, both_right = old_left.unionByName(left), old_right.unionByName(right)

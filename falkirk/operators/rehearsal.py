@@ -24,7 +24,9 @@ class Rehearsal(Call):
         """See Call."""
         return self._session.createDataFrame([], schema)
 
-    def split(self, rows: DataFrame, kinds: Mapping[str, StructType]) -> dict[str, DataFrame]:
+    def split(
+        self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
+    ) -> dict[str, DataFrame]:
         """See Call."""
-        self.undetermined.update(undetermined_in_batch(rows))
+        self.undetermined.update(undetermined_in_batch(rows if determined_by is None else determined_by))
         return {kind: self._session.createDataFrame([], schema) for kind, schema in kinds.items()}

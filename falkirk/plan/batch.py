@@ -6,22 +6,24 @@ anything is read.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from falkirk.app import Processor, Sink
-from falkirk.cut import ByClock, Cut
+from falkirk.cut import SLICE, ByClock, ByTime, Cut, OnArrival
 from falkirk.endpoints import Kafka, Sql
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
 from falkirk.operators.call import Call, Epoch, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.rehearsal import Rehearsal
+from falkirk.operators.times import sort
 from falkirk.plan import determinism, frames
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
@@ -51,6 +53,7 @@ class Input:
         reads_hop: a topic of ours.
         view: only its newest complete epoch is read.
         schema: of the rows.
+        sliced: it is a log of rows that are sorted by event time, of which an epoch reads slices.
         stamped: the column, of `STAMP_TYPE`, in which each row comes with its stamp; `schema` has it as well.
     """
 
@@ -59,6 +62,7 @@ class Input:
     topic: Kafka | None = None
     reads_hop: bool = False
     view: bool = False
+    sliced: bool = False
     schema: StructType
     stamped: str | None = None
 
@@ -74,6 +78,8 @@ class Batch:
         cut: when an epoch is complete.
         schema, state: of what it returns, and of what it keeps from one epoch to the next, if anything.
         slots: what its operators keep, by slot.
+        reason: why it runs in micro-batches, of a stream that might have run live.
+        sorts: it is the planner's, and sorts rows by event time for another.
         deterministic: what it has sent will never be taken back by itself: its results are recorded before they count,
             and its state is, too, or comes out the same on a replay.
         undetermined: those of its operations that may come out differently.
@@ -87,11 +93,13 @@ class Batch:
     body: Body
     parameters: tuple[str, ...]
     inputs: tuple[Input, ...]
-    cut: Cut
+    cut: Cut | ByTime
     policy: Policy
     schema: StructType
     state: StructType | None
     slots: Mapping[str, StructType]
+    reason: str
+    sorts: ByTime | None
     deterministic: bool
     undetermined: tuple[str, ...]
     sinks: tuple[Sink, ...]
@@ -107,7 +115,7 @@ class Batch:
     @property
     def is_stateful(self) -> bool:
         """Whether it keeps anything from one epoch to the next: then one epoch is run after the other."""
-        return self.state is not None or bool(self.slots)
+        return self.state is not None or bool(self.slots) or self.sorts is not None
 
     @property
     def is_held(self) -> bool:
@@ -178,6 +186,29 @@ def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> 
     )
 
 
+def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Processor:
+    """Return the batch that sorts what a batch reads by event time.
+
+    Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column holds no times.
+    """
+    found = next((f for f in given.schema.fields if f.name == by.column), None)
+    if found is None or not isinstance(found.dataType, TimestampType):
+        raise DefinitionError(
+            "COLUMN_MISSING" if found is None else "CUT_INVALID",
+            f"epochs of {reader.name!r} are cut by {by.column!r}, and {given.name!r} "
+            + ("has no such column." if found is None else f"has {found.dataType.simpleString()} there."),
+            where=reader.where,
+            hint=f"It takes a TIMESTAMP. Columns: {', '.join(given.schema.names)}.",
+            column=by.column,
+            columns=tuple(given.schema.names),
+        )
+
+    def sorted_(rows: DataFrame) -> DataFrame:
+        return sort(rows, by, name, given.log)
+
+    return Processor(name=name, body=sorted_, reads=(given.name,), policy=Eager(), where=reader.where, cut=OnArrival())
+
+
 def plan_batch(
     processor: Processor,
     sinks: tuple[Sink, ...],
@@ -186,6 +217,7 @@ def plan_batch(
     *,
     dead_letter_topic: str,
     may_fail: bool,
+    sorts: ByTime | None = None,
 ) -> Batch:
     """Return the batch of a processor whose inputs are known.
 
@@ -197,7 +229,8 @@ def plan_batch(
     given: dict[str, DataFrame] = {i.name: session.createDataFrame([], i.schema) for i in inputs}
     if state is not None:
         given[processor.name] = session.createDataFrame([], state)
-    rehearsal = Rehearsal(session, Epoch(views={i.name: 0 for i in inputs if i.view}))
+    began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None
+    rehearsal = Rehearsal(session, Epoch(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began))
     try:
         with frames.quiet():
             result, kept = returned(
@@ -215,6 +248,7 @@ def plan_batch(
     slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
     _check_policy(processor, stateful=state is not None or bool(slots))
     doubtful = rehearsal.undetermined | _doubtful(processor, result, kept, rehearsal)
+    by_time = processor.cut if isinstance(processor.cut, ByTime) else sorts
     saves_all = not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
@@ -227,6 +261,8 @@ def plan_batch(
         schema=result.schema,
         state=state,
         slots=slots,
+        reason=processor.engine_reason,
+        sorts=sorts,
         deterministic=saves_all or not doubtful,
         undetermined=tuple(sorted(doubtful)),
         sinks=sinks,
@@ -236,6 +272,7 @@ def plan_batch(
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
             "state": _kept(state, slots),
             "saves": "at each epoch" if saves_all else "by its policy",
+            **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
         },
     )
@@ -270,7 +307,7 @@ def returned(
                 processor=name,
             )
     assert isinstance(result, DataFrame)
-    frames.check_names(result.columns, where)
+    frames.check_names(result.columns, where, ours=(frames.STAMP, SLICE))
     if state is not None and kept is not None:
         missing = [field.name for field in state.fields if field.name not in kept.columns]
         if missing:
@@ -323,7 +360,7 @@ def _kept(state: StructType | None, slots: Mapping[str, StructType]) -> str:
     return "; ".join(kept) or "none"
 
 
-def _cut(processor: Processor) -> Cut:
+def _cut(processor: Processor) -> Cut | ByTime:
     assert processor.cut is not None, "only a batch has epochs"
     return processor.cut
 

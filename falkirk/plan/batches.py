@@ -1,17 +1,18 @@
 """Batches of an application: which logs each reads, with the views that are kept for them, upstream first."""
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import SparkSession
 
 from falkirk.app import App, Processor
+from falkirk.cut import ByTime
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
-from falkirk.operators.functions import STAMP
 from falkirk.plan import frames
-from falkirk.plan.batch import Batch, Input, plan_batch, stamped, view_of
+from falkirk.plan.batch import Batch, Input, plan_batch, sorter_of, stamped, view_of
 from falkirk.plan.frames import Frame
 from falkirk.stream import SourceNode
 
@@ -34,6 +35,7 @@ class BatchPlanner:
     def __init__(self, app: App, session: SparkSession, live: LivePlanner) -> None:
         self._app, self._session, self._live = app, session, live
         self._planned: dict[str, Batch] = {}
+        self._sorters: dict[tuple[str, ByTime], Batch] = {}
 
     @property
     def planned(self) -> tuple[Batch, ...]:
@@ -61,18 +63,38 @@ class BatchPlanner:
         return batch
 
     def _input(self, name: str, reader: Processor) -> Input:
+        if not isinstance(reader.cut, ByTime) or name in reader.views:
+            given = self._log(name, reader)
+            return _with_stamps(given, reader)
+        given = self._log(name, reader)
+        batch = self._sorter(given, replace(reader.cut, over=1), reader)
+        return _with_stamps(Input(name=name, log=batch.log, sliced=True, schema=given.schema), reader)
+
+    def _sorter(self, given: Input, by: ByTime, reader: Processor) -> Batch:
+        """Return the batch that sorts a log by event time, for all that ask the same of it."""
+        if (given.log, by) not in self._sorters:
+            label = f"{given.name}-by-{by.column}"
+            known = sum(name == label or name.startswith(f"{label}-") for name in self._planned)
+            sorter = sorter_of(label if not known else f"{label}-{known + 1}", reader, given, by)
+            dead = f"{self._app.name}-{sorter.name}.dead-letters"
+            read = (stamped(given, frames.STAMP, reader.where),)
+            batch = plan_batch(sorter, (), read, self._session, dead_letter_topic=dead, may_fail=True, sorts=by)
+            self._planned[batch.name] = self._sorters[given.log, by] = batch
+            self._live.dead_letter_topics.add(dead)
+        return self._sorters[given.log, by]
+
+    def _log(self, name: str, reader: Processor) -> Input:
         upstream = self._app.processors.get(name)
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
-            given = Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
-            return stamped(given, STAMP, reader.where) if name in reader.stamped else given
+            return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
         given = Input(
             name=name, log=source.topic.topic, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )
         if name not in reader.views:
-            return stamped(given, STAMP, reader.where) if name in reader.stamped else given
+            return given
         if upstream is None or not keys:
             raise DefinitionError(
                 "VIEW_HAS_NO_EPOCHS",
@@ -89,3 +111,9 @@ class BatchPlanner:
                 view, (), (changes,), self._session, dead_letter_topic=dead, may_fail=False
             )
         return Input(name=name, log=self._planned[view.name].log, view=True, schema=schema)
+
+
+def _with_stamps(given: Input, reader: Processor) -> Input:
+    """Return an input with the column in which its reader asks for stamps, if it does."""
+    column = reader.stamped.get(given.name)
+    return given if column is None else stamped(given, column, reader.where)

@@ -1,6 +1,7 @@
 """Operators that keep a state: what they return does not depend on where epochs are cut, and a row on which a user's
 function fails harms nobody else. On real Spark, without a broker."""
 
+import inspect
 import itertools
 import json
 import random
@@ -12,10 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.app import Processor
+from falkirk.cut import SLICE, ByTime
 from falkirk.errors import DefinitionError
+from falkirk.location import caller
 from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
+from falkirk.operators.times import COMPLETE, marks_after, sort
 from falkirk.plan.batch import STAMP_TYPE
+from falkirk.plan.frames import STAMP
+from falkirk.plan.replay import replay
+from falkirk.stream import ProcessorNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -183,6 +191,109 @@ def test_every_pair_meets_once_wherever_epochs_are_cut(
         parts = [[e for e in side if ends - timedelta(minutes=10) <= e["at"] < ends] for side in sides]
         found += [(r["n"], r["right_n"]) for r in epochs.run(*parts, ends=ends)]
         if within is not None:
-            assert all(r["at"] >= ends - within for r in epochs.kept("join-left-1"))
+            assert all(r["at"].astimezone(UTC) >= ends - within for r in epochs.kept("join-left-1"))
     assert sorted(found) == pairs_of(*sides, within)
     assert minutes is not None or len(epochs.kept("join-left-1")) == 25
+
+
+def in_time(event: Event, partition: int) -> Event:
+    stamp = {**event["stamp"], "partition": partition}
+    return {**event, "stamp": stamp}
+
+
+def late_by_hand(partitions: list[list[Event]], by: ByTime) -> list[int]:
+    """Return the numbers of the events that are not late, by the definition: of a partition, in order."""
+    good = []
+    for events in partitions:
+        newest = -(10**18)
+        for e in events:
+            at_us = round(e["at"].timestamp() * 1_000_000)
+            if (at_us // by.every_us + 1) * by.every_us > newest - by.late_us:
+                good.append(e["n"])
+            newest = max(newest, at_us)
+    return sorted(good)
+
+
+def test_what_is_late_does_not_depend_on_where_epochs_are_cut(spark: "SparkSession", tmp_path: Path) -> None:
+    rng, by = random.Random(11), ByTime(column="at", every_us=60_000_000, late_us=30_000_000)
+    partitions = [
+        [
+            in_time(event(i, "a", 1000 * p + i, minutes=i / 3 - rng.choice([0, 0, 0.4, 3])), p)
+            for i in range(40)
+        ]
+        for p in (0, 1)
+    ]  # fmt: skip
+    for portions in ([40], [7, 8, 25]):
+        marks: dict[str, int] = {}
+        begun, found, closed = 0, [], 0
+        for number, size in enumerate(portions):
+            rows = [e for events in partitions for e in events[begun : begun + size]]
+            begun += size
+            places = (tmp_path / f"{len(portions)}-{number}-{i}" for i in itertools.count())
+            call = InEpoch(fk.Epoch(number=number), spark, {}, lambda places=places: next(places), marks)
+            with calling(call):
+                mixed = [{**{k: v for k, v in e.items() if k != "stamp"}, STAMP: e["stamp"]} for e in rows]
+                schema = f"{EVENTS}, {STAMP} {STAMP_TYPE.simpleString()}"
+                frame = spark.createDataFrame(rng.sample(mixed, len(mixed)), schema)
+                kept = [r.asDict(recursive=True) for r in sort(frame, by, "r", "t").collect()]
+            assert all((r[SLICE] + 1) * by.every_us > closed for r in kept), "a slice was complete, and grew"
+            newest: dict[str, int] = {}
+            for r in kept:
+                p, at_us = str(r[STAMP]["partition"]), round(r["at"].timestamp() * 1_000_000)
+                newest[p] = max(newest.get(p, at_us), at_us)
+            marks = marks_after(marks, newest, by)
+            closed = marks[COMPLETE]
+            found += [r["n"] for r in kept]
+            letters = [json.loads(r["value"]) for each in call.letters for r in each.collect()]
+            assert {letter["reason"] for letter in letters} <= {"late"}
+        assert sorted(found) == late_by_hand(partitions, by), portions
+        assert len(found) < 80
+
+
+def test_groups_of_rows_are_complete_when_they_are_full(spark: "SparkSession", tmp_path: Path) -> None:
+    rng = random.Random(5)
+    events = [event(i, f"u{rng.randrange(3)}", i) for i in range(50)]
+
+    def body(events: "DataFrame") -> "DataFrame":
+        return fk.counted(events, 4, key="user").select("user", "n", "group")
+
+    epochs = Epochs(spark, tmp_path, body)
+    found = sorted((r["user"], r["group"], r["n"]) for part in cuts(events, [3, 30]) for r in epochs.run(part))
+    expected = []
+    for user in {e["user"] for e in events}:
+        mine = [e["n"] for e in events if e["user"] == user]
+        expected += [(user, i // 4, n) for i, n in enumerate(mine) if i // 4 < len(mine) // 4]
+    assert found == sorted(expected)
+
+
+def test_recorded_steps_do_the_same(spark: "SparkSession", tmp_path: Path) -> None:
+    """What a stream records is replayed on DataFrames: plain steps, then a state; and two streams that are joined."""
+    rng = random.Random(9)
+    events = [event(i, f"u{rng.randrange(3)}", rng.randrange(1, 9)) for i in range(30)]
+
+    def chained(events: fk.Stream) -> fk.Stream:
+        big = events.where("n > 2").withColumnRenamed("n", "m").withColumnRenamed("m", "n")
+        return big.stateful(chain, key="user", state="chain LONG", returns="user STRING, chain LONG").where("chain > 0")
+
+    def joined(left: fk.Stream, right: fk.Stream) -> fk.Stream:
+        return left.join(right.where("n > 4"), "user").select("n", "right_n")
+
+    def replayed(body: Callable[..., fk.Stream]) -> Body:
+        names = list(inspect.signature(body).parameters)
+        processor = Processor(name="p", body=body, reads=tuple(names), policy=fk.Eager(), where=caller())
+
+        def run(*given: "DataFrame") -> "DataFrame":
+            hidden = [frame.withColumnRenamed("stamp", STAMP) for frame in given]
+            node = body(*[fk.Stream(ProcessorNode(name=n)) for n in names]).node
+            return replay(node, dict(zip(names, hidden, strict=True)), processor)
+
+        return run
+
+    epochs = Epochs(spark, tmp_path / "chained", replayed(chained))
+    found = [row for part in cuts(events, [11]) for row in epochs.run(part)]
+    assert sorted((r["user"], r["chain"]) for r in found) == expected([e for e in events if e["n"] > 2])
+    epochs = Epochs(spark, tmp_path / "joined", replayed(joined))
+    pairs = epochs.run(events[:20], events[20:25]) + epochs.run([], events[25:])
+    assert sorted((r["n"], r["right_n"]) for r in pairs) == pairs_of(
+        events[:20], [e for e in events[20:] if e["n"] > 4], None
+    )

@@ -1,0 +1,42 @@
+"""Two eager streams and a live one from one topic: a sink or a step that is slow is the affair of one alone.
+
+Names come from the environment of the test; while the file BRAKE is there, a row takes its time."""
+
+import os
+import threading
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType
+
+import falkirk as fk
+
+tag, brake = os.environ["TAG"], os.environ["BRAKE"]
+app = fk.App("slow", history=0)
+app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT", key="word"))
+
+
+@F.udf(IntegerType())
+def pondered(n: int) -> int:
+    if os.path.exists(brake):
+        threading.Event().wait(0.05)
+    return n
+
+
+@app.stream(fk.Lazy("3 seconds"))
+def counts(events):
+    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+
+
+@app.stream(fk.Eager())
+def kept(events):
+    return events.select("n", "word")
+
+
+@app.stream(fk.Eager())
+def weighed(events):
+    return events.select(pondered("n").alias("n"))
+
+
+app.sink("counts", counts, fk.Kafka(f"counts-{tag}", key="word"))
+app.sink(f"kept_{tag}", kept, fk.Sql(os.environ["DATABASE"], f"kept_{tag}"))
+app.sink("weighed", weighed, fk.Kafka(f"weighed-{tag}"))

@@ -1,0 +1,93 @@
+"""Backpressure: a sink that takes nothing and a step that takes its time make input wait in Kafka. Nothing else waits,
+nothing is declared dead, memory stays within bounds, and all is made up for once the cause is gone."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import sqlalchemy as sql
+
+from falkirk.check import Guarantee
+from falkirk.epochs.run import BEHIND_MAX
+from falkirk.local.broker import Broker
+from tests.chaos.harness import APPS, START_S, Application, Load, judge_counts
+from tests.integration.live import Wire
+from tests.postgres import Postgres
+from tests.support import wait_until
+
+RATE = 1_000.0
+#: Beyond what waits for the sink: epochs that were decided while it was not known yet that it does not get on.
+UNAWARE = 4
+#: A JVM with Spark's default heap of 1 GiB, and a host, stay below.
+JVM_BYTES_MAX, HOST_BYTES_MAX = 2.5 * 2**30, 0.5 * 2**30
+
+
+def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
+    wire, brake, sink = Wire(bootstrap=broker.bootstrap, tag=tag), home.parent / "brake", f"kept_{tag}"
+    events, counts, weighed = wire.topic("events"), wire.topic("counts"), wire.topic("weighed")
+    env = {"TAG": tag, "DATABASE": postgres.url(), "BRAKE": str(brake)}
+    application = Application(APPS / "slow.py", broker.bootstrap, home, env)
+
+    def kept() -> list[object]:
+        return [n for (n,) in postgres.execute(f"SELECT n FROM {sink}")]
+
+    def has_table() -> bool:
+        assert application.runs(), application.log()
+        return bool(postgres.execute(f"SELECT 1 FROM pg_tables WHERE tablename = '{sink}'"))
+
+    def commit(region: str) -> int:
+        (found,) = [int(r["last_commit"]) for r in application.status()["regions"] if r["name"] == region]
+        return found
+
+    def behind() -> int:
+        """Return how many epochs are complete and not in the table."""
+        ((mark,),) = postgres.execute(f"SELECT epoch FROM falkirk_marks WHERE sink = '{sink}'")
+        return commit("kept") - int(str(mark))
+
+    def stands_still() -> bool:
+        """Tell whether no epoch was completed while the live region made two checkpoints."""
+        if commit("kept") != stood[0]:
+            stood[:] = commit("kept"), commit("counts")
+        return commit("counts") >= stood[1] + 2
+
+    application.start()
+    try:
+        with Load(broker.bootstrap, events, rate=RATE) as load:
+            wait_until(has_table, START_S, "an epoch in the table")
+            wait_until(lambda: wire.count(weighed) and wire.count(counts), 60, "results")
+            with _locked(postgres, sink):
+                brake.touch()
+                pids = application.host().pid, application.jvm().pid
+                wait_until(lambda: behind() >= BEHIND_MAX, 60, "epochs that wait for the sink")
+                stood, lived = [-1, 0], wire.count(counts)
+                wait_until(stands_still, 60, "the batch to stop, as the live region does not")
+                wait_until(lambda: wire.count(counts) > lived + RATE, 60, "the live region, undisturbed")
+                assert behind() <= BEHIND_MAX + UNAWARE, "epochs pile up"
+                slow = load.sent - wire.count(weighed)
+                memory = application.jvm().memory_info().rss, application.host().memory_info().rss
+                brake.unlink()
+        assert slow > 2 * RATE, "the slow step has let nothing wait"
+        wait_until(lambda: len(kept()) >= load.sent, 90, f"{load.sent} rows in the table\n{application.log()}")
+        wait_until(lambda: min(wire.count(weighed), wire.count(counts)) >= load.sent, 90, "all other results")
+        status, jvm = application.status(), application.jvm().pid
+    finally:
+        assert application.stop() == 0, application.log()
+    assert (status["pid"], jvm) == pids, "something was declared dead"
+    assert {r["restarts"] for r in status["regions"]} == {0}
+    assert memory[0] < JVM_BYTES_MAX
+    assert memory[1] < HOST_BYTES_MAX
+    everything = list(range(load.sent))
+    assert sorted(int(str(n)) for n in kept()) == everything, "not once in the table"
+    assert sorted(json.loads(r.value or b"{}")["n"] for r in wire.records(weighed)) == everything
+    verdict = judge_counts(broker.bootstrap, events, counts)
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+
+
+@contextlib.contextmanager
+def _locked(postgres: Postgres, table: str) -> Iterator[None]:
+    """Keep everybody else from a table."""
+    engine = sql.create_engine(postgres.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
+    with engine.begin() as db:
+        db.execute(sql.text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
+        yield

@@ -1,0 +1,144 @@
+"""Backpressure: a sink that does not get on keeps its batch from cutting, and nobody from looking after the rest."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import sqlalchemy as sql
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+import falkirk as fk
+from falkirk.coordinator.store import Store
+from falkirk.cut import OnArrival, Positions
+from falkirk.epochs import run as runs
+from falkirk.epochs import targets
+from falkirk.epochs.computed import Decided
+from falkirk.epochs.log import EpochLog
+from falkirk.epochs.region import BatchRegion
+from falkirk.epochs.release import Outlet
+from falkirk.epochs.run import BEHIND_MAX, Run
+from falkirk.epochs.targets import TableTarget
+from falkirk.errors import SparkError
+from tests.postgres import Postgres
+from tests.support import wait_until
+
+
+class Sink:
+    """A target that takes epochs while it is open, and else waits or fails."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.open, self.fails, self.taken = threading.Event(), fails, list[int]()
+
+    def seen(self) -> int:
+        return len(self.taken)
+
+    def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
+        if self.fails and not self.open.is_set():
+            raise SparkError("RELEASE_FAILED", "closed.", certainty="maybe")
+        assert self.open.wait(30)
+        self.taken.append(epoch)
+
+
+def session() -> SparkSession:
+    """Return what an outlet needs of a session."""
+    reads = SimpleNamespace(parquet=lambda path: path)
+    context = SimpleNamespace(setLocalProperty=lambda name, value: None)
+    return cast(SparkSession, SimpleNamespace(sparkContext=context, read=SimpleNamespace(schema=lambda s: reads)))
+
+
+@pytest.fixture
+def epochs(store: Store, tmp_path: Path) -> EpochLog:
+    """Three complete epochs."""
+    log = EpochLog("epochs of b", "b", tmp_path, store)
+    for n in range(3):
+        log.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
+        log.record(n, folder=f"{n}", rows=1, dead=0, state=None, saved=True)
+    return log
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_outlet_tells_how_much_waits_for_its_sink(epochs: EpochLog, fails: bool) -> None:
+    sink = Sink(fails=fails)
+    outlet = Outlet(epochs, {"s": sink}, None, StructType())
+    spark = session()
+    assert outlet.behind() == 0, "nothing may be released yet"
+    assert outlet.release(spark, 0, 2) == 0
+    assert outlet.release(spark, 0, 3) == 0
+    assert outlet.behind() == 3
+    sink.open.set()
+    wait_until(lambda: outlet.release(spark, 0, 3) == 3, 30, "the release")
+    assert (outlet.behind(), sink.taken) == (0, [0, 1, 2])
+    assert Outlet(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one begins where it is"
+
+
+class Cutter:
+    """What a run needs of a batch region that only cuts."""
+
+    def __init__(self, log: EpochLog) -> None:
+        self.epochs, self.batch = log, SimpleNamespace(name="b", cut=OnArrival(records_max=10), is_stateful=False)
+        self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
+        self.progressed_at_s, self.detail = 0.0, ""
+        self.behind = lambda: self.waits
+
+    is_ahead = BatchRegion.is_ahead
+
+    def began_s(self) -> float:
+        return 5.0
+
+    def views(self) -> dict[str, int]:
+        return {}
+
+    def ends(self) -> Positions:
+        return {"t": {0: self.there}}
+
+    def first_of_next(self, epochs: object) -> Positions:
+        return {"t": {0: self.cuts[-1][0] if self.cuts else 0}}
+
+    def decide(self, run: Run, decided: Decided, views: dict[str, int], at_s: float) -> bool:
+        self.cuts.append((decided.last["t"][0], at_s))
+        return True
+
+
+def test_a_batch_cuts_no_epoch_while_too_many_wait_for_its_sinks(epochs: EpochLog) -> None:
+    cutter = Cutter(epochs)
+    run = Run(cast(Any, cutter), -1)
+    cutter.waits = BEHIND_MAX
+    assert not run._decide(())
+    assert cutter.detail, "the status says nothing of it"
+    cutter.waits -= 1
+    assert run._decide(())
+
+
+def test_what_a_cut_has_left_is_due_as_before(epochs: EpochLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs.time, "time", lambda: 99.0)
+    cutter = Cutter(epochs)
+    run = Run(cast(Any, cutter), -1)
+    while run._decide(()):
+        pass
+    assert cutter.cuts == [(10, 5.0), (20, 5.0), (25, 99.0)]
+
+
+@pytest.fixture
+def locked(postgres: Postgres, tag: str) -> Iterator[TableTarget]:
+    """A target whose marks somebody has locked."""
+    target = TableTarget(fk.Sql(postgres.url(), f"t_{tag}"), tag, "s")
+    assert target.seen() == 0
+    engine = sql.create_engine(postgres.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
+    with engine.begin() as db:
+        db.execute(sql.text("LOCK TABLE falkirk_marks IN ACCESS EXCLUSIVE MODE"))
+        yield target
+
+
+def test_whoever_asks_how_far_a_locked_table_has_come_is_not_kept(
+    locked: TableTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "LOCKED_S", 1)
+    asked = ThreadPoolExecutor(1).submit(locked.seen)
+    with pytest.raises(SparkError) as kept:
+        asked.result(timeout=20)  # the lock's owner does not decide when the application is looked after
+    assert kept.value.condition == "RELEASE_FAILED"
