@@ -26,7 +26,7 @@ from falkirk.demo.load import Collector, ModuleProducer, Reader, percentiles_ms
 from falkirk.demo.modules import Event, events, modules
 from falkirk.demo.prompt import Prompt
 from falkirk.demo.screen import Show, latency
-from falkirk.demo.search_judge import Finding, Run, judge
+from falkirk.demo.search_judge import Finding, Run, judge, read_by_rank, read_by_weights
 from falkirk.demo.search_screen import SearchScreen
 from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
@@ -190,7 +190,8 @@ class Drama:
         screen.say("all modules are in the index; nobody asks any more")
         crowd.silent.set()
         yield from _until(lambda: not crowd.waiting and self._counted() >= crowd.words_asked)
-        screen.say("all queries are answered and counted")
+        screen.say("all queries are answered and counted; the batches read the last modules")
+        yield from _until(self._have_read_all)
 
     def _hold_back(self) -> None:
         """Keep some modules for later on a machine on which all else takes long."""
@@ -225,6 +226,14 @@ class Drama:
     def _counted(self) -> int:
         """Return how many words of queries the statistics know of."""
         return sum(int(row["asked"]) for row in statistics(self._folder))
+
+    def _have_read_all(self) -> bool:
+        """Tell whether the newest epochs of the batches rest on all modules."""
+        sent = len(self._producer.sent_at_s)
+        return all(
+            any(read_by(rows) == sent for rows in epochs(self._folder / name, newest=True).values())
+            for name, read_by in (("weights", read_by_weights), ("rank", read_by_rank))
+        )
 
     def conclude(self) -> bool:
         """Print the judge's word; return whether nothing is wrong."""
@@ -273,13 +282,14 @@ def collect(bootstrap: str, folder: Path) -> Run:
     )
 
 
-def epochs(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """Return the rows of each epoch that was released into a folder of JSON files."""
+def epochs(folder: Path, *, newest: bool = False) -> dict[int, list[dict[str, Any]]]:
+    """Return the rows of each epoch, or of the newest one, that was released into a folder of JSON files."""
+    found = sorted(folder.glob("epoch=*"))
     return {
         int(epoch.name.partition("=")[2]): [
             json.loads(line) for file in sorted(epoch.glob("part-*.json")) for line in file.read_text().splitlines()
         ]
-        for epoch in folder.glob("epoch=*")
+        for epoch in (found[-1:] if newest else found)
     }
 
 

@@ -7,7 +7,7 @@ answer went back behind them, and that from exactly them follows exactly this an
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -131,9 +131,6 @@ def index_verdict(run: Run) -> Verdict:
 def judge_weights(run: Run) -> Finding:
     """Judge each epoch of the weights by as many modules as it says that it has read."""
 
-    def events(rows: Rows) -> int:
-        return int(rows[0]["events"]) if rows else 0
-
     def due(events: Rows) -> Iterator[Row]:
         current = _newest(events)
         found = Counter(word for event in current.values() for word in set(_said(event)))
@@ -141,14 +138,21 @@ def judge_weights(run: Run) -> Finding:
             weight = math.floor(1000 * math.log(len(current) / modules) + 0.5)
             yield {"word": word, "modules": modules, "of": len(current), "events": len(events), "weight": weight}
 
-    return _views("weights", run.modules, run.weights, events, due)
+    return _views("weights", run.modules, run.weights, read_by_weights, due)
+
+
+def read_by_weights(rows: Rows) -> int:
+    """Return how many records of `modules` an epoch of the weights says that it has read."""
+    return int(rows[0]["events"]) if rows else 0
+
+
+def read_by_rank(rows: Rows) -> int:
+    """Return how many records of `modules` an epoch of the ranking has read: versions count from 1."""
+    return sum(int(row["version"]) for row in rows)
 
 
 def judge_rank(run: Run) -> Finding:
     """Judge each epoch of the ranking by as many modules as it says that it has read."""
-
-    def events(rows: Rows) -> int:
-        return sum(int(row["version"]) for row in rows)  # versions count from 1
 
     def due(events: Rows) -> Iterator[Row]:
         current = _newest(events)
@@ -157,7 +161,7 @@ def judge_rank(run: Run) -> Finding:
             imports = list(dict.fromkeys(event["imports"]))
             yield {"name": name, "version": event["version"], "imports": imports, "rank": ranks[name]}
 
-    return _views("rank", run.modules, run.rank, events, due)
+    return _views("rank", run.modules, run.rank, read_by_rank, due)
 
 
 def ranking(imports: Mapping[str, Sequence[str]]) -> dict[str, int]:
@@ -173,10 +177,16 @@ def ranking(imports: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return ranks
 
 
-def _views(output: str, modules: Rows, epochs: Mapping[int, Rows], events: Any, due: Any) -> Finding:
+def _views(
+    output: str,
+    modules: Rows,
+    epochs: Mapping[int, Rows],
+    read_by: Callable[[Rows], int],
+    due: Callable[[Rows], Iterable[Row]],
+) -> Finding:
     faults, before = [], 0
     for epoch, rows in sorted(epochs.items()):
-        read = events(rows)
+        read = read_by(rows)
         if not before < read <= len(modules):
             faults.append(
                 Fault(flaw=Flaw.WENT_BACK, subject=f"epoch {epoch} of {output}", due=f"more than {before}", found=read)

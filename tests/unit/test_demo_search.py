@@ -218,11 +218,13 @@ def test_what_came_out_is_read_from_files_and_tables(tmp_path: Path) -> None:
         db.execute("INSERT INTO statistics VALUES ('x', 2, 1)")
     db.close()
     assert search.statistics(tmp_path) == [{"word": "x", "asked": 2, "found": 1}]
-    for name, rows in {"epoch=0000000003": 2, "_epoch=0000000004": 1}.items():
+    for name, rows in {"epoch=0000000002": 1, "epoch=0000000003": 2, "_epoch=0000000004": 1}.items():
         (tmp_path / "weights" / name).mkdir(parents=True)
         text = "".join(json.dumps({"n": i}) + "\n" for i in range(rows))
         (tmp_path / "weights" / name / "part-0.json").write_text(text)
-    assert search.epochs(tmp_path / "weights") == {3: [{"n": 0}, {"n": 1}]}  # what is being made does not count
+    released = {2: [{"n": 0}], 3: [{"n": 0}, {"n": 1}]}  # what is being made does not count
+    assert search.epochs(tmp_path / "weights") == released
+    assert search.epochs(tmp_path / "weights", newest=True) == {3: released[3]}
 
 
 def test_a_verdict_shows_what_is_wrong() -> None:
