@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from falkirk.demo.load import consumer_of, producer_of
+from falkirk.demo.load import FLUSH_S, consumer_of, producer_of
 from falkirk.demo.modules import Event
 from falkirk.demo.pages import words
 
@@ -92,7 +92,7 @@ class Crowd(threading.Thread):
                     del self._due_s[user]
                     self.ask(user, text)
         self._consumer.close()
-        self._producer.flush()
+        self._producer.flush(FLUSH_S)
 
     def _take(self, answer: dict[str, Any]) -> None:
         now_s = time.monotonic()

@@ -13,6 +13,8 @@ from falkirk.demo.modules import Event
 from falkirk.demo.pages import Page, words
 
 T = TypeVar("T")
+#: A broker that is gone keeps nobody from leaving.
+FLUSH_S = 5.0
 
 
 def producer_of(bootstrap: str) -> Producer:
@@ -82,7 +84,7 @@ class Sender(threading.Thread, Generic[T]):
             self.sent_at_s[name] = time.monotonic()
             self._producer.produce(self._topic, key=key, value=json.dumps(value, ensure_ascii=False))
             self._producer.poll(0)
-        self._producer.flush()
+        self._producer.flush(FLUSH_S)
 
     def recent(self, window_s: float = 10.0) -> int:
         """Return how many were sent in the last seconds."""

@@ -201,16 +201,17 @@ class Drama:
     def _kill(self) -> Iterator[None]:
         screen, crowd = self._screen, self._crowd
         screen.say(f"so far: answers {latency(percentiles_ms(crowd.latencies_s))}")
-        began_s, answered = time.monotonic(), crowd.received
+        began_s = time.monotonic()
         screen.say(f"kill -9 of the Spark application: {self._application.kill()} processes, and no word of warning")
         screen.mark_killed()
         cut_off = self._cut_off()
         if cut_off:
             screen.say(f"cut off: {cut_off}; what was decided is computed again, from the same input and views")
         yield from _until(screen.running)
-        screen.say(f"all regions run again after {time.monotonic() - began_s:.0f} s")
+        screen.say(f"all regions run again after {time.monotonic() - began_s:.0f} s; {crowd.waiting} queries wait")
+        answered = crowd.received  # what was on its way to the reader when it happened has come by now
         yield from _until(lambda: crowd.received > answered or not crowd.waiting)
-        screen.say(f"answers come again after {time.monotonic() - began_s:.0f} s; {crowd.waiting} queries had waited")
+        screen.say(f"answers come again after {time.monotonic() - began_s:.0f} s")
 
     def _cut_off(self) -> str:
         """Return the epochs that were decided and are not complete."""

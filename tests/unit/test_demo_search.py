@@ -25,6 +25,7 @@ from falkirk.demo.prompt import Prompt
 from falkirk.demo.search_judge import Fault, Finding, Flaw
 from falkirk.demo.search_screen import SearchScreen
 from falkirk.errors import MachineError
+from tests.support import wait_until
 
 NOWHERE = "127.0.0.1:1"
 
@@ -238,3 +239,15 @@ def test_a_verdict_shows_what_is_wrong() -> None:
     good, wrong, *rest = text.getvalue().splitlines()
     assert ("good" in good, "wrong" in wrong) == (True, True)
     assert len(rest) == search.FAULTS_SHOWN + 1
+
+
+def test_a_sender_that_is_held_sends_nothing_until_it_is_let_go() -> None:
+    producer = ModuleProducer(NOWHERE, "modules", events(iter(many()), 3), rate=1000.0)
+    producer.warm.set()
+    producer.held.set()
+    producer.start()
+    wait_until(lambda: producer.began_s is not None, 10, "the sender to begin")
+    assert not producer.sent_at_s
+    producer.held.clear()
+    wait_until(lambda: len(producer.sent_at_s) == 3, 10, "all to be sent")
+    assert producer.changes_due > 3
