@@ -7,30 +7,42 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from falkirk.demo.word_index import DemoSettings, run_demo
+from falkirk.demo import search, word_index
 
 
 @click.command()
-@click.argument("name", default="word-index", type=click.Choice(["word-index"]))
-@click.option(
-    "--pages", default=1000, show_default=True, type=click.IntRange(1), help="How many pages to send at most."
-)
-@click.option("--rate", default=20.0, show_default=True, type=click.FloatRange(0.1), help="Pages per second.")
+@click.argument("name", default="search", type=click.Choice(["search", "word-index"]))
+@click.option("--modules", "--pages", type=click.IntRange(1), help="How many to send at most.  [400; word index 1000]")
+@click.option("--rate", type=click.FloatRange(0.1), help="How many per second.  [5; word index 20]")
+@click.option("--users", default=8, show_default=True, type=click.IntRange(0), help="How many ask the search engine.")
 @click.option(
     "--input", "source", type=click.Path(path_type=Path, exists=True), help="Your own text: a file or folder."
 )
-@click.option("--seed", type=int, help="Another order of the pages; the same for the same seed.")
+@click.option("--seed", type=int, help="Another order; the same for the same seed.")
+@click.option("--prompt/--no-prompt", default=None, help="Ask the search engine yourself while it runs.")
 @click.option("--keep", is_flag=True, help="Keep the home and the broker for a look around.")
-def demo(name: str, pages: int, rate: float, source: Path | None, seed: int | None, keep: bool) -> None:
-    """Watch real documents become a live index, while its Spark process is killed with -9 and comes back.
+def demo(
+    name: str, modules: int | None, rate: float | None, users: int, source: Path | None, seed: int | None,
+    prompt: bool | None, keep: bool,
+) -> None:  # fmt: skip
+    """Watch a live search engine (or a word index), while its Spark process is killed with -9 and comes back.
 
-    Exit code 1 when the checker's verdict is not exactly-once.
+    In the end a judge recomputes all that came out. Exit code 1 when anything is wrong.
     """
-    del name
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        good = run_demo(DemoSettings(pages=pages, rate=rate, source=source, seed=seed, keep=keep), console)
+        if name == "word-index":
+            good = word_index.run_demo(
+                word_index.DemoSettings(pages=modules or 1000, rate=rate or 20.0, source=source, seed=seed, keep=keep),
+                console,
+            )
+        else:
+            asks = prompt if prompt is not None else console.is_terminal and sys.stdin.isatty()
+            settings = search.SearchSettings(
+                modules=modules or 400, rate=rate or 5.0, users=users, source=source, seed=seed, prompt=asks, keep=keep
+            )
+            good = search.run_demo(settings, console)
     except KeyboardInterrupt:
         console.print("stopped; nothing is left behind" if not keep else "stopped")
         sys.exit(130)

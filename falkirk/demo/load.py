@@ -1,91 +1,132 @@
-"""The demo's outside world: a producer of pages and an ordinary reader of the index, which measures latency."""
+"""The demos' outside world: who sends what is to be found, and who reads what comes out and how long it takes."""
 
 import json
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from falkirk.demo.modules import Event
 from falkirk.demo.pages import Page, words
 
+T = TypeVar("T")
+#: A broker that is gone keeps nobody from leaving.
+FLUSH_S = 5.0
 
-class Collector(threading.Thread):
-    """Reads pages while Spark starts: parsing a thousand modules takes several seconds."""
 
-    def __init__(self, source: Iterator[Page]) -> None:
+def producer_of(bootstrap: str) -> Producer:
+    """Return a producer that repeats nothing, and waits for the broker as long as it takes."""
+    settings = {"linger.ms": 0, "enable.idempotence": True, "delivery.timeout.ms": 2_147_483_647, "log_level": 0}
+    return Producer({"bootstrap.servers": bootstrap, **settings})
+
+
+def consumer_of(bootstrap: str, topic: str, partitions: int) -> Consumer:
+    """Return a reader of a topic from its beginning, in no group."""
+    settings = {"group.id": "demo", "enable.auto.commit": False, "fetch.wait.max.ms": 5, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+    return consumer
+
+
+class Collector(threading.Thread, Generic[T]):
+    """Reads what will be sent while Spark starts: parsing a thousand modules takes several seconds."""
+
+    def __init__(self, source: Iterator[T]) -> None:
         super().__init__(name="demo-collector", daemon=True)
         self._source = source
         self.stopping = threading.Event()
-        self.pages: list[Page] = []
+        self.found: list[T] = []
 
     def run(self) -> None:
         """Read until there are no more or `stopping` is set."""
-        for page in self._source:
-            self.pages.append(page)
+        for each in self._source:
+            self.found.append(each)
             if self.stopping.is_set():
                 break
 
 
-class PageProducer(threading.Thread):
-    """Sends pages at a steady rate, noting when each was sent."""
+class Sender(threading.Thread, Generic[T]):
+    """Sends to a topic at a steady rate, noting when each was sent. `record` says what of each.
 
-    def __init__(self, bootstrap: str, topic: str, pages: Iterable[Page], rate: float) -> None:
-        super().__init__(name="demo-producer", daemon=True)
-        # Idempotent: a page that the client sent twice would be two pages.
-        settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
-        self._producer = Producer(settings)
-        self._topic, self._pages, self._rate = topic, pages, rate
-        self.stopping, self.warm = threading.Event(), threading.Event()
+    Attributes: held: while it is set, nothing is sent. changes_due: how many change records follow from what was sent.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, items: Iterable[T], rate: float) -> None:
+        super().__init__(name="demo-sender", daemon=True)
+        self._producer = producer_of(bootstrap)
+        self._topic, self._items, self._rate = topic, items, rate
+        self.stopping, self.warm, self.held = threading.Event(), threading.Event(), threading.Event()
         self.sent_at_s: dict[str, float] = {}
         self.began_s: float | None = None
         self.changes_due = 0
 
+    def record(self, item: T) -> tuple[str, str, dict[str, Any], int]:
+        """Return what an item is called, its key, its record, and how many change records follow from it."""
+        raise AssertionError("of the classes below")
+
     def run(self) -> None:
-        """Send one page, wait until it has come through (`warm`), then send until the pages end or `stopping` is
-        set."""
-        self.began_s = began = time.monotonic()
-        for number, page in enumerate(self._pages):
+        """Send one item, wait until it has come through (`warm`), then send until they end or `stopping` is set."""
+        self.began_s = due_s = time.monotonic()
+        for number, item in enumerate(self._items):
             if number == 1:
                 self.warm.wait()
-                began = time.monotonic() - 1 / self._rate
-            if self.stopping.wait(max(0.0, began + number / self._rate - time.monotonic())):
+            while self.held.is_set() and not self.stopping.is_set():
+                self.stopping.wait(0.05)
+            due_s = max(due_s, time.monotonic() - 1.0)  # what a pause has cost is not made up for
+            if self.stopping.wait(max(0.0, due_s - time.monotonic())):
                 break
-            value = json.dumps({"page": page.name, "text": page.text}, ensure_ascii=False)
-            self.changes_due += len(set(words(page.text)))
-            self.sent_at_s[page.name] = time.monotonic()
-            self._producer.produce(self._topic, key=page.name, value=value)
+            due_s += 1 / self._rate
+            name, key, value, changes = self.record(item)
+            self.changes_due += changes
+            self.sent_at_s[name] = time.monotonic()
+            self._producer.produce(self._topic, key=key, value=json.dumps(value, ensure_ascii=False))
             self._producer.poll(0)
-        self._producer.flush()
+        self._producer.flush(FLUSH_S)
 
     def recent(self, window_s: float = 10.0) -> int:
-        """Return how many pages were sent in the last seconds."""
+        """Return how many were sent in the last seconds."""
         horizon = time.monotonic() - window_s
         return sum(sent_at_s >= horizon for sent_at_s in list(self.sent_at_s.values()))
 
 
-class IndexReader(threading.Thread):
-    """Reads change records as any consumer would, and measures how long after its page each arrives."""
+class PageProducer(Sender[Page]):
+    """Sends pages."""
+
+    def record(self, item: Page) -> tuple[str, str, dict[str, Any], int]:
+        """See `Sender`."""
+        return item.name, item.name, {"page": item.name, "text": item.text}, len(set(words(item.text)))
+
+
+class ModuleProducer(Sender[Event]):
+    """Sends versions of modules."""
+
+    def record(self, item: Event) -> tuple[str, str, dict[str, Any], int]:
+        """See `Sender`."""
+        said = set(words(f"{item.name} {item.text}"))
+        return f"{item.name} {item.version}", item.name, item.as_dict(), len(said)
+
+
+class Reader(threading.Thread):
+    """Reads change records as any consumer would, and measures how long after its cause each arrives.
+
+    Args: sent_at_s: when each cause was sent.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, sent_at_s: dict[str, float]) -> None:
         super().__init__(name="demo-reader", daemon=True)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "demo",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 5,
-                "log_level": 0,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+        self._consumer = consumer_of(bootstrap, topic, partitions)
         self._sent_at_s = sent_at_s
         self.stopping = threading.Event()
         self.received = 0
-        self.index: dict[str, list[tuple[str, int]]] = {}
         self.latencies_s: list[float] = []
         self._recent: deque[tuple[float, float]] = deque()
+
+    def take(self, change: dict[str, Any]) -> str:
+        """Take a change record; return what caused it."""
+        return f"{change['module']} {change['version']}"
 
     def run(self) -> None:
         """Read until `stopping` is set."""
@@ -94,12 +135,10 @@ class IndexReader(threading.Thread):
                 if message.error() is not None:
                     continue  # the broker's passing troubles; what matters is what arrives
                 now = time.monotonic()
-                change = json.loads(message.value() or b"{}")
-                latency_s = now - self._sent_at_s.get(change["page"], now)
+                latency_s = now - self._sent_at_s.get(self.take(json.loads(message.value() or b"{}")), now)
                 self.received += 1
                 self.latencies_s.append(latency_s)
                 self._recent.append((now, latency_s))
-                self.index.setdefault(change["word"], []).append((change["page"], len(change["positions"])))
         self._consumer.close()
 
     def recent_s(self, window_s: float = 10.0) -> list[float]:
@@ -108,6 +147,19 @@ class IndexReader(threading.Thread):
         while self._recent and self._recent[0][0] < horizon:
             self._recent.popleft()
         return [latency_s for _, latency_s in list(self._recent)]
+
+
+class IndexReader(Reader):
+    """Reads the change records of the word index, and keeps them to look words up."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, sent_at_s: dict[str, float]) -> None:
+        super().__init__(bootstrap, topic, partitions, sent_at_s)
+        self.index: dict[str, list[tuple[str, int]]] = {}
+
+    def take(self, change: dict[str, Any]) -> str:
+        """See `Reader`."""
+        self.index.setdefault(change["word"], []).append((change["page"], len(change["positions"])))
+        return str(change["page"])
 
 
 def percentiles_ms(latencies_s: list[float], points: tuple[float, ...] = (50, 95, 99)) -> list[float]:

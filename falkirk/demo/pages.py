@@ -49,7 +49,7 @@ def pages(source: Path | None = None, *, seed: int | None = None) -> Iterator[Pa
         files = _ordered((f for f in source.rglob("*") if f.suffix in SUFFIXES and f.is_file()), seed)
         found = (Page(name=str(f.relative_to(source)), text=_read(f)) for f in files)
     elif source.is_file():
-        found = _sections(source) if seed is None else iter(_shuffled(list(_sections(source)), seed))
+        found = _sections(source) if seed is None else iter(shuffled(list(_sections(source)), seed))
     else:
         raise MachineError("INPUT_MISSING", f"there is no file or folder {source}.", hint="Name one with --input.")
     for page in found:
@@ -61,10 +61,11 @@ def pages(source: Path | None = None, *, seed: int | None = None) -> Iterator[Pa
 
 def _ordered(files: Iterable[Path], seed: int | None) -> list[Path]:
     natural = sorted(files)
-    return natural if seed is None else _shuffled(natural, seed)
+    return natural if seed is None else shuffled(natural, seed)
 
 
-def _shuffled(items: list[_T], seed: int) -> list[_T]:
+def shuffled(items: list[_T], seed: int) -> list[_T]:
+    """Shuffle a list; the order is the same for the same seed."""
     random.Random(seed).shuffle(items)
     return items
 
@@ -88,29 +89,44 @@ def _sections(file: Path) -> Iterator[Page]:
 
 
 def _docstrings(seed: int | None) -> Iterator[Page]:
-    modules: dict[str, Path] = {}
-    paths = sysconfig.get_paths()
-    for name in ("stdlib", "purelib", "platlib"):
-        root = Path(paths[name])
-        for file in sorted(root.rglob("*.py")):
-            module = ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-            if not module.startswith("site-packages."):  # it is a root of its own
-                modules.setdefault(module, file)
+    modules = installed()
     names = list(modules)
-    for module in names if seed is None else _shuffled(names, seed):
-        text = _documentation(modules[module])
+    for module in names if seed is None else shuffled(names, seed):
+        tree = parsed(modules[module])
+        text = "" if tree is None else docstrings(tree)
         if text:
             yield Page(name=module, text=text)
 
 
-def _documentation(file: Path) -> str:
-    """Return all docstrings of a module, the module's first; empty when it can't be parsed."""
+def installed() -> dict[str, Path]:
+    """Return the files of the installed Python modules by name; the standard library's first."""
+    modules: dict[str, Path] = {}
+    paths = sysconfig.get_paths()
+    for name in ("stdlib", "purelib", "platlib"):
+        for module, file in python_files(Path(paths[name])).items():
+            if not module.startswith("site-packages."):  # it is a root of its own
+                modules.setdefault(module, file)
+    return modules
+
+
+def python_files(root: Path) -> dict[str, Path]:
+    """Return the Python files of a folder by the names that they have as modules."""
+    files = {file: file.relative_to(root).with_suffix("").parts for file in sorted(root.rglob("*.py"))}
+    return {".".join(parts).removesuffix(".__init__"): file for file, parts in files.items()}
+
+
+def parsed(file: Path) -> ast.Module | None:
+    """Return a module's syntax; None when it can't be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's modules
-            tree = ast.parse(_read(file))
+            return ast.parse(_read(file))
     except (SyntaxError, ValueError, RecursionError, OSError):
-        return ""
+        return None
+
+
+def docstrings(tree: ast.Module) -> str:
+    """Return all docstrings of a module, the module's first."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
     return "\n\n".join(text for text in found if text)

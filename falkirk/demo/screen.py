@@ -1,10 +1,12 @@
-"""The demo's screen: rates, latencies, regions and events while it runs; plain lines where there is no terminal."""
+"""The demos' screen: rates, latencies, regions and events while they run; plain lines where there is no terminal."""
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +16,7 @@ from falkirk.demo.load import IndexReader, PageProducer, percentiles_ms
 #: Rates and latencies are those of so many last seconds.
 WINDOW_S = 10.0
 EVENTS_SHOWN = 8
+LINE_EVERY_S = 5.0
 
 
 def latency(percentiles: list[float]) -> str:
@@ -26,12 +29,10 @@ def latency(percentiles: list[float]) -> str:
 
 @dataclass(kw_only=True)
 class Screen:
-    """What is shown: the host's last status, a line per event, and what the outside world sent and received."""
+    """What both demos show: the host's last status, and a line per event. What else there is to be seen, each says in
+    `picture` and `line`."""
 
     console: Console
-    producer: PageProducer
-    reader: IndexReader
-    total: int
     began_s: float = field(default_factory=time.monotonic)
     regions: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
@@ -61,45 +62,107 @@ class Screen:
 
     def line(self) -> str:
         """Return this moment in one line."""
+        raise AssertionError("each demo has its own")
+
+    def picture(self) -> RenderableType:
+        """Return this moment for a terminal."""
+        raise AssertionError("each demo has its own")
+
+    def state(self, region: dict[str, Any]) -> Text:
+        """Return a region's state."""
+        return Text(region["state"], style="green" if region["state"] == "running" else "bold red")
+
+    def checkpoint_age_s(self, region: dict[str, Any]) -> float | None:
+        """Return how old a region's last checkpoint is by now."""
+        age_s = region["checkpoint_age_s"]
+        return None if age_s is None else float(age_s) + max(0.0, time.time() - self._status_at_s)
+
+    def recent_events(self, count: int = EVENTS_SHOWN) -> list[RenderableType]:
+        """Return the last events for a terminal."""
+        return [Text(event) for event in self.events[-count:]]
+
+
+class Show:
+    """Shows a screen while it is entered: on a terminal as a picture, elsewhere as a line now and then."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen, self._console = screen, screen.console
+        self._live = (
+            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        )
+        self._printed_s = time.monotonic()
+
+    def __enter__(self) -> "Show":
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*error)
+            if error[0] is None:  # once more, to stay on the terminal
+                with contextlib.suppress(KeyboardInterrupt):
+                    self._console.print(self._screen.picture())
+
+    def refresh(self) -> None:
+        """Show this moment; called several times a second."""
+        now_s = time.monotonic()
+        if self._live is not None:
+            self._live.update(self._screen.picture())
+        elif now_s - self._printed_s > LINE_EVERY_S:
+            self._printed_s = now_s
+            self._console.print(self._screen.line(), soft_wrap=True, markup=False)
+
+
+def rate(count: int, began_s: float | None) -> str:
+    """Return a count of the last `WINDOW_S` as a rate; empty before anything has begun."""
+    return "" if began_s is None else f"{count / min(WINDOW_S, max(1.0, time.monotonic() - began_s)):,.0f}/s"
+
+
+@dataclass(kw_only=True)
+class IndexScreen(Screen):
+    """The screen of the word index: what the outside world sent and received."""
+
+    producer: PageProducer
+    reader: IndexReader
+    total: int
+
+    def line(self) -> str:
+        """See `Screen`."""
         sent, due, recent = len(self.producer.sent_at_s), self.producer.changes_due, self.reader.recent_s(WINDOW_S)
-        ages = [age for region in self.regions if (age := self._checkpoint_age_s(region)) is not None]
+        ages = [age for region in self.regions if (age := self.checkpoint_age_s(region)) is not None]
         checkpoint = f"   checkpoint {max(ages):.0f} s old" if ages else ""
-        pages = f"pages {sent:,} of {self.total:,} ({self._rate(self.producer.recent(WINDOW_S))})"
-        changes = f"change records {self.reader.received:,} of {due:,} ({self._rate(len(recent))})"
+        began_s = self.producer.began_s
+        pages = f"pages {sent:,} of {self.total:,} ({rate(self.producer.recent(WINDOW_S), began_s)})"
+        changes = f"change records {self.reader.received:,} of {due:,} ({rate(len(recent), began_s)})"
         delays = f"latency {latency(percentiles_ms(recent))}{checkpoint}"
         return f"{time.monotonic() - self.began_s:5.0f} s  {pages}   {changes}   {delays}"
 
     def picture(self) -> RenderableType:
-        """Return this moment for a terminal."""
-        sent, due = len(self.producer.sent_at_s), self.producer.changes_due
+        """See `Screen`."""
+        sent, due, began_s = len(self.producer.sent_at_s), self.producer.changes_due, self.producer.began_s
         recent, overall = self.reader.recent_s(WINDOW_S), self.reader.latencies_s
         counts = Table.grid(padding=(0, 3))
         counts.add_row(
-            "pages", f"{sent:,} of {self.total:,}", self._rate(self.producer.recent(WINDOW_S)), self._bar(sent)
+            "pages", f"{sent:,} of {self.total:,}", rate(self.producer.recent(WINDOW_S), began_s), bar(sent, self.total)
         )
-        counts.add_row("change records", f"{self.reader.received:,} of {due:,} due", self._rate(len(recent)), "")
+        counts.add_row("change records", f"{self.reader.received:,} of {due:,} due", rate(len(recent), began_s), "")
         delays = Table.grid(padding=(0, 3))
         delays.add_row(f"latency, last {WINDOW_S:.0f} s", latency(percentiles_ms(recent)))
         delays.add_row("latency, overall", latency(percentiles_ms(overall)))
         regions = Table.grid(padding=(0, 3))
         for region in self.regions:
-            age = self._checkpoint_age_s(region)
+            age = self.checkpoint_age_s(region)
             regions.add_row(
                 f"region {region['name']}",
-                Text(region["state"], style="green" if region["state"] == "running" else "bold red"),
+                self.state(region),
                 f"incarnation {region['incarnation']}",
                 f"checkpoint {age:.0f} s old" if age is not None else "",
                 f"{region['suppressed']:,} suppressed" if region["suppressed"] else "",
             )
-        return Group(counts, delays, regions, "", *[Text(event) for event in self.events[-EVENTS_SHOWN:]])
+        return Group(counts, delays, regions, "", *self.recent_events())
 
-    def _bar(self, sent: int) -> ProgressBar:
-        return ProgressBar(total=max(1, self.total), completed=sent, width=30)
 
-    def _rate(self, recent: int) -> str:
-        began_s = self.producer.began_s
-        return "" if began_s is None else f"{recent / min(WINDOW_S, max(1.0, time.monotonic() - began_s)):,.0f}/s"
-
-    def _checkpoint_age_s(self, region: dict[str, Any]) -> float | None:
-        age_s = region["checkpoint_age_s"]
-        return None if age_s is None else float(age_s) + max(0.0, time.time() - self._status_at_s)
+def bar(done: int, total: int) -> ProgressBar:
+    """Return how much is done."""
+    return ProgressBar(total=max(1, total), completed=done, width=30)

@@ -1,25 +1,15 @@
 """The word index live: pages in, change records out, one kill -9 half-way, and the checker's verdict at the end."""
 
 import contextlib
-import fcntl
 import json
-import os
-import shutil
-import signal
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-import psutil
 from rich.console import Console
-from rich.live import Live
 
-import falkirk
 from falkirk.check import (
     AggregateModel,
     Count,
@@ -33,23 +23,19 @@ from falkirk.check import (
     read_topic,
     render,
 )
-from falkirk.coordinator.home import ProcessRecord
-from falkirk.coordinator.load import load_application
 from falkirk.coordinator.store import Store
-from falkirk.coordinator.supervise import Coordinator, RunSettings
+from falkirk.demo import stage
 from falkirk.demo.load import Collector, IndexReader, PageProducer, percentiles_ms
-from falkirk.demo.pages import pages, words
-from falkirk.demo.screen import Screen, latency
-from falkirk.errors import FalkirkError, MachineError
+from falkirk.demo.pages import Page, pages, words
+from falkirk.demo.screen import IndexScreen, Show, latency
+from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
-from falkirk.local.jars import cache_home
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 
 PAGES, INDEX, PARTITIONS = "pages", "index", 2
 #: Seconds without a new change record after which the rest is given up for lost.
 PATIENCE_S = 120.0
-LINE_EVERY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +51,8 @@ class DemoSettings:
 
 
 def example() -> Path:
-    """Return the file of the word index: beside the package when installed, in the clone otherwise."""
-    package = Path(falkirk.__file__).parent
-    for folder in (package / "examples", package.parent / "examples"):
-        if (folder / "word_index.py").exists():
-            return folder / "word_index.py"
-    raise MachineError("EXAMPLE_MISSING", "the example is not in this installation.", where=package)
+    """Return the file of the word index."""
+    return stage.example("word_index.py")
 
 
 def run_demo(settings: DemoSettings, console: Console) -> bool:
@@ -88,116 +70,57 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
     collector.start()
     console.print(f"word index over {settings.source or 'the docstrings of this Python'}", soft_wrap=True)
     try:
-        with workplace(keep=settings.keep, console=console) as folder:
+        with stage.workplace(keep=settings.keep, console=console) as folder:
             bootstrap = local_broker.start(folder / "broker").bootstrap
             topics = Topics(Connection.of(bootstrap))
             for topic in (PAGES, INDEX):
                 topics.create(topic, PARTITIONS, {})
-            producer = PageProducer(bootstrap, PAGES, collector.pages, settings.rate)
+            producer = PageProducer(bootstrap, PAGES, collector.found, settings.rate)
             reader = IndexReader(bootstrap, INDEX, PARTITIONS, producer.sent_at_s)
-            screen = Screen(console=console, producer=producer, reader=reader, total=settings.pages)
+            screen = IndexScreen(console=console, producer=producer, reader=reader, total=settings.pages)
             _play(screen, collector, bootstrap, folder / "home")
             return _conclude(screen, bootstrap, folder / "home")
     finally:
         collector.stopping.set()
 
 
-@contextlib.contextmanager
-def workplace(*, keep: bool, console: Console) -> Iterator[Path]:
-    """Yield a fresh folder for one run, and stop its broker and remove it in the end.
-
-    What a demo that was itself killed with -9 left behind is removed first: its folder has a lock that nobody holds.
-    """
-    root = cache_home() / "demo"
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / ".lock", "w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        for former in sorted(root.glob("*/lock")):
-            with contextlib.suppress(BlockingIOError):
-                os.close(_lock(former))
-                _clear(former.parent)
-        folder = Path(tempfile.mkdtemp(dir=root))
-        held = _lock(folder / "lock")
-    try:
-        yield folder
-    finally:
-        with _undisturbed():
-            if keep:
-                (folder / "lock").unlink()
-                console.print(f"kept: {folder}, with its broker, which has to be stopped by hand", soft_wrap=True)
-            else:
-                _clear(folder)
-            os.close(held)
-
-
-def _lock(file: Path) -> int:
-    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _clear(folder: Path) -> None:
-    local_broker.stop(folder / "broker")
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let a second, impatient Ctrl-C not break the cleaning up that the first one asked for."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _play(screen: Screen, collector: Collector, bootstrap: str, home: Path) -> None:
-    file = example()
-    run = RunSettings(file=file, kafka=bootstrap, home=home)
-    coordinator = Coordinator(load_application(file), run, say=screen.say, on_status=screen.take)
-    ended: list[FalkirkError | None] = []
-    thread = threading.Thread(target=lambda: ended.append(_guarded(coordinator)), name="demo-coordinator", daemon=True)
+def _play(screen: IndexScreen, collector: Collector[Page], bootstrap: str, home: Path) -> None:
     producer, reader = screen.producer, screen.reader
-    thread.start()
-    reader.start()
+    application = stage.Performance(example(), bootstrap, home, screen)
     try:
+        application.start()
+        reader.start()
         screen.say("starting Spark")
-        _watch(screen, collector, home, ended)
+        _watch(screen, collector, application)
         producer.stopping.set()
-        _linger(reader)
+        stage.linger(reader)
     finally:
-        with _undisturbed():
+        with stage.undisturbed():
             producer.stopping.set()
             producer.warm.set()
             reader.stopping.set()
-            coordinator.stop()
-            thread.join()
-            reader.join()
-    if ended and ended[0] is not None:
-        raise ended[0]
+            application.stop()
+            if reader.ident is not None:
+                reader.join()
+    application.check()
 
 
-def _watch(screen: Screen, collector: Collector, home: Path, ended: list[FalkirkError | None]) -> None:
+def _watch(screen: IndexScreen, collector: Collector[Page], application: stage.Performance) -> None:
     """Show what goes on, and kill the Spark application half-way, until all is read or nothing comes any more."""
-    producer, reader, terminal = screen.producer, screen.reader, screen.console.is_terminal
-    killed_s, again_s, received, progress_s, printed_s = 0.0, 0.0, 0, time.monotonic(), 0.0
-    live = Live(console=screen.console, refresh_per_second=4, transient=True) if terminal else None
-    with live or contextlib.nullcontext():
-        while not ended:
+    producer, reader = screen.producer, screen.reader
+    killed_s, again_s, received, progress_s = 0.0, 0.0, 0, time.monotonic()
+    with Show(screen) as show:
+        while not application.has_ended():
             now_s = time.monotonic()
             if producer.began_s is None:
                 progress_s = now_s
                 if screen.running() and not collector.is_alive() and producer.ident is None:
-                    screen.total = len(collector.pages)
+                    screen.total = len(collector.found)
                     screen.say("the regions run; pages begin to arrive")
                     producer.start()
             elif not killed_s and len(producer.sent_at_s) >= screen.total / 2 and screen.running() and reader.received:
                 screen.say(f"latency so far: {latency(percentiles_ms(reader.latencies_s))}")
-                screen.say(f"kill -9 of the Spark application: {_kill_spark(home)} processes, and no word of warning")
+                screen.say(f"kill -9 of the Spark application: {application.kill()} processes, and no word of warning")
                 screen.mark_killed()
                 killed_s = progress_s = now_s
             elif killed_s and not again_s and screen.running():
@@ -211,43 +134,8 @@ def _watch(screen: Screen, collector: Collector, home: Path, ended: list[Falkirk
             if now_s - progress_s > PATIENCE_S:
                 screen.say(f"nothing has come for {PATIENCE_S:.0f} s; the rest is given up")
                 break
-            if live is not None:
-                live.update(screen.picture())
-            elif now_s - printed_s > LINE_EVERY_S:
-                printed_s = now_s
-                screen.console.print(screen.line(), soft_wrap=True)
+            show.refresh()
             time.sleep(0.1)
-    if live is not None:  # once more, to stay on the terminal
-        screen.console.print(screen.picture())
-
-
-def _guarded(coordinator: Coordinator) -> FalkirkError | None:
-    try:
-        coordinator.run()
-    except FalkirkError as error:
-        return error
-    return None
-
-
-def _linger(reader: IndexReader, quiet_s: float = 2.0) -> None:
-    """Read on until nothing has come for a while: a duplicate would come late."""
-    last, since_s = reader.received, time.monotonic()
-    while time.monotonic() - since_s < quiet_s:
-        if reader.received != last:
-            last, since_s = reader.received, time.monotonic()
-        time.sleep(0.05)
-
-
-def _kill_spark(home: Path) -> int:
-    """Kill the host's Python and its JVM at once, as a machine that loses power would."""
-    pids = [json.loads((home / "status.json").read_text())["pid"]]
-    for entry in json.loads((home / "processes.json").read_text())["processes"]:
-        if ProcessRecord(**entry).find() is not None:
-            pids.append(entry["pid"])
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).kill()
-    return len(pids)
 
 
 def judge(bootstrap: str) -> Verdict:
@@ -268,7 +156,7 @@ def judge(bootstrap: str) -> Verdict:
     return check_keyed(inputs, outputs_of(read_topic(config, INDEX)), model)
 
 
-def _conclude(screen: Screen, bootstrap: str, home: Path) -> bool:
+def _conclude(screen: IndexScreen, bootstrap: str, home: Path) -> bool:
     console, reader = screen.console, screen.reader
     console.print("\nThe checker reads both topics and recomputes the index …")
     verdict = judge(bootstrap)

@@ -12,8 +12,9 @@ from rich.console import Console
 from falkirk import Ephemeral, Lazy
 from falkirk.coordinator.load import load_application
 from falkirk.demo.load import IndexReader, PageProducer
-from falkirk.demo.screen import Screen
-from falkirk.demo.word_index import DemoSettings, example, run_demo, workplace
+from falkirk.demo.screen import IndexScreen
+from falkirk.demo.stage import workplace
+from falkirk.demo.word_index import DemoSettings, example, run_demo
 from falkirk.errors import MachineError
 from falkirk.policy import Delivery
 
@@ -27,11 +28,11 @@ def console() -> Console:
 
 
 @pytest.fixture
-def screen(console: Console) -> Screen:
+def screen(console: Console) -> IndexScreen:
     """A screen of a demo that has not begun."""
     producer = PageProducer(NOWHERE, "pages", (), 1.0)
     reader = IndexReader(NOWHERE, "index", 1, producer.sent_at_s)
-    return Screen(console=console, producer=producer, reader=reader, total=10)
+    return IndexScreen(console=console, producer=producer, reader=reader, total=10)
 
 
 def status(pid: int, state: str = "running") -> dict[str, object]:
@@ -77,7 +78,7 @@ def test_a_workplace_is_removed_and_what_a_killed_demo_left_too(
     assert str(second) in console.file.getvalue().replace(os.linesep, "")  # type: ignore[attr-defined]
 
 
-def test_the_last_word_of_a_killed_host_does_not_count(screen: Screen) -> None:
+def test_the_last_word_of_a_killed_host_does_not_count(screen: IndexScreen) -> None:
     screen.take(status(1))
     assert screen.running()
     screen.mark_killed()
@@ -87,7 +88,7 @@ def test_the_last_word_of_a_killed_host_does_not_count(screen: Screen) -> None:
     assert screen.running()
 
 
-def test_the_screen_shows_before_anything_has_come(screen: Screen) -> None:
+def test_the_screen_shows_before_anything_has_come(screen: IndexScreen) -> None:
     assert "pages 0 of 10" in screen.line()
     screen.take(status(1))
     screen.console.print(screen.picture())

@@ -1,0 +1,154 @@
+"""A live search engine over modules of source code: four ways to compute, side by side, in one application.
+
+    falkirk demo                                   # with a crowd of users, a kill -9 and a judge
+    falkirk run examples/search.py --local         # alone: send to `modules` and `queries`, read `answers`
+
+    modules ──▶ words ──▶ index ──▶ postings ──┐         live, then every 2 seconds
+       ├──────▶ weights ───────────────────────┤         every 10 seconds: how rare each word is
+       └──────▶ rank ──────────────────────────┤         every 15 seconds: how much the others rely on each module
+    queries ──────────────────────────────▶ answers ──▶ statistics ──▶ SQL
+
+A module that is sent again, with a higher version, replaces what it was. An answer says which epoch of each view it
+has read, so it can be checked long after the views have moved on. All numbers are whole: they come out the same
+whenever they are computed again.
+"""
+
+import os
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+
+DATA = os.environ.get("SEARCH_DATA", ".")  # where tables and files go
+BEST = 5  # modules in an answer
+ROUNDS = 3  # of the ranking
+NEW_WEIGHT, NEW_RANK = 5_000, 1_000_000  # of what no epoch has weighed or ranked yet
+
+app = fk.App("search")
+
+app.source(
+    "modules",
+    fk.Kafka("modules", schema="name STRING NOT NULL, version INT NOT NULL, text STRING, imports ARRAY<STRING>"),
+)
+app.source("queries", fk.Kafka("queries", schema="id STRING NOT NULL, user STRING, text STRING"))
+
+
+def tokens(*texts):
+    """The words of texts, in order: lower-case letters, digits and underscores."""
+    return F.filter(F.split(F.lower(F.concat_ws(" ", *texts)), "[^a-z0-9_]+"), lambda word: word != "")
+
+
+def newest(modules, *columns):
+    """The newest version of each module."""
+    return modules.groupBy("name").agg(F.max(F.struct("version", *columns)).alias("newest")).select("name", "newest.*")
+
+
+# -- live: within milliseconds ----------------------------------------------------------------------------------------
+
+
+@app.stream(fk.Ephemeral())
+def words(modules):
+    """Module → a record per distinct word, with how often it is there. Nothing is saved: a lost one is read again."""
+    said = tokens("name", "text")
+    counted = F.transform(
+        F.array_distinct(said),
+        lambda word: F.struct(word.alias("word"), F.size(F.filter(said, lambda other: other == word)).alias("times")),
+    )
+    return (
+        modules.select("name", "version", counted.alias("counted"))
+        .explode("counted", "one")
+        .select("one.word", F.col("name").alias("module"), "version", "one.times")
+    )
+
+
+@app.stream(fk.Lazy("10 seconds"))
+def index(words):
+    """Word → its changes, numbered from 1; a result leaves on arrival, a checkpoint is made every 10 seconds."""
+    return words.groupBy("word").agg(
+        F.count("*").alias("change"), fk.latest("module"), fk.latest("version"), fk.latest("times")
+    )
+
+
+# -- batches: an epoch at a time, each recorded before anything rests on it -------------------------------------------
+
+
+@app.batch(every="2 seconds", state="word STRING, module STRING, change LONG, version INT, times INT")
+def postings(index, postings):
+    """Where each word is: the newest change of each word and module. Its state is what others read."""
+    change = F.struct("change", "version", "times")
+    last = postings.unionByName(index).groupBy("word", "module").agg(F.max(change).alias("last"))
+    return last.select("word", "module", "last.*")
+
+
+@app.batch(every="10 seconds", state="name STRING, version INT, words ARRAY<STRING>")
+def weights(modules, weights):
+    """How rare each word is, in thousandths: a thousand times the logarithm of (all modules / those that say it)."""
+    said = modules.select("name", "version", F.array_distinct(tokens("name", "text")).alias("words"))
+    known = newest(weights.unionByName(said), "words")
+    said_by = known.select(F.explode("words").alias("word")).groupBy("word").agg(F.count("*").alias("modules"))
+    total = known.agg(F.count("*").alias("of"), F.sum("version").alias("events"))
+    weighed = said_by.join(total).withColumn("weight", F.expr("CAST(round(1000 * ln(of / modules)) AS LONG)"))
+    return weighed, known  # what others read, and what it needs at the next epoch
+
+
+@app.batch(every="15 seconds", state="name STRING, version INT, imports ARRAY<STRING>, rank LONG")
+def rank(modules, rank):
+    """How much the other modules rely on each, in millionths: a few rounds of PageRank over who imports whom."""
+    sent = modules.select("name", "version", F.array_distinct("imports").alias("imports"))
+    known = newest(rank.drop("rank").unionByName(sent), "imports").localCheckpoint()
+    links = known.select("name", F.explode("imports").alias("to")).where("name <> to")
+    links = links.join(known.select(F.col("name").alias("to")), "to")
+    links = links.join(links.groupBy("name").count(), "name").localCheckpoint()
+    ranks = known.selectExpr("name", f"{NEW_RANK}L AS rank")
+    for _ in range(ROUNDS):
+        given = links.join(ranks, "name").groupBy(F.col("to").alias("name")).agg(F.expr("sum(rank div count) AS given"))
+        ranks = known.join(given, "name", "left").selectExpr("name", "150000 + coalesce(given * 85 div 100, 0) AS rank")
+    return known.join(ranks, "name")
+
+
+@app.stream(fk.Eager())
+def answers(queries, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
+    """The best modules for each query as soon as it has come, by the newest epoch of each view; and what was read."""
+    asked = queries.coalesce(1).withColumn("word", F.explode_outer(F.array_distinct(tokens("text"))))
+    ranked = rank.selectExpr("name AS module", "version AS newest", "rank")
+    hits = asked.join(postings, "word", "left").join(weights.select("word", "weight"), "word", "left")
+    hits = hits.join(ranked, "module", "left")
+    # What a newer version of a module no longer says is still among the postings: it counts for nothing.
+    points = f"sum(if(newest > version, 0, times * coalesce(weight, {NEW_WEIGHT})))"
+    scored = hits.groupBy("id", "user", "text", "module").agg(
+        F.expr(f"{points} * coalesce(max(rank), {NEW_RANK}) div 1000000 AS score"),
+        F.expr("collect_list(if(change > 0, named_struct('word', word, 'change', change), null)) AS seen"),
+    )
+    found = "if(score > 0, named_struct('score', score, 'module', module), null)"
+    read = "named_struct('word', word, 'changes', array_max(filter(seen, each -> each.word = word).change))"
+    epoch = fk.epoch()
+    return (
+        scored.groupBy("id", "user", "text")
+        .agg(
+            F.expr("count_if(score > 0) AS modules"),
+            F.expr(f"slice(sort_array(collect_list({found}), false), 1, {BEST}) AS best"),
+            F.expr("flatten(collect_list(seen)) AS seen"),
+        )
+        .withColumn("read", F.expr(f"transform(array_sort(array_distinct(seen.word)), word -> {read})"))
+        .drop("seen")
+        .withColumns({f"{view}_epoch": F.lit(number) for view, number in epoch.views.items()})
+        .withColumn("epoch", F.lit(epoch.number))
+    )
+
+
+@app.batch(every="10 seconds", state="word STRING, asked LONG, found LONG")
+def statistics(answers, statistics):
+    """Word → how many queries had it, and how many of them found anything."""
+    words = F.explode(F.array_distinct(tokens("text"))).alias("word")
+    new = answers.select(words, F.lit(1).alias("asked"), F.expr("if(modules > 0, 1, 0) AS found"))
+    return statistics.unionByName(new).groupBy("word").agg(F.sum("asked").alias("asked"), F.sum("found").alias("found"))
+
+
+app.sink("index", index, fk.Kafka("index", key="word"))
+app.sink("weights", weights, fk.Files(f"{DATA}/weights", format="json"))
+app.sink("rank", rank, fk.Files(f"{DATA}/rank", format="json"))
+app.sink("answers", answers, fk.Kafka("answers", key="id"))
+app.sink("statistics", statistics, fk.Sql(f"sqlite:///{DATA}/search.db", "statistics", key="word"))
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,317 @@
+"""The search engine live: modules stream in, a crowd asks, everything is killed once, and a judge has the last word."""
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from falkirk.app import App
+from falkirk.check import outputs_of, read_topic
+from falkirk.coordinator.load import load_application
+from falkirk.coordinator.store import Store
+from falkirk.cut import OnArrival
+from falkirk.demo import stage
+from falkirk.demo.crowd import Crowd
+from falkirk.demo.load import Collector, ModuleProducer, Reader, percentiles_ms
+from falkirk.demo.modules import Event, events, modules
+from falkirk.demo.prompt import Prompt
+from falkirk.demo.screen import Show, latency
+from falkirk.demo.search_judge import Finding, Run, judge, read_by_rank, read_by_weights
+from falkirk.demo.search_screen import SearchScreen
+from falkirk.errors import MachineError
+from falkirk.local import broker as local_broker
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+
+#: `modules` has one partition, so that "the first n modules" has one meaning, which the judge needs.
+PARTITIONS = {"modules": 1, "queries": 2, "index": 2, "answers": 2}
+#: Seconds without anything new after which the rest is given up for lost.
+PATIENCE_S = 120.0
+FAULTS_SHOWN = 5
+#: Each user has had so many answers before anything is killed.
+ANSWERS_BEFORE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """What the user can choose: how many modules to send, per second, from where and in which order; how many users
+    there are; whether to ask as well; and whether to keep what the demo leaves."""
+
+    modules: int = 400
+    rate: float = 5.0
+    users: int = 8
+    source: Path | None = None
+    seed: int | None = None
+    prompt: bool = False
+    keep: bool = False
+
+
+def example() -> Path:
+    """Return the file of the search engine."""
+    return stage.example("search.py")
+
+
+def run_demo(settings: SearchSettings, console: Console) -> bool:
+    """Run the demo; return whether the judge found nothing wrong.
+
+    Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
+    """
+    found = modules(settings.source, seed=settings.seed)
+    first = next(found, None)
+    if first is None:
+        raise MachineError(
+            "INPUT_MISSING", "there are no words in it.", where=settings.source, hint="Name some text with --input."
+        )
+    collector = Collector(events(chain([first], found), settings.modules, seed=settings.seed or 0))
+    collector.start()
+    console.print(f"a search engine over {settings.source or 'the modules of this Python'}:", soft_wrap=True)
+    console.print(
+        "words go into a live index, batches weigh and rank, each answer reads the newest epoch of each view\n"
+    )
+    try:
+        with stage.workplace(keep=settings.keep, console=console) as folder:
+            os.environ["SEARCH_DATA"] = str(folder)
+            # A driver that lives for minutes: compiling thoroughly costs it more than it brings.
+            os.environ.setdefault(
+                "SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+            )
+            bootstrap = local_broker.start(folder / "broker").bootstrap
+            topics = Topics(Connection.of(bootstrap))
+            for topic, partitions in PARTITIONS.items():
+                topics.create(topic, partitions, {})
+            drama = Drama(settings, collector, bootstrap, folder, console)
+            drama.play()
+            return drama.conclude()
+    finally:
+        collector.stopping.set()
+
+
+class Drama:
+    """One run: who takes part in it, and what happens to them in which order."""
+
+    def __init__(
+        self, settings: SearchSettings, collector: Collector[Event], bootstrap: str, folder: Path, console: Console
+    ) -> None:
+        self._settings, self._collector, self._bootstrap, self._folder = settings, collector, bootstrap, folder
+        self._producer = ModuleProducer(bootstrap, "modules", collector.found, settings.rate)
+        self._reader = Reader(bootstrap, "index", PARTITIONS["index"], self._producer.sent_at_s)
+        self._crowd = Crowd(
+            bootstrap, users=settings.users, partitions=PARTITIONS["answers"], seed=settings.seed,
+            sent=lambda: collector.found[: len(self._producer.sent_at_s)],
+            on_answer=lambda *answer: self._screen.hear(*answer),
+        )  # fmt: skip
+        self._screen = SearchScreen(
+            console=console, producer=self._producer, reader=self._reader, crowd=self._crowd, total=settings.modules,
+            regimes=regimes(load_application(example())),
+        )  # fmt: skip
+        self._application = stage.Performance(example(), bootstrap, folder / "home", self._screen)
+
+    def play(self) -> None:
+        """Play it to its end. Raises: FalkirkError: what ended the application."""
+        try:
+            self._application.start()
+            self._reader.start()
+            self._crowd.start()
+            self._watch()
+            self._silence()
+            stage.linger(self._reader, self._crowd)
+        finally:
+            with stage.undisturbed():
+                self._silence()
+                self._producer.warm.set()
+                self._reader.stopping.set()
+                self._crowd.stopping.set()
+                self._application.stop()
+                for thread in (self._reader, self._crowd):
+                    if thread.ident is not None:
+                        thread.join()
+        self._application.check()
+
+    def _silence(self) -> None:
+        self._producer.stopping.set()
+        self._crowd.silent.set()
+
+    def _watch(self) -> None:
+        """Show what goes on, and take the questions that the user has."""
+        screen, progress, progress_s = self._screen, (0, 0, 0), time.monotonic()
+        prompt = Prompt() if self._settings.prompt else None
+        with prompt or contextlib.nullcontext(), Show(screen) as show:
+            for _ in self._plot():
+                now = (len(self._producer.sent_at_s), self._reader.received, self._crowd.received)
+                if now != progress or self._producer.began_s is None or not screen.running():
+                    progress, progress_s = now, time.monotonic()
+                if time.monotonic() - progress_s > PATIENCE_S:
+                    screen.say(f"nothing has come for {PATIENCE_S:.0f} s; the rest is given up")
+                    break
+                if self._application.has_ended():
+                    break
+                if prompt is not None and self._producer.began_s is not None:
+                    for line in prompt.lines():
+                        self._crowd.ask("you", line)
+                    screen.typed = prompt.typed
+                show.refresh()
+                time.sleep(0.1)
+            screen.typed = None
+
+    def _plot(self) -> Iterator[None]:
+        """What happens, in order; yields while something has to come first."""
+        screen, producer, reader, crowd = self._screen, self._producer, self._reader, self._crowd
+        screen.say("starting Spark")
+        yield from _until(lambda: screen.running() and not self._collector.is_alive())
+        screen.total = len(self._collector.found)
+        screen.say("all regions run; modules begin to arrive, and people to ask")
+        producer.start()
+        yield from _until(lambda: reader.received)
+        producer.warm.set()
+        for _ in _until(lambda: crowd.received >= min(1, self._settings.users)):
+            self._hold_back()
+            yield
+        screen.say("the first answer: by now there is an epoch of each view")
+        for _ in _until(
+            lambda: (
+                len(producer.sent_at_s) >= screen.total / 2 and crowd.received >= self._settings.users * ANSWERS_BEFORE
+            )
+        ):
+            self._hold_back()
+            yield
+        yield from self._kill()
+        producer.held.clear()
+        yield from _until(lambda: not producer.is_alive() and reader.received >= producer.changes_due)
+        screen.say("all modules are in the index; nobody asks any more")
+        crowd.silent.set()
+        yield from _until(lambda: not crowd.waiting and self._counted() >= crowd.words_asked)
+        screen.say("all queries are answered and counted; the batches read the last modules")
+        yield from _until(self._have_read_all)
+
+    def _hold_back(self) -> None:
+        """Keep some modules for later on a machine on which all else takes long."""
+        if len(self._producer.sent_at_s) >= self._screen.total * 3 / 4:
+            self._producer.held.set()
+
+    def _kill(self) -> Iterator[None]:
+        screen, crowd = self._screen, self._crowd
+        screen.say(f"so far: answers {latency(percentiles_ms(crowd.latencies_s))}")
+        began_s = time.monotonic()
+        screen.say(f"kill -9 of the Spark application: {self._application.kill()} processes, and no word of warning")
+        screen.mark_killed()
+        cut_off = self._cut_off()
+        if cut_off:
+            screen.say(f"cut off: {cut_off}; what was decided is computed again, from the same input and views")
+        yield from _until(screen.running)
+        screen.say(f"all regions run again after {time.monotonic() - began_s:.0f} s; {crowd.waiting} queries wait")
+        answered = crowd.received  # what was on its way to the reader when it happened has come by now
+        yield from _until(lambda: crowd.received > answered or not crowd.waiting)
+        screen.say(f"answers come again after {time.monotonic() - began_s:.0f} s")
+
+    def _cut_off(self) -> str:
+        """Return the epochs that were decided and are not complete."""
+        with contextlib.closing(Store(self._folder / "home" / "decisions.db")) as store:
+            found = []
+            for name in store.region_names():
+                complete = {c.point for c in store.checkpoints(name)}
+                found += [
+                    f"epoch {d.number} of {name}" for d in store.decisions("epoch", name) if d.number not in complete
+                ]
+        return ", ".join(found)
+
+    def _counted(self) -> int:
+        """Return how many words of queries the statistics know of."""
+        return sum(int(row["asked"]) for row in statistics(self._folder))
+
+    def _have_read_all(self) -> bool:
+        """Tell whether the newest epochs of the batches rest on all modules."""
+        sent = len(self._producer.sent_at_s)
+        return all(
+            any(read_by(rows) == sent for rows in epochs(self._folder / name, newest=True).values())
+            for name, read_by in (("weights", read_by_weights), ("rank", read_by_rank))
+        )
+
+    def conclude(self) -> bool:
+        """Print the judge's word; return whether nothing is wrong."""
+        console = self._screen.console
+        console.print("\nThe judge recomputes everything from what went in …")
+        findings = judge(collect(self._bootstrap, self._folder))
+        console.print(render(findings))
+        good = not any(finding.faults for finding in findings)
+        with contextlib.closing(Store(self._folder / "home" / "decisions.db")) as store:
+            suppressed = sum(int(row.suppressible) for name in store.region_names() for row in store.incarnations(name))
+        console.print(f"results that the replay made again, held back: {suppressed:,}")
+        console.print(f"index latency, the recovery included: {latency(percentiles_ms(self._reader.latencies_s))}")
+        console.print(f"answer latency, the recovery included: {latency(percentiles_ms(self._crowd.latencies_s))}")
+        return good
+
+
+def _until(condition: Callable[[], object]) -> Iterator[None]:
+    while not condition():
+        yield
+
+
+def regimes(app: App) -> dict[str, str]:
+    """Return in words what kind of region each batch is; all others are live."""
+    return {
+        name: f"{'eager' if isinstance(p.cut, OnArrival) else 'batch'}, {str(p.cut).partition(',')[0]}"
+        for name, p in app.processors.items()
+        if p.cut is not None
+    }
+
+
+def collect(bootstrap: str, folder: Path) -> Run:
+    """Return what went in and what came out of a run."""
+    config = {"bootstrap.servers": bootstrap}
+
+    def rows(topic: str) -> list[dict[str, Any]]:
+        return [json.loads(record.value or b"{}") for record in read_topic(config, topic)]
+
+    return Run(
+        modules=rows("modules"),
+        queries=rows("queries"),
+        index=tuple(outputs_of(read_topic(config, "index"))),
+        weights=epochs(folder / "weights"),
+        rank=epochs(folder / "rank"),
+        answers=rows("answers"),
+        statistics=statistics(folder),
+    )
+
+
+def epochs(folder: Path, *, newest: bool = False) -> dict[int, list[dict[str, Any]]]:
+    """Return the rows of each epoch, or of the newest one, that was released into a folder of JSON files."""
+    found = sorted(folder.glob("epoch=*"))
+    return {
+        int(epoch.name.partition("=")[2]): [
+            json.loads(line) for file in sorted(epoch.glob("part-*.json")) for line in file.read_text().splitlines()
+        ]
+        for epoch in (found[-1:] if newest else found)
+    }
+
+
+def statistics(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of the table; none while it is not there."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{folder / 'search.db'}?mode=ro", uri=True)) as db:
+            db.row_factory = sqlite3.Row
+            return [dict(row) for row in db.execute("SELECT * FROM statistics")]
+    except sqlite3.OperationalError:
+        return []
+
+
+def render(findings: tuple[Finding, ...]) -> RenderableType:
+    """Return what was found, output by output, with the first faults of each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        verdict = Text("wrong", style="bold red") if finding.faults else Text("good", style="bold green")
+        table.add_row(finding.output, verdict, f"{finding.checked:,}", finding.claim)
+        for fault in finding.faults[:FAULTS_SHOWN]:
+            table.add_row("", "", "", Text(str(fault), style="red"))
+        if len(finding.faults) > FAULTS_SHOWN:
+            table.add_row("", "", "", Text(f"and {len(finding.faults) - FAULTS_SHOWN:,} more", style="red"))
+    return table

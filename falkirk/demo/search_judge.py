@@ -1,0 +1,329 @@
+"""The judge of the search engine: recomputes in plain Python all that came out, from what went in.
+
+It shares no code with the application and knows nothing of how it ran. What each answer says that it has read is taken
+at its word, and the word is checked: that these views were there, that they are what the modules give, that no later
+answer went back behind them, and that from exactly them follows exactly this answer.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from falkirk.check import AggregateModel, Count, Guarantee, Input, Latest, Output, Place, Verdict, check_keyed
+from falkirk.demo.pages import words
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+#: As the application declares them.
+BEST, ROUNDS, NEW_WEIGHT, NEW_RANK = 5, 3, 5_000, 1_000_000
+_VIEWS = ("postings", "weights", "rank")
+
+
+class Flaw(StrEnum):
+    """What may be wrong."""
+
+    DUPLICATE = "there twice"
+    LOST = "missing"
+    FOREIGN = "nobody asked for it"
+    WRONG = "not what its inputs give"
+    UNKNOWN_EPOCH = "names an epoch that was never released"
+    WENT_BACK = "read less than an earlier one had"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that is wrong: what kind, with which row or epoch, and what was due and found."""
+
+    flaw: Flaw
+    subject: str
+    due: object = None
+    found: object = None
+
+    def __str__(self) -> str:
+        told = f": due {self.due!r}, found {self.found!r}" if (self.due, self.found) != (None, None) else ""
+        return f"{self.subject}: {self.flaw}{told}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found of one output.
+
+    Args: claim: what holds if there are no faults. checked: how many rows or epochs were looked at.
+    """
+
+    output: str
+    claim: str
+    checked: int
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What went in and what came out of one run, when nothing is in flight any more.
+
+    Args:
+        modules: the records of `modules`, which has one partition, in order.
+        queries, answers: the records of these topics.
+        index: what was seen on the topic `index`, with its places.
+        weights, rank: the rows of each epoch that was released.
+        statistics: the rows of the table.
+    """
+
+    modules: Rows
+    queries: Rows
+    index: Sequence[Output]
+    weights: Mapping[int, Rows]
+    rank: Mapping[int, Rows]
+    answers: Rows
+    statistics: Rows
+
+    @cached_property
+    def changes(self) -> Mapping[str, Rows]:
+        """The changes of each word, in their order."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for output in sorted(self.index, key=lambda o: o.place):
+            found[str(output.values.get("word"))].append(output.values)
+        return found
+
+
+def judge(run: Run) -> tuple[Finding, ...]:
+    """Return what was found of each output, upstream first."""
+    return (judge_index(run), judge_weights(run), judge_rank(run), judge_answers(run), judge_statistics(run))
+
+
+def judge_index(run: Run) -> Finding:
+    """Judge the live index: the changes of each word, numbered from 1, are those of the modules, in their order."""
+    verdict = index_verdict(run)
+    kinds = {"duplicate": Flaw.DUPLICATE, "repeated input": Flaw.DUPLICATE, "lost": Flaw.LOST}
+    faults = [
+        Fault(flaw=kinds.get(a.kind, Flaw.WRONG), subject=f"word {a.key!r}", due=a.expected, found=a.found)
+        for a in verdict.anomalies
+    ]
+    if not faults and verdict.guarantee is not Guarantee.EXACTLY_ONCE:
+        faults.append(Fault(flaw=Flaw.WRONG, subject="index", due=Guarantee.EXACTLY_ONCE, found=verdict.guarantee))
+    return Finding(
+        output="index",
+        claim="every change of every word once, in order",
+        checked=len(run.index),
+        faults=tuple(faults),
+    )
+
+
+def index_verdict(run: Run) -> Verdict:
+    """Return the checker's verdict on the live index."""
+    inputs = [
+        Input(
+            key=word,
+            place=Place("modules", 0, offset, sub),
+            row={"word": word, "module": event["name"], "version": event["version"], "times": times},
+        )
+        for offset, event in enumerate(run.modules)
+        for sub, (word, times) in enumerate(Counter(_said(event)).items())
+    ]
+    aggregates = {name: Latest(name) for name in ("module", "version", "times")}
+    return check_keyed(inputs, run.index, AggregateModel(["word"], {"change": Count(), **aggregates}))
+
+
+def judge_weights(run: Run) -> Finding:
+    """Judge each epoch of the weights by as many modules as it says that it has read."""
+
+    def due(events: Rows) -> Iterator[Row]:
+        current = _newest(events)
+        found = Counter(word for event in current.values() for word in set(_said(event)))
+        for word, modules in found.items():
+            weight = math.floor(1000 * math.log(len(current) / modules) + 0.5)
+            yield {"word": word, "modules": modules, "of": len(current), "events": len(events), "weight": weight}
+
+    return _views("weights", run.modules, run.weights, read_by_weights, due)
+
+
+def read_by_weights(rows: Rows) -> int:
+    """Return how many records of `modules` an epoch of the weights says that it has read."""
+    return int(rows[0]["events"]) if rows else 0
+
+
+def read_by_rank(rows: Rows) -> int:
+    """Return how many records of `modules` an epoch of the ranking has read: versions count from 1."""
+    return sum(int(row["version"]) for row in rows)
+
+
+def judge_rank(run: Run) -> Finding:
+    """Judge each epoch of the ranking by as many modules as it says that it has read."""
+
+    def due(events: Rows) -> Iterator[Row]:
+        current = _newest(events)
+        ranks = ranking({name: event["imports"] for name, event in current.items()})
+        for name, event in current.items():
+            imports = list(dict.fromkeys(event["imports"]))
+            yield {"name": name, "version": event["version"], "imports": imports, "rank": ranks[name]}
+
+    return _views("rank", run.modules, run.rank, read_by_rank, due)
+
+
+def ranking(imports: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the rank of each module, in millionths, after a few rounds of PageRank."""
+    links = {name: {to for to in tos if to in imports and to != name} for name, tos in imports.items()}
+    ranks = dict.fromkeys(imports, NEW_RANK)
+    for _ in range(ROUNDS):
+        given: Counter[str] = Counter()
+        for name, tos in links.items():
+            for to in tos:
+                given[to] += ranks[name] // len(tos)
+        ranks = {name: 150_000 + given[name] * 85 // 100 for name in imports}
+    return ranks
+
+
+def _views(
+    output: str,
+    modules: Rows,
+    epochs: Mapping[int, Rows],
+    read_by: Callable[[Rows], int],
+    due: Callable[[Rows], Iterable[Row]],
+) -> Finding:
+    faults, before = [], 0
+    for epoch, rows in sorted(epochs.items()):
+        read = read_by(rows)
+        if not before < read <= len(modules):
+            faults.append(
+                Fault(flaw=Flaw.WENT_BACK, subject=f"epoch {epoch} of {output}", due=f"more than {before}", found=read)
+            )
+            read = min(read, len(modules))
+        before = max(before, read)
+        expected = {_content(row) for row in due(modules[:read])}
+        found = Counter(_content(row) for row in rows)
+        for row in sorted(found.keys() - expected, key=repr):
+            faults.append(Fault(flaw=Flaw.WRONG, subject=f"epoch {epoch} of {output}", found=dict(row)))
+        for row in sorted(expected - found.keys(), key=repr):
+            faults.append(Fault(flaw=Flaw.LOST, subject=f"epoch {epoch} of {output}", due=dict(row)))
+        for row in sorted((r for r, times in found.items() if times > 1), key=repr):
+            faults.append(Fault(flaw=Flaw.DUPLICATE, subject=f"epoch {epoch} of {output}", found=dict(row)))
+    if before != len(modules):
+        faults.append(Fault(flaw=Flaw.LOST, subject=output, due=f"{len(modules)} modules read", found=before))
+    return Finding(
+        output=output,
+        claim="every epoch is what the modules up to then give",
+        checked=len(epochs),
+        faults=tuple(faults),
+    )
+
+
+def judge_answers(run: Run) -> Finding:
+    """Judge the answers: one for each query, and each what the epochs that it names give."""
+    queries, times = {q["id"]: q for q in run.queries}, Counter(a.get("id") for a in run.answers)
+    faults = [Fault(flaw=Flaw.LOST, subject=f"query {i}", due=q["text"]) for i, q in queries.items() if not times[i]]
+    faults += [Fault(flaw=Flaw.DUPLICATE, subject=f"query {i}") for i, n in times.items() if i in queries and n > 1]
+    faults += [Fault(flaw=Flaw.FOREIGN, subject=f"answer {i}") for i in times if i not in queries]
+    weights = {epoch: {r["word"]: int(r["weight"]) for r in rows} for epoch, rows in run.weights.items()}
+    ranks = {epoch: {r["name"]: (int(r["version"]), int(r["rank"])) for r in rows} for epoch, rows in run.rank.items()}
+    for answer in run.answers:
+        query, subject = queries.get(answer.get("id")), f"query {answer.get('id')}"
+        if query is None:
+            continue
+        if answer.get("weights_epoch") not in weights or answer.get("rank_epoch") not in ranks:
+            named = {name: answer.get(f"{name}_epoch") for name in ("weights", "rank")}
+            faults.append(Fault(flaw=Flaw.UNKNOWN_EPOCH, subject=subject, found=named))
+            continue
+        due = answer_of(query, answer, run.changes, weights[answer["weights_epoch"]], ranks[answer["rank_epoch"]])
+        found = {name: answer.get(name) for name in due}
+        if found != due:
+            faults.append(Fault(flaw=Flaw.WRONG, subject=subject, due=due, found=found))
+    faults += _going_back(run.answers)
+    return Finding(
+        output="answers",
+        claim="every query answered once, each answer explained by the views that it names",
+        checked=len(run.answers),
+        faults=tuple(faults),
+    )
+
+
+def answer_of(
+    query: Row, says: Row, changes: Mapping[str, Rows], weights: Mapping[str, int], ranks: Mapping[str, tuple[int, int]]
+) -> dict[str, Any]:
+    """Return what an answer has to be.
+
+    Args: says: the answer, for what it has read: of each word, how many changes of the index.
+    """
+    read, points = _read(says), Counter[str]()
+    asked = list(dict.fromkeys(words(query["text"])))
+    for word in asked:
+        there = {c["module"]: (c["version"], c["times"]) for c in changes.get(word, ())[: read.get(word, 0)]}
+        for module, (version, times) in there.items():
+            newest, _ = ranks.get(module, (0, 0))
+            points[module] += 0 if newest > version else times * weights.get(word, NEW_WEIGHT)
+    scores = {m: n * (ranks[m][1] if m in ranks else NEW_RANK) // 1_000_000 for m, n in points.items()}
+    order = sorted(((score, module) for module, score in scores.items() if score > 0), reverse=True)
+    due: dict[str, Any] = {name: query[name] for name in ("id", "user", "text")}
+    due["read"] = [
+        {"word": w, "changes": n} for w in sorted(asked) if (n := min(read.get(w, 0), len(changes.get(w, ()))))
+    ]
+    due["modules"] = len(order)
+    due["best"] = [{"module": module, "score": score} for score, module in order[:BEST]]
+    return due
+
+
+def _going_back(answers: Rows) -> Iterable[Fault]:
+    """Yield the answers that have read less than one of an earlier epoch, or something else than one of their own."""
+    newest: dict[str, int] = {}
+    seen: dict[str, tuple[int, int]] = {}
+    for answer in sorted(answers, key=lambda a: a.get("epoch") or 0):
+        subject = f"query {answer.get('id')}"
+        for name in _VIEWS:
+            epoch = int(answer.get(f"{name}_epoch") or 0)
+            if epoch < newest.get(name, 0):
+                yield Fault(flaw=Flaw.WENT_BACK, subject=subject, due=newest[name], found=epoch)
+            newest[name] = max(epoch, newest.get(name, 0))
+        read = _read(answer)
+        for word in words(str(answer.get("text"))):
+            epoch, changes = int(answer.get("postings_epoch") or 0), read.get(word, 0)
+            before, there = seen.get(word, (epoch, changes))
+            if changes < there or (epoch == before and changes != there):
+                yield Fault(flaw=Flaw.WENT_BACK, subject=f"{subject}, word {word!r}", due=there, found=changes)
+            seen[word] = (epoch, changes)
+
+
+def judge_statistics(run: Run) -> Finding:
+    """Judge the table: of each word, how many queries had it, and how many of them found anything."""
+    found_any = {a.get("id") for a in run.answers if a.get("best")}
+    asked, found = Counter[str](), Counter[str]()
+    for query in run.queries:
+        for word in set(words(query["text"])):
+            asked[word] += 1
+            found[word] += query["id"] in found_any
+    due = {word: (n, found[word]) for word, n in asked.items()}
+    there = {str(r["word"]): (r["asked"], r["found"]) for r in run.statistics}
+    faults = [
+        Fault(
+            flaw=Flaw.LOST if word not in there else Flaw.FOREIGN if word not in due else Flaw.WRONG,
+            subject=f"word {word!r}",
+            due=due.get(word),
+            found=there.get(word),
+        )
+        for word in sorted(due.keys() | there.keys())
+        if due.get(word) != there.get(word)
+    ]
+    twice = Counter(str(row["word"]) for row in run.statistics)
+    faults += [Fault(flaw=Flaw.DUPLICATE, subject=f"word {word!r}") for word, n in twice.items() if n > 1]
+    return Finding(
+        output="statistics", claim="equal to a recomputation", checked=len(run.statistics), faults=tuple(faults)
+    )
+
+
+def _said(event: Row) -> list[str]:
+    return words(f"{event['name']} {event['text']}")
+
+
+def _newest(events: Rows) -> dict[str, Row]:
+    """Return the newest version of each module."""
+    return {event["name"]: event for event in sorted(events, key=lambda e: int(e["version"]))}
+
+
+def _read(answer: Row) -> dict[str, int]:
+    return {each["word"]: int(each["changes"]) for each in answer.get("read") or ()}
+
+
+def _content(row: Row) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in row.items()))

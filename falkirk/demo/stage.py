@@ -1,0 +1,163 @@
+"""The stage: what both demos stand on. A workplace of its own with a broker, and an application that can be killed."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+from rich.console import Console
+
+import falkirk
+from falkirk.coordinator.home import ProcessRecord
+from falkirk.coordinator.load import load_application
+from falkirk.coordinator.supervise import Coordinator, RunSettings
+from falkirk.errors import FalkirkError, MachineError
+from falkirk.local import broker as local_broker
+from falkirk.local.jars import cache_home
+
+
+def example(file: str) -> Path:
+    """Return an example: beside the package when installed, in the clone otherwise.
+
+    Raises: MachineError: `EXAMPLE_MISSING`.
+    """
+    package = Path(falkirk.__file__).parent
+    for folder in (package / "examples", package.parent / "examples"):
+        if (folder / file).exists():
+            return folder / file
+    raise MachineError("EXAMPLE_MISSING", f"the example {file} is not in this installation.", where=package)
+
+
+@contextlib.contextmanager
+def workplace(*, keep: bool, console: Console) -> Iterator[Path]:
+    """Yield a fresh folder for one run, and stop its broker and remove it in the end.
+
+    What a demo that was itself killed with -9 left behind is removed first: its folder has a lock that nobody holds.
+    """
+    root = cache_home() / "demo"
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / ".lock", "w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        for former in sorted(root.glob("*/lock")):
+            with contextlib.suppress(BlockingIOError):
+                os.close(_lock(former))
+                _clear(former.parent)
+        folder = Path(tempfile.mkdtemp(dir=root))
+        held = _lock(folder / "lock")
+    try:
+        yield folder
+    finally:
+        with undisturbed():
+            if keep:
+                (folder / "lock").unlink()
+                console.print(f"kept: {folder}, with its broker, which has to be stopped by hand", soft_wrap=True)
+            else:
+                _clear(folder)
+            os.close(held)
+
+
+def _lock(file: Path) -> int:
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _clear(folder: Path) -> None:
+    local_broker.stop(folder / "broker")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let a second, impatient Ctrl-C not break the cleaning up that the first one asked for."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Audience(Protocol):
+    """Who is told what the application says of itself."""
+
+    def say(self, text: str) -> None:
+        """Take a line; from any thread."""
+
+    def take(self, status: dict[str, Any]) -> None:
+        """Take the host's status; from any thread."""
+
+
+class Performance:
+    """An application under its coordinator, in a thread of its own."""
+
+    def __init__(self, file: Path, bootstrap: str, home: Path, audience: Audience) -> None:
+        self.home = home
+        run = RunSettings(file=file, kafka=bootstrap, home=home)
+        self._coordinator = Coordinator(load_application(file), run, say=audience.say, on_status=audience.take)
+        self._error: FalkirkError | None = None
+        self._thread = threading.Thread(target=self._run, name="demo-coordinator", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._coordinator.run()
+        except FalkirkError as error:
+            self._error = error
+
+    def start(self) -> None:
+        """Start it."""
+        self._thread.start()
+
+    def has_ended(self) -> bool:
+        """Tell whether it has ended by itself."""
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Stop it and wait until nothing of it runs."""
+        self._coordinator.stop()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raise what ended it, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+    def kill(self) -> int:
+        """Kill the host's Python and its JVM at once, as a machine that loses power would; return how many."""
+        pids = [json.loads((self.home / "status.json").read_text())["pid"]]
+        for entry in json.loads((self.home / "processes.json").read_text())["processes"]:
+            if ProcessRecord(**entry).find() is not None:
+                pids.append(entry["pid"])
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).kill()
+        return len(pids)
+
+
+class Counting(Protocol):
+    """Something that counts what it has received."""
+
+    received: int
+
+
+def linger(*readers: Counting, quiet_s: float = 2.0) -> None:
+    """Let readers read on until nothing has come for a while: a duplicate would come late."""
+    last, since_s = [r.received for r in readers], time.monotonic()
+    while time.monotonic() - since_s < quiet_s:
+        now = [r.received for r in readers]
+        if now != last:
+            last, since_s = now, time.monotonic()
+        time.sleep(0.05)

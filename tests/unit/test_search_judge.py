@@ -1,0 +1,188 @@
+"""The judge of the search engine passes a run that was worked out by hand, and finds each way to break it."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from falkirk.check import Output, Place
+from falkirk.demo.search_judge import Flaw, Run, judge, ranking
+
+Rows = list[dict[str, Any]]
+
+MODULES: Rows = [
+    {"name": "a", "version": 1, "text": "alpha beta", "imports": ["b"]},
+    {"name": "b", "version": 1, "text": "Alpha", "imports": []},
+    {"name": "a", "version": 2, "text": "gamma", "imports": ["b", "nowhere"]},
+]
+#: Word, change, module, version; each word is there once.
+CHANGES = [
+    ("a", 1, "a", 1), ("alpha", 1, "a", 1), ("beta", 1, "a", 1), ("alpha", 2, "b", 1), ("b", 1, "b", 1),
+    ("a", 2, "a", 2), ("gamma", 1, "a", 2),
+]  # fmt: skip
+#: One in two modules: 1000 ln 2 = 693. The ranks settle at 0.15 and 0.15 + 0.85 × 0.15 = 0.2775.
+WEIGHTS = {
+    0: [("a", 1, 2, 2, 693), ("alpha", 2, 2, 2, 0), ("beta", 1, 2, 2, 693), ("b", 1, 2, 2, 693)],
+    1: [("a", 1, 2, 3, 693), ("alpha", 1, 2, 3, 693), ("gamma", 1, 2, 3, 693), ("b", 1, 2, 3, 693)],
+}
+RANK = {
+    0: [("a", 1, ["b"], 150_000), ("b", 1, [], 277_500)],
+    1: [("a", 2, ["b", "nowhere"], 150_000), ("b", 1, [], 277_500)],
+}
+QUERIES: Rows = [
+    {"id": "0", "user": "ada", "text": "beta"},
+    {"id": "1", "user": "alan", "text": "Alpha beta"},
+    {"id": "2", "user": "ada", "text": "oiseau"},
+]
+
+
+def answer(number: int, postings: int, views: int, read: dict[str, int], best: dict[str, int]) -> Any:
+    return QUERIES[number] | {
+        "epoch": number, "postings_epoch": postings, "weights_epoch": views, "rank_epoch": views,
+        "read": [{"word": w, "changes": n} for w, n in read.items()],
+        "best": [{"module": m, "score": s} for m, s in best.items()],
+        "modules": len(best),
+    }  # fmt: skip
+
+
+#: At first beta is in a: 693 × 0.15 = 103. Then b has the better alpha, 693 × 0.2775 = 192, and a says neither.
+ANSWERS: Rows = [
+    answer(0, 3, 0, {"beta": 1}, {"a": 103}),
+    answer(1, 4, 1, {"alpha": 2, "beta": 1}, {"b": 192}),
+    answer(2, 4, 1, {}, {}),
+]
+STATISTICS: Rows = [
+    {"word": "alpha", "asked": 1, "found": 1},
+    {"word": "beta", "asked": 2, "found": 2},
+    {"word": "oiseau", "asked": 1, "found": 0},
+]
+
+
+def good_run() -> dict[str, Any]:
+    """Return what may be broken."""
+    run = {
+        "modules": MODULES,
+        "queries": QUERIES,
+        "index": [
+            {"word": w, "change": n, "module": m, "version": v, "times": 1} for w, n, m, v in CHANGES
+        ],
+        "weights": {
+            epoch: [dict(zip(("word", "modules", "of", "events", "weight"), row, strict=True)) for row in rows]
+            for epoch, rows in WEIGHTS.items()
+        },
+        "rank": {
+            epoch: [dict(zip(("name", "version", "imports", "rank"), row, strict=True)) for row in rows]
+            for epoch, rows in RANK.items()
+        },
+        "answers": ANSWERS,
+        "statistics": STATISTICS,
+    }  # fmt: skip
+    return copy.deepcopy(run)
+
+
+def flaws(run: dict[str, Any]) -> set[tuple[str, Flaw]]:
+    """Return what the judge finds: the output, and what is wrong with it."""
+    index = tuple(
+        Output(key=row["word"], place=Place("index", 0, offset), values=row) for offset, row in enumerate(run["index"])
+    )
+    return {(f.output, fault.flaw) for f in judge(Run(**{**run, "index": index})) for fault in f.faults}
+
+
+def test_a_run_worked_out_by_hand_is_good() -> None:
+    assert flaws(good_run()) == set()
+
+
+def test_ranks_are_of_modules_that_are_there_and_of_others() -> None:
+    assert ranking({"a": ["b", "nowhere", "a"], "b": []}) == {"a": 150_000, "b": 277_500}
+
+
+def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """Return what puts a value at a place such as ``answers.0.user``."""
+    *way, last = [int(p) if p.isdigit() else p for p in path.split(".")]
+
+    def change(run: Any) -> None:
+        for each in way:
+            run = run[each]
+        run[last] = value
+
+    return change
+
+
+def without(path: str) -> Callable[[dict[str, Any]], None]:
+    """Return what takes away the value at a place."""
+    *way, last = [int(p) if p.isdigit() else p for p in path.split(".")]
+
+    def change(run: Any) -> None:
+        for each in way:
+            run = run[each]
+        del run[last]
+
+    return change
+
+
+def again(path: str, number: int, **changed: Any) -> Callable[[dict[str, Any]], None]:
+    """Return what repeats a row of a list, perhaps with something else in it."""
+
+    def change(run: Any) -> None:
+        for each in path.split("."):
+            run = run[int(each) if each.isdigit() else each]
+        run.append(copy.deepcopy(run[number]) | changed)
+
+    return change
+
+
+BROKEN: list[tuple[str, Callable[[dict[str, Any]], None], tuple[str, Flaw]]] = [
+    ("answered twice", again("answers", 0), ("answers", Flaw.DUPLICATE)),
+    ("not answered", without("answers.0"), ("answers", Flaw.LOST)),
+    ("an answer to nobody", again("answers", 0, id="77"), ("answers", Flaw.FOREIGN)),
+    ("another user's name", at("answers.0.user", "alan"), ("answers", Flaw.WRONG)),
+    ("a score off by one", at("answers.0.best.0.score", 104), ("answers", Flaw.WRONG)),
+    ("another module", at("answers.0.best.0.module", "b"), ("answers", Flaw.WRONG)),
+    ("a module left out", at("answers.0.best", []), ("answers", Flaw.WRONG)),
+    ("modules miscounted", at("answers.0.modules", 2), ("answers", Flaw.WRONG)),
+    ("weights of another epoch", at("answers.1.weights_epoch", 0), ("answers", Flaw.WRONG)),
+    ("ranks of another epoch", at("answers.1.rank_epoch", 0), ("answers", Flaw.WRONG)),
+    ("weights that were never there", at("answers.1.weights_epoch", 5), ("answers", Flaw.UNKNOWN_EPOCH)),
+    ("ranks that were never there", at("answers.1.rank_epoch", None), ("answers", Flaw.UNKNOWN_EPOCH)),
+    ("more of the index than there is", at("answers.0.read.0.changes", 2), ("answers", Flaw.WRONG)),
+    ("less of the index than was used", at("answers.1.read.0.changes", 1), ("answers", Flaw.WRONG)),
+    ("nothing of the index, but found", at("answers.0.read", []), ("answers", Flaw.WRONG)),
+    ("an older view than before", at("answers.2.postings_epoch", 3), ("answers", Flaw.WENT_BACK)),
+    ("a word asked for once more", at("statistics.0.asked", 2), ("statistics", Flaw.WRONG)),
+    ("a word found once less", at("statistics.1.found", 1), ("statistics", Flaw.WRONG)),
+    ("a word not counted", without("statistics.2"), ("statistics", Flaw.LOST)),
+    ("a word that nobody asked for", again("statistics", 0, word="z"), ("statistics", Flaw.FOREIGN)),
+    ("a word counted twice", again("statistics", 0), ("statistics", Flaw.DUPLICATE)),
+    ("a change twice", again("index", 0), ("index", Flaw.DUPLICATE)),
+    ("a change lost", without("index.3"), ("index", Flaw.LOST)),
+    ("a change of something else", at("index.0.times", 2), ("index", Flaw.WRONG)),
+    ("a weight off by one", at("weights.0.0.weight", 692), ("weights", Flaw.WRONG)),
+    ("a word without its weight", without("weights.1.1"), ("weights", Flaw.LOST)),
+    ("a word weighed twice", again("weights.1", 0), ("weights", Flaw.DUPLICATE)),
+    ("weights that leave a module out", without("weights.1"), ("weights", Flaw.LOST)),
+    ("weights without anything new", lambda run: run["weights"].update({2: run["weights"][1]}),
+     ("weights", Flaw.WENT_BACK)),
+    ("weights of more than there is", at("weights.1.0.events", 4), ("weights", Flaw.WENT_BACK)),
+    ("a rank off by one", at("rank.0.1.rank", 277_501), ("rank", Flaw.WRONG)),
+    ("a module not ranked", without("rank.1.1"), ("rank", Flaw.LOST)),
+    ("a ranking left out", without("rank.1"), ("rank", Flaw.LOST)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("break_it", "found"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
+def test_what_is_broken_is_found(break_it: Callable[[dict[str, Any]], None], found: tuple[str, Flaw]) -> None:
+    run = good_run()
+    break_it(run)
+    assert found in flaws(run)
+
+
+def test_two_answers_of_one_epoch_read_the_same() -> None:
+    """Both are what they say that they have read gives; but of one epoch of the view, both can't have been."""
+    run = good_run()
+    run["queries"].append({"id": "3", "user": "tim", "text": "alpha"})
+    run["statistics"][0] |= {"asked": 2, "found": 1}
+    run["answers"].append(answer(1, 4, 1, {"alpha": 1}, {}) | {"id": "3", "user": "tim", "text": "alpha"})
+    assert flaws(run) == {("answers", Flaw.WENT_BACK)}
+    run["answers"][-1] |= {"postings_epoch": 5, "epoch": 3}  # nor later, when more was there already
+    assert flaws(run) == {("answers", Flaw.WENT_BACK)}
