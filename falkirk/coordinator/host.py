@@ -114,7 +114,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     write_status(home_path, host.status())
     host.start(on_progress=lambda: write_status(home_path, host.status()))
     try:
-        while not stopping.wait(POLL_S):
+        while not host.wait(POLL_S, stopping):
             write_status(home_path, host.poll())
     finally:
         host.stop()
