@@ -4,7 +4,9 @@ Declare sources, processors and sinks; Falkirk runs them as Spark queries that s
 result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 """
 
-from falkirk.app import App, Latest
+from typing import TYPE_CHECKING, Any
+
+from falkirk.app import App, Latest, Stamped
 from falkirk.endpoints import Files, Kafka, Sql
 from falkirk.errors import (
     DefinitionError,
@@ -20,7 +22,29 @@ from falkirk.errors import (
 )
 from falkirk.logs.connection import Connection
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends
+from falkirk.push.endpoint import Http
 from falkirk.stream import Stream, latest, stream
+
+if TYPE_CHECKING:
+    from falkirk.operators.call import Epoch, epoch
+    from falkirk.operators.functions import map_rows, stateful
+    from falkirk.operators.joins import join
+    from falkirk.operators.windows import counted, sessions
+
+#: What is only of use while Spark runs, and is imported then: declaring needs no Spark.
+_WITH_SPARK = {
+    "Epoch": "call", "counted": "windows", "epoch": "call", "join": "joins", "map_rows": "functions",
+    "sessions": "windows", "stateful": "functions",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_SPARK:
+        raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"falkirk.operators.{_WITH_SPARK[name]}"), name)
+
 
 __all__ = [
     "App",
@@ -29,11 +53,13 @@ __all__ = [
     "Delivery",
     "Eager",
     "Ephemeral",
+    "Epoch",
     "FalkirkError",
     "Files",
     "FullHistory",
     "GuaranteeError",
     "HomeError",
+    "Http",
     "InternalError",
     "Kafka",
     "Latest",
@@ -43,9 +69,16 @@ __all__ = [
     "MachineError",
     "SparkError",
     "Sql",
+    "Stamped",
     "StoreError",
     "Stream",
     "UnrecoverableError",
+    "counted",
+    "epoch",
+    "join",
     "latest",
+    "map_rows",
+    "sessions",
+    "stateful",
     "stream",
 ]

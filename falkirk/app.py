@@ -4,18 +4,21 @@ A processor is a function whose parameters name what it reads. Its body runs whe
 """
 
 import inspect
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from falkirk.cut import ByClock, ByRows, Cut, OnArrival
+from falkirk.cut import ByClock, ByRows, ByTime, Cut, OnArrival
+from falkirk.declaring import by_time, check_name, marked, place_of, policy_misplaced
 from falkirk.endpoints import Endpoint, Kafka, as_endpoint, as_topic
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
+from falkirk.logs.secret import Secret
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
+from falkirk.push.address import DEFAULT, as_address
+from falkirk.push.endpoint import Http
 from falkirk.stream import Body, SourceNode, Stream, source_node
 
 
@@ -24,12 +27,19 @@ class Latest:
     `weights`. Which one it was is recorded before it is used, so that a replay reads the same."""
 
 
+class Stamped:
+    """Marks a parameter of a batch: ``def clicks(events: fk.Stamped)`` has one column more, ``stamp``, a struct of
+    (source, partition, offset, row) that says where each row comes from and orders those of one partition."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
     """A declared processor: its body, what it reads by name, its policy and where it was declared.
 
     Args: cut: when an epoch of a batch is complete; None: it is live. views: those of `reads` of which it reads the
-        newest epoch. state: of a batch that reads what it returned at the epoch before, its columns as Spark DDL.
+        newest epoch. stamped: those whose rows it gets with their stamps, with the column's name. state: of a batch
+        that reads what it returned at the epoch before, its columns as Spark DDL. engine: of a stream, where it is to
+        run; engine_reason: why it runs in micro-batches.
     """
 
     name: str
@@ -37,9 +47,12 @@ class Processor:
     reads: tuple[str, ...]
     policy: Policy
     where: SourceLocation
-    cut: Cut | None = None
+    cut: Cut | ByTime | None = None
     views: frozenset[str] = frozenset()
+    stamped: Mapping[str, str] = field(default_factory=dict)
     state: str | None = None
+    engine: Literal["live", "micro-batch"] | None = None
+    engine_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +87,10 @@ class App:
         state_partitions: of each keyed step, and partitions of the hops that feed them.
         history: how many checkpoints of each region to keep beyond what a failure may ask for: to roll back to by hand,
             and in case that newer ones are damaged. What they need of hops and sources is kept with them.
+        http: the address, ``"host:port"``, at which `Http` sources take requests; on port 0 any that is free, kept
+            from start to start.
+        http_token: what their clients have to show; the environment's FALKIRK_HTTP_TOKEN by default, and without that
+            one that is made up and kept in the home. ``"env:NAME"`` takes it from there.
     """
 
     def __init__(
@@ -86,9 +103,11 @@ class App:
         state_partitions: int = 2,
         history: int = 10,
         store: str | None = None,
+        http: str = DEFAULT,
+        http_token: str | None = None,
     ) -> None:
         where = caller()
-        _check_name(name, "an application", where)
+        check_name(name, "an application", where)
         for option, value, least in (("state_partitions", state_partitions, 1), ("history", history, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise DefinitionError(
@@ -107,7 +126,10 @@ class App:
         self.state_partitions = state_partitions
         self.history = history
         self.store = store
+        self.http = as_address(http, where)
+        self.http_token = None if http_token is None else Secret(http_token)
         self.sources: dict[str, SourceNode] = {}
+        self.pushed: dict[str, Http] = {}
         self.processors: dict[str, Processor] = {}
         self.sinks: dict[str, Sink] = {}
 
@@ -122,19 +144,48 @@ class App:
                     name=name,
                 )
 
-    def source(self, name: str, topic: Kafka) -> Stream:
-        """Declare a topic that processors read under `name`."""
+    def _claim_path(self, http: Http, where: SourceLocation) -> None:
+        if any(other.path == http.path for other in self.pushed.values()):
+            raise DefinitionError(
+                "NAME_TAKEN",
+                f"there is already a source at the path {http.path!r}.",
+                where=where,
+                hint="Give each source of requests a path of its own.",
+                name=http.path,
+            )
+
+    def source(self, name: str, topic: Kafka | Http) -> Stream:
+        """Declare a topic, or requests over HTTP, that processors read under `name`."""
         where = caller()
         self._claim(name, where)
+        if isinstance(topic, Http):
+            check_name(name, "a source of requests", where)
+            self._claim_path(topic, where)
+            self.pushed[name] = topic
+            topic = topic.topic(self.name, "HOME", name)  # until the home is known
         as_topic(topic, where)
         self.sources[name] = source_node(name, topic)
         return Stream(self.sources[name])
 
-    def stream(self, policy: Policy | None = None) -> Callable[[Body], Body]:
-        """Declare the decorated function as a live processor; its parameters name what it reads.
+    def stream(
+        self, policy: Policy | None = None, *, engine: Literal["live", "micro-batch"] | None = None
+    ) -> Callable[[Body], Body]:
+        """Declare the decorated function as a processor of streams; its parameters name what it reads.
 
-        Args: policy: how it survives failure: `Lazy` (default) or `Ephemeral`.
+        Args:
+            policy: how it survives failure: `Lazy` (default) or `Ephemeral`. With `Eager` it gets DataFrames, of
+                whatever has come, see `batch`.
+            engine: where it runs; left out, live if it can, else in micro-batches, and `falkirk plan` says why.
         """
+        if engine not in (None, "live", "micro-batch"):
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"engine={engine!r} is not known.",
+                where=caller(),
+                hint="Use live or micro-batch, or leave it out.",
+                option="engine",
+                value=engine,
+            )
         if policy is not None and not isinstance(policy, Policy):
             raise DefinitionError(
                 "POLICY_UNKNOWN",
@@ -146,11 +197,12 @@ class App:
         if isinstance(policy, Eager):
             return self._declare_batch(OnArrival(), policy, None)
         if isinstance(policy, LogSends | FullHistory):
-            raise _policy_misplaced(policy, "a stream", "@app.batch()")
+            raise policy_misplaced(policy, "a stream", "@app.batch()")
 
         def declare(body: Body) -> Body:
             reads = tuple(inspect.signature(body).parameters)
-            self.add_processor(body.__name__, body, reads=reads, policy=policy or Lazy(), where=_place_of(body))
+            where = place_of(body)
+            self.add_processor(body.__name__, body, reads=reads, policy=policy or Lazy(), where=where, engine=engine)
             return body
 
         return declare
@@ -160,6 +212,9 @@ class App:
         *,
         every: str | float | None = None,
         rows: int | None = None,
+        by: str | None = None,
+        late: str | float | None = None,
+        over: str | float | None = None,
         policy: Policy | None = None,
         state: str | None = None,
     ) -> Callable[[Body], Body]:
@@ -171,6 +226,11 @@ class App:
         Args:
             every: an epoch is complete at each multiple of this duration, by the clock.
             rows: or with so many records; exactly one of the two is given.
+            by: with `every`, not by the clock but by event time: the TIMESTAMP column of that name in all that it
+                reads, but views. An epoch is then what happened in that time, and is complete when all partitions have
+                come past it. late: how far back in time a partition's rows may go; what comes later than that, and its
+                epoch is over, goes to the dead letters. over: an epoch is this long, a multiple of `every`: windows
+                that slide.
             policy: how it survives failure: `LogSends` (default), `FullHistory`, or with `state` also `Eager` (its
                 default) and `Lazy`.
             state: the columns, as Spark DDL, of what it keeps from one epoch to the next. Then it has a parameter of
@@ -186,14 +246,16 @@ class App:
             )
         if policy is None:
             policy = LogSends() if state is None else Eager()
-        if not isinstance(policy, LogSends | FullHistory) and not (state and isinstance(policy, Lazy | Eager)):
-            raise _policy_misplaced(policy, "a batch without state=", "fk.LogSends() or fk.FullHistory()")
-        cut = ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
+        if not isinstance(policy, LogSends | FullHistory | Lazy | Eager):
+            raise policy_misplaced(policy, "a batch", "fk.LogSends(), fk.FullHistory(), fk.Lazy() or fk.Eager()")
+        cut: Cut | ByTime = ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
+        if by is not None or late is not None or over is not None:
+            cut = by_time(every, by, late, over, where)
         return self._declare_batch(cut, policy, state)
 
-    def _declare_batch(self, cut: Cut, policy: Policy, state: str | None) -> Callable[[Body], Body]:
+    def _declare_batch(self, cut: Cut | ByTime, policy: Policy, state: str | None) -> Callable[[Body], Body]:
         def declare(body: Body) -> Body:
-            name, where = body.__name__, _place_of(body)
+            name, where = body.__name__, place_of(body)
             parameters = inspect.signature(body).parameters
             if (state is not None) != (name in parameters):
                 raise DefinitionError(
@@ -203,7 +265,8 @@ class App:
                     hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
                     processor=name,
                 )
-            views = frozenset(n for n, p in parameters.items() if _is_view(p.annotation))
+            views, stamped = (marked(parameters, mark) for mark in (Latest, Stamped))
+            stamps = dict.fromkeys(stamped, "stamp")
             if name in views or not parameters.keys() - views - {name}:
                 raise DefinitionError(
                     "UPSTREAM_MISSING",
@@ -213,8 +276,9 @@ class App:
                     processor=name,
                 )
             self.add_processor(
-                name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, state=state
-            )
+                name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, stamped=stamps,
+                state=state,
+            )  # fmt: skip
             return body
 
         return declare
@@ -227,13 +291,15 @@ class App:
         reads: tuple[str, ...],
         policy: Policy,
         where: SourceLocation | None = None,
-        cut: Cut | None = None,
+        cut: Cut | ByTime | None = None,
         views: frozenset[str] = frozenset(),
+        stamped: Mapping[str, str] | None = None,
         state: str | None = None,
+        engine: Literal["live", "micro-batch"] | None = None,
     ) -> None:
         """Declare a processor without a decorator: `body` gets one stream, or DataFrame, per name in `reads`."""
         where = where or caller()
-        _check_name(name, "a processor", where)
+        check_name(name, "a processor", where)
         self._claim(name, where)
         if not reads:
             raise DefinitionError(
@@ -244,8 +310,9 @@ class App:
                 processor=name,
             )
         self.processors[name] = Processor(
-            name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, state=state
-        )
+            name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, stamped=stamped or {},
+            state=state, engine=engine,
+        )  # fmt: skip
 
     def sink(
         self,
@@ -261,7 +328,7 @@ class App:
             `Delivery`.
         """
         where = caller()
-        _check_name(name, "a sink", where)
+        check_name(name, "a sink", where)
         as_endpoint(to, where)
         if name in self.sinks:
             raise DefinitionError(
@@ -298,42 +365,6 @@ class App:
         from falkirk.coordinator.supervise import run_application
 
         run_application(self, **options)
-
-
-def _place_of(body: Body) -> SourceLocation:
-    code = body.__code__
-    text = f"def {body.__name__}{inspect.signature(body)}"
-    return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
-
-
-def _is_view(annotation: object) -> bool:
-    """Tell whether a parameter is marked `Latest`; under ``from __future__ import annotations`` it is a text."""
-    return annotation is Latest or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Latest")
-
-
-def _policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:
-    return DefinitionError(
-        "POLICY_MISPLACED",
-        f"{policy!r} is no policy for {what}.",
-        where=caller(),
-        hint=f"Use {hint}.",
-        policy=policy,
-    )
-
-
-def _check_name(name: object, what: str, where: SourceLocation) -> None:
-    """Refuse a name that could not be part of a topic's, a folder's and a client's name.
-
-    Raises: DefinitionError: `NAME_INVALID`.
-    """
-    if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", name):
-        raise DefinitionError(
-            "NAME_INVALID",
-            f"{name!r} can't be {what}'s name.",
-            where=where,
-            hint="Use letters, digits, '-' and '_', at most 64.",
-            name=name,
-        )
 
 
 def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:

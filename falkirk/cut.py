@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+#: The column with the number of a row's slice of time, by which the files of rows that are sorted so are divided.
+SLICE = "__falkirk_slice"
 #: Records of an epoch at most, where nothing else says how many: what has waited for long becomes several epochs, so
 #: that none needs much more memory, or takes longer to be done again, than others.
 RECORDS_MAX = 1_000_000
@@ -109,6 +111,55 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
             taken[log][partition] = begin + share
             left, records = left - mine, records - share
     return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByTime:
+    """Complete when event time has passed its end: not how much there is decides, but what is in it, so that rows are
+    sorted into slices of time first (operators/times.py).
+
+    Args:
+        column: of type TIMESTAMP, that all has which is read. every_us: the length of a slice, in microseconds.
+        late_us: how late a row may come. over: so many slices are read at once.
+    """
+
+    column: str
+    every_us: int
+    late_us: int = 0
+    over: int = 1
+
+    def __str__(self) -> str:
+        over = f", over {self.over * self.every_us / 1e6:g} s" if self.over > 1 else ""
+        late = f", rows {self.late_us / 1e6:g} s late at most" if self.late_us else ""
+        return f"when {self.column} has passed each {self.every_us / 1e6:g} s{over}{late}"
+
+    def next_slice(
+        self,
+        present: Mapping[str, Mapping[int, frozenset[int]]],
+        complete: Mapping[str, int | None],
+        before: int | None,
+    ) -> "tuple[int, dict[str, int]] | None":
+        """Return the slice with which the next epoch ends, and of each log the first of its epochs that those after it
+        may need; None while none is complete. An epoch that would have no rows is passed over.
+
+        Args:
+            present: of each log, by the number of its epochs, the slices that they have rows of. complete: of each log,
+            up to which time slices are. before: the slice with which the epoch before ended.
+        """
+        if any(upto is None for upto in complete.values()):
+            return None
+        upto = min(upto for upto in complete.values() if upto is not None) // self.every_us  # the first that is not
+        slices = {s for epochs in present.values() for found in epochs.values() for s in found}
+        ends = {s + more for s in slices for more in range(self.over)}
+        due = [end for end in ends if end < upto and (before is None or end > before)]
+        if not due:
+            return None
+        needed = min(due) - self.over + 2  # the oldest slice that the epoch after it may read
+        then = {
+            log: min((n for n, found in epochs.items() if any(s >= needed for s in found)), default=-1)
+            for log, epochs in present.items()
+        }
+        return min(due), then
 
 
 def waiting(first: Positions, ends: Positions) -> int:

@@ -130,6 +130,13 @@ def start(
 
 def run_here(app: App, connection: Connection, *, create_topics: bool = False) -> Query:
     """Run an application in this process and session, and return the running query."""
+    if app.pushed:
+        raise DefinitionError(
+            "GATEWAY_MISSING",
+            f"{next(iter(app.pushed))!r} takes requests over HTTP, which the coordinator does, and there is none here.",
+            where=next(iter(app.pushed.values())).where,
+            hint="Run it with `falkirk run`.",
+        )
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )

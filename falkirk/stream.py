@@ -5,7 +5,7 @@ line; the planner replays the steps on a real DataFrame that carries stamps (fal
 stream can be cut into regions, which a DataFrame could not.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +15,7 @@ from falkirk.location import SourceLocation, caller
 from falkirk.policy import Delivery
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, Row
 
     from falkirk.query import Query
 
@@ -121,6 +121,41 @@ class Stream:
         expression ``F.explode``. An empty or null array gives no record.
         """
         return self._then("explode", column, name)
+
+    def map_rows(self, function: "Callable[[Row], Any]", *, returns: str, poison: str = "dead-letter") -> "Stream":
+        """Apply a Python function to each record, as `falkirk.map_rows`; it makes the processor run in
+        micro-batches."""
+        return self._then("map_rows", function, {"returns": returns, "poison": poison})
+
+    def stateful(
+        self,
+        function: "Callable[[Row, Row | None], Any]",
+        *,
+        key: str | Sequence[str],
+        state: str,
+        returns: str,
+        poison: str = "dead-letter",
+    ) -> "Stream":
+        """Apply a Python function that keeps a state per key, as `falkirk.stateful`; it sees each key's records in
+        the order of their stamps. It makes the processor run in micro-batches."""
+        return self._then("stateful", function, {"key": key, "state": state, "returns": returns, "poison": poison})
+
+    def join(
+        self, other: "Stream", on: str | Sequence[str], *, time: str | None = None, within: str | float | None = None
+    ) -> "Stream":
+        """Return the pairs of an inner join with another stream that the processor reads, as `falkirk.join`. It makes
+        the processor run in micro-batches.
+
+        Raises: DefinitionError: `NOT_A_STREAM`.
+        """
+        if not isinstance(other, Stream):
+            raise DefinitionError(
+                "NOT_A_STREAM",
+                f"join() takes a stream, not {type(other).__name__}.",
+                where=caller(),
+                hint="Name both streams as parameters of the processor.",
+            )
+        return self._then("join", other, on, {"time": time, "within": within})
 
     def groupBy(self, *keys: "Column | str") -> "GroupedStream":
         """Group by key, as ``DataFrame.groupBy``; follow it with `GroupedStream.agg`."""

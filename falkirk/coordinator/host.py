@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -56,12 +57,15 @@ class HostSettings:
         return json.dumps(asdict(self))
 
 
-def write_status(home: Path, regions: tuple[RegionStatus, ...], *, error: FalkirkError | None = None) -> None:
-    """Publish what the regions do, for the coordinator."""
+def write_status(
+    home: Path, regions: tuple[RegionStatus, ...], push: Sequence[object] = (), *, error: FalkirkError | None = None
+) -> None:
+    """Publish what the regions do, for the coordinator, and what its gateway has to know."""
     content = {
         "at_s": time.time(),
         "pid": os.getpid(),
         "regions": [asdict(r) for r in regions],
+        "push": push,
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     write_atomically(home / "status.json", json.dumps(content))
@@ -111,11 +115,11 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     prepare_topics(plan, topics, create_missing=settings.create_topics)
     check_slots(slots_needed(plan, topics), session)
     host = LiveHost(plan, context, history=app.history, say=lambda text: print(text, flush=True))
-    write_status(home_path, host.status())
-    host.start(on_progress=lambda: write_status(home_path, host.status()))
+    write_status(home_path, host.status(), host.push())
+    host.start(on_progress=lambda: write_status(home_path, host.status(), host.push()))
     try:
         while not host.wait(POLL_S, stopping):
-            write_status(home_path, host.poll())
+            write_status(home_path, host.poll(), host.push())
     finally:
         host.stop()
         write_status(home_path, host.status())

@@ -153,14 +153,6 @@ class Layout:
         )
 
 
-def needed(frontier: OffsetFrontier, layout: Layout, reader: Stage, log: str) -> OffsetFrontier:
-    """Return what lies before all that a reader may still read of a log, going back to where it had read this much."""
-    if log not in reader.views:
-        return frontier
-    # The record that was read last is read again until there is a newer one.
-    return OffsetFrontier.of({e: max(0, int(frontier.length(e)) - 1) for e in layout.sequences(log)})
-
-
 def _source(topic: str) -> str:
     return f"source {topic}"
 

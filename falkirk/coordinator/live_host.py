@@ -17,6 +17,7 @@ from functools import partial
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
+from falkirk.coordinator.acceptance import Acceptance
 from falkirk.coordinator.batch_host import BatchHost
 from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.rollback import Decision
@@ -74,6 +75,7 @@ class LiveHost:
         for name, region in self._batches.regions.items():
             region.on_complete = partial(self._completed.put, name)
         self._wheel: Wheel | None = None
+        self._acceptance: Acceptance | None = None
         self._releases_failed = 0
 
     def start(self, on_progress: Callable[[], None] = lambda: None) -> None:
@@ -109,10 +111,13 @@ class LiveHost:
         context = self._context
         lives = {name: watched.live for name, watched in self._watched.items()}
         topics = KafkaLogs(shape.layout, context, self._settle, partial(copying.copy, context))
+        logs = AllLogs(topics, self._batches.logs)
+        if self._plan.push:
+            self._acceptance = Acceptance(shape.layout, logs.ends)
         return Wheel(
             shape.layout,
             {**lives, **self._batches.regions},
-            AllLogs(topics, self._batches.logs),
+            logs,
             context.home.store,
             time.monotonic,
             # How long an epoch takes is the user's affair.
@@ -173,6 +178,8 @@ class LiveHost:
             self._go_back(self._wheel)
         self._wheel.turn()
         self._releases_failed = 0
+        if self._acceptance is not None:
+            self._acceptance.take_in(self._wheel.points)
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Do something that may have to wait for the broker or the store. Raises: as `poll`."""
@@ -307,6 +314,20 @@ class LiveHost:
         """Return what is known of each region, upstream first."""
         live = [w.status for w in self._watched.values()]
         return tuple(RegionStatus(**asdict(status)) for status in (*live, *self._batches.status()))
+
+    def push(self) -> list[dict[str, object]]:
+        """Return what the gateway has to know of each source of requests: falkirk/push/gateway.py."""
+        found = {s.name: s.describe() for s in self._plan.push}
+        if (wheel := self._wheel) is not None and self._acceptance is not None and wheel.points:
+            released = {held: wheel.released(held) for held in wheel.layout.held}
+            for source in self._plan.push:
+                topic = source.topic.topic
+                for what, upto in (
+                    ("accepted", self._acceptance.accepted(topic, released)),
+                    ("acknowledged", wheel.acknowledged(topic)),
+                ):
+                    found[source.name][what] = {e.partition: upto.length(e) for e in wheel.layout.sequences(topic)}
+        return list(found.values())
 
     @property
     def hops(self) -> tuple[str, ...]:

@@ -22,13 +22,21 @@ class Point:
         read: of each partition of its inputs, how much is in the state.
         sent: of each partition of its output, a position before everything that it has sent because of what lies
             beyond `read`: φ. The later, the less its readers have to go back with it.
+        needs: what lies before it will never be read again by whoever goes on from here; None: `read`, since most read
+            a thing once.
         made_at_s: when it became durable; None for the initial state.
     """
 
     number: int
     read: OffsetFrontier
     sent: OffsetFrontier
+    needs: OffsetFrontier | None = None
     made_at_s: float | None = None
+
+    @property
+    def reads_from(self) -> OffsetFrontier:
+        """Before what nothing will be read again, going on from here."""
+        return self.read if self.needs is None else self.needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

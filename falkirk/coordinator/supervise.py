@@ -22,6 +22,7 @@ from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
 from falkirk.errors import InternalError, SparkError
+from falkirk.push.gateway import Gateway
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
 SILENT_S = 40.0
@@ -58,8 +59,9 @@ class Coordinator:
         say: Callable[[str], None] = print,
         on_status: Callable[[dict[str, Any]], None] = lambda status: None,
     ) -> None:
-        broker_of(app, settings.kafka)
+        self._connection = broker_of(app, settings.kafka)
         self._app, self._settings, self._say, self._on_status = app, settings, say, on_status
+        self._gateway: Gateway | None = None
         self._stopping = threading.Event()
         self._path = settings.home or app.home
         self._commits: dict[str, int] = {}
@@ -71,7 +73,10 @@ class Coordinator:
 
     def run(self) -> None:
         """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
-        with open_home(self._path, self._app.name, self._app.store) as home:
+        with (
+            open_home(self._path, self._app.name, self._app.store) as home,
+            Gateway(self._app, self._connection, home, self._say) as self._gateway,
+        ):
             stop_asked(home.store)  # by somebody who wanted a former run to stop
             fruitless = 0
             while not self._stopping.is_set():
@@ -112,6 +117,8 @@ class Coordinator:
         try:
             self._watch(process, status_file, home)
         finally:
+            if self._stopping.is_set() and self._gateway is not None:
+                self._gateway.stop()  # first, so that nobody waits for what stops
             _end(process)
         return self._reason(process, status_file)
 
@@ -135,6 +142,8 @@ class Coordinator:
                     limit_s = SILENT_S
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._on_status(status)
+                if self._gateway is not None:
+                    self._gateway.take(status)
             if stop_asked_if_reachable(home.store):
                 self._say("asked to stop")
                 self.stop()

@@ -16,7 +16,7 @@ Source: Falkirk Wheel, §4.2 (monitor, garbage), §4.3 (inputs and outputs), §4
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
 
-from falkirk.coordinator.layout import Layout, cut, needed, sink_name, source_name
+from falkirk.coordinator.layout import Layout, cut, sink_name, source_name
 from falkirk.coordinator.ports import LogsPort, Point, RegionPort
 from falkirk.coordinator.rollback import Decision, Points, contradiction, decide
 from falkirk.coordinator.store import Store
@@ -118,6 +118,11 @@ class Wheel:
             return f"is dead: {health.detail}" if health.detail else "is dead"
         silent_s = self._clock() - health.progressed_at_s
         return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > self._hung_after_s[name] else None
+
+    @property
+    def points(self) -> Mapping[str, tuple[Point, ...]]:
+        """The checkpoints of each region, as of the last turn."""
+        return self._points
 
     # -- watermarks ---------------------------------------------------------------------------------------------------
 
@@ -277,7 +282,7 @@ class Wheel:
         return {name: point.number for name, point in kept.items()}, below
 
     def _needed(self, kept: Mapping[str, Point], topic: str) -> Iterable[OffsetFrontier]:
-        return (needed(kept[r.name].read, self.layout, r, topic) for r in self.layout.readers(topic))
+        return (kept[r.name].reads_from for r in self.layout.readers(topic))
 
     def collect(self) -> None:
         """Drop garbage."""
@@ -293,10 +298,15 @@ class Wheel:
 
     def _acknowledge(self) -> None:
         for topic in self.layout.sources:
-            upto = self.retained.low_watermark(source_name(topic))
-            for reader in self.layout.readers(topic):
-                upto = upto & self.kept(reader.name).read  # what is kept to go back to by hand reads it too
-            assert isinstance(upto, OffsetFrontier)
-            known = {e: n for e, n in cut(upto, self.layout, topic).prefixes if n != OMEGA}
-            if known:
-                self._logs.acknowledge(topic, OffsetFrontier.of(known) | EMPTY)
+            upto = self.acknowledged(topic)
+            if not upto.is_empty:
+                self._logs.acknowledge(topic, upto)
+
+    def acknowledged(self, source: str) -> OffsetFrontier:
+        """Return up to where a source will never be read again."""
+        upto = self.retained.low_watermark(source_name(source))
+        for reader in self.layout.readers(source):
+            upto = upto & self.kept(reader.name).reads_from  # what is kept to go back to by hand reads it too
+        assert isinstance(upto, OffsetFrontier)
+        known = {e: n for e, n in cut(upto, self.layout, source).prefixes if n != OMEGA}
+        return OffsetFrontier.of(known) | EMPTY

@@ -38,6 +38,8 @@ class BatchAtRest:
             number=epoch.number,
             read=self._read(epoch.last, epoch.views),
             sent=frontier_of(self.logs.log, epoch.number + 1),
+            # A view's newest epoch is read again until there is a newer one.
+            needs=self._frontier(epoch.then, epoch.views),
             made_at_s=epoch.made_at_s,
         )
 
@@ -49,7 +51,7 @@ class BatchAtRest:
             for point in points
             if point is points[-1]
             or all(
-                point.read.length(TopicPartition(topic=t, partition=p)) >= o
+                point.reads_from.length(TopicPartition(topic=t, partition=p)) >= o
                 for t, partitions in oldest.items()
                 for p, o in partitions.items()
             )
@@ -65,9 +67,11 @@ class BatchAtRest:
 
     def _read(self, last: Positions, views: dict[str, int]) -> OffsetFrontier:
         """Return what is in the state: of a view, all up to the epoch that was read."""
-        read = {TopicPartition(topic=t, partition=p): o for t, ps in last.items() for p, o in ps.items()}
-        read |= {TopicPartition(topic=v, partition=0): n + 1 for v, n in views.items()}
-        return OffsetFrontier.of(read)
+        return self._frontier(last, {view: number + 1 for view, number in views.items()})
+
+    def _frontier(self, positions: Positions, views: dict[str, int]) -> OffsetFrontier:
+        read = {TopicPartition(topic=t, partition=p): o for t, ps in positions.items() for p, o in ps.items()}
+        return OffsetFrontier.of(read | {TopicPartition(topic=v, partition=0): n for v, n in views.items()})
 
     def _kept_from(self) -> int:
         kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]

@@ -5,19 +5,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
+from falkirk.cut import SLICE, ByTime
 from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.operators.in_epoch import empty
 from falkirk.plan import frames
-from falkirk.plan.batch import PLACE, Input
+from falkirk.plan.batch import STAMP_TYPE, Batch, Input
 from falkirk.plan.frames import BAD, STAMP
 from falkirk.regions.context import Context
 from falkirk.regions.rows import RAW_BYTES_MAX, without
 
 #: A row's place in its epoch: unique, and what decides the order in which an epoch's rows are released.
 ROW = "__falkirk_row"
+#: The number of the epoch in the path of a file with its results.
+_EPOCH_OF_FILE = r"/(\d+)-[0-9a-f]+/[^/]*$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +40,13 @@ class Inputs:
     """
 
     def __init__(
-        self, session: SparkSession, context: Context, inputs: tuple[Input, ...], epoch: Epoch,
+        self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
         logs: Mapping[str, EpochLog],
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs = session, context, epoch, logs
+        self._cut = batch.cut
         self.bad: list[Bad] = []
-        self.frames = {i.name: self._frame(i) for i in inputs}
+        self.frames = {i.name: self._frame(i) for i in batch.inputs}
 
     def _frame(self, given: Input) -> DataFrame:
         if given.topic is not None:
@@ -53,7 +58,30 @@ class Inputs:
         else:
             first, last = self._epoch.first.get(given.log, {}).get(0, 0), self._epoch.last[given.log][0]
             epochs = log.complete(first, last)
-        return read_folders(self._session, [log.path(str(e.folder)) for e in epochs], given.schema)
+            if given.sliced:
+                return self._slices(given, log, epochs)
+        folders = [log.path(str(e.folder)) for e in epochs]
+        return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
+
+    def _slices(self, given: Input, log: EpochLog, epochs: tuple[Epoch, ...]) -> DataFrame:
+        end = self._epoch.slice
+        assert end is not None, "an epoch that reads slices has one"
+        assert isinstance(self._cut, ByTime), "epochs that read slices are cut by event time"
+        wanted = range(end - self._cut.over + 1, end + 1)
+        folders = [log.path(str(e.folder)) / f"{SLICE}={s}" for e in epochs for s in wanted if s in log.slices(e)]
+        columns = given.schema.fields if given.stamped is None else given.schema.fields[:-1]
+        rows = read_folders(self._session, folders, StructType([*columns, StructField(STAMP, STAMP_TYPE)]))
+        stamp = [] if given.stamped is None else [F.col(STAMP).alias(given.stamped)]
+        return rows.select(*[F.col(f"`{f.name}`") for f in columns], *stamp)
+
+    def _stamped(self, given: Input, folders: list[Path]) -> DataFrame:
+        if not folders:
+            return empty(self._session, given.schema)
+        columns = given.schema.fields[:-1]  # the last one is the stamp
+        rows = read_folders(self._session, folders, StructType([*columns, StructField(ROW, LongType())]))
+        epoch = F.regexp_extract(F.col("_metadata.file_path"), _EPOCH_OF_FILE, 1).cast("long")
+        stamp = _stamp(given, F.lit(0), epoch, F.col(ROW))
+        return rows.select(*[F.col(f"`{f.name}`") for f in columns], stamp)
 
     def _topic(self, given: Input) -> DataFrame:
         assert given.topic is not None
@@ -80,8 +108,15 @@ class Inputs:
             counted = Observation()
             data = data.observe(counted, F.count_if(F.col(BAD).isNotNull()).alias("bad"))
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted))
-        place = [F.col(f"{STAMP}.offset").alias(PLACE)] if given.placed else []
-        return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *place)
+        stamp = [_stamp(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), F.lit(0))]
+        columns = [F.col(f"`{c}`") for c in frame.columns]
+        return data.where(frames.is_good()).select(*columns, *(stamp if given.stamped else []))
+
+
+def _stamp(given: Input, partition: Column, offset: Column, row: Column) -> Column:
+    parts = (F.lit(given.name), partition, offset, row)
+    named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
+    return F.struct(*named).alias(given.stamped or STAMP)
 
 
 def dead_letters(region: str, bad: Bad) -> DataFrame:
@@ -104,9 +139,3 @@ def read_folders(session: SparkSession, folders: list[Path], schema: StructType)
     if not folders:
         return empty(session, schema)
     return session.read.schema(schema).parquet(*map(str, folders))
-
-
-def empty(session: SparkSession, schema: StructType) -> DataFrame:
-    """Return no rows, in a way that makes no tasks either."""
-    nothing = session.range(0, 0, 1, 1)
-    return nothing.select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields])

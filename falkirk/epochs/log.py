@@ -9,12 +9,13 @@ To the coordinator it is a log of one partition whose records are epochs.
 """
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from falkirk.coordinator.store import Store
-from falkirk.cut import Positions, positions_of
+from falkirk.cut import SLICE, Positions, positions_of
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
@@ -29,6 +30,10 @@ class Epoch:
     Args:
         number: from 0.
         first, last: what it reads of each log, per partition.
+        slice: of epochs that are cut by event time, the last slice of time that it reads, as a number.
+        then: where the epoch after it begins to read: `last`, but of epochs that are cut by event time, whose slices
+            lie mixed in what they read.
+        marks: small numbers that whoever computed it has left for the next one.
         views: the epoch that it reads of each view.
         cut_at_s: when it was decided; where the cut has left some of what was there, when the one before was, so that
             the next one is due as this one was.
@@ -42,14 +47,17 @@ class Epoch:
     number: int
     first: Positions
     last: Positions
+    then: Positions
     views: dict[str, int]
     cut_at_s: float
+    slice: int | None = None
     folder: str | None = None
     state: str | None = None
     saved: bool = False
     rows: int = 0
     dead: int = 0
     made_at_s: float | None = None
+    marks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -67,6 +75,7 @@ class EpochLog:
         self.name, self.folder = name, folder
         self._region, self._store = region, store
         self._results_from = self._states_from = 0
+        self._slices: dict[str, frozenset[int]] = {}
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the epochs that count, by number."""
@@ -77,6 +86,8 @@ class EpochLog:
                 number=d.number,
                 first=positions_of(d.content["first"]),
                 last=positions_of(d.content["last"]),
+                then=positions_of(d.content.get("then", d.content["last"])),
+                slice=d.content.get("slice"),
                 views=d.content["views"],
                 cut_at_s=d.content["cut_at_s"],
                 **({"made_at_s": made[d.number].made_at_s} | made[d.number].metadata if d.number in made else {}),
@@ -96,6 +107,13 @@ class EpochLog:
                 message = f"epoch {epoch.number} is read before it is complete."
                 raise InternalError("EPOCH_OPEN", message, where=self.name, epoch=epoch.number)
         return found
+
+    def slices(self, epoch: Epoch) -> frozenset[int]:
+        """Return the slices of time of which an epoch has rows. Its folder says so, and never changes."""
+        if epoch.folder not in self._slices:
+            found = self.path(str(epoch.folder)).glob(f"{SLICE}=*")
+            self._slices[str(epoch.folder)] = frozenset(int(p.name.partition("=")[2]) for p in found)
+        return self._slices[str(epoch.folder)]
 
     def begin(self) -> int:
         """Return the number of the oldest epoch whose results are still there; where it ends when none are."""
@@ -119,16 +137,26 @@ class EpochLog:
         newest = self._store.newest_decision(_KIND, self._region)
         return 0 if newest is None else newest.number + 1
 
-    def decide(self, first: Positions, last: Positions, views: dict[str, int], now_s: float) -> int:
+    def decide(
+        self, first: Positions, last: Positions, views: dict[str, int], now_s: float, *, slice_: int | None = None,
+        then: Positions | None = None,
+    ) -> int:  # fmt: skip
         """Record where the next epoch is cut, before anything of it is read; return its number."""
         number = self.next_number()
-        content = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
+        content: dict[str, Any] = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
+        if then is not None:
+            content |= {"slice": slice_, "then": _text(then)}
         self._store.record_decision(_KIND, self._region, number, content)
         return number
 
-    def record(self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool) -> None:
+    def record(
+        self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
+        marks: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
         """Record that an epoch is complete: from now on these are its results."""
         content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
+        if marks:
+            content["marks"] = dict(marks)
         self._store.add_checkpoint(self._region, number, content)
 
     def path(self, folder: str) -> Path:

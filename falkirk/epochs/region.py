@@ -17,6 +17,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -26,14 +28,19 @@ from pyspark.sql.types import StructType
 
 from falkirk.coordinator.ports import Health
 from falkirk.coordinator.store import RegionRecord
-from falkirk.cut import Positions
+from falkirk.cut import SLICE, ByTime, Positions
 from falkirk.epochs.at_rest import BatchAtRest
-from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, empty, read_folders
+from falkirk.epochs.computed import OWN, Computed, Decided
+from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, read_folders
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.run import Run
 from falkirk.errors import HomeError, LogError
 from falkirk.local.spark import BATCH_POOL, batch_partitions
+from falkirk.operators.call import Epoch as CalledFor
+from falkirk.operators.in_epoch import InEpoch, State, empty
+from falkirk.operators.times import COMPLETE, marks_after
 from falkirk.plan.batch import Batch, returned
+from falkirk.plan.frames import STAMP
 from falkirk.regions.context import Context
 from falkirk.regions.record import compare
 
@@ -71,6 +78,7 @@ class BatchRegion(BatchAtRest):
         self.progressed_at_s = time.monotonic()
         self.ready_at_s = 0.0
         self.detail = ""
+        self._nothing_due_at: Positions | None = None
 
     def prepare(self) -> RegionRecord:
         """Check what it reads, and what that was when this home was made; record it before the first start.
@@ -193,58 +201,109 @@ class BatchRegion(BatchAtRest):
 
     def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
         """Return where the next epoch begins."""
-        return epochs[-1].last if epochs else self._start_positions()
+        return epochs[-1].then if epochs else self._start_positions()
 
-    def compute(
-        self, epoch: Epoch, state: DataFrame | None, group: str
-    ) -> tuple[DataFrame, DataFrame | None, list[Bad]]:
-        """Return the result of an epoch, the state after it if that is something else, and what it read that may not
-        fit; nothing has run yet."""
+    def compute(self, epoch: Epoch, state: State, group: str) -> Computed:
+        """Return what an epoch comes to; what is computed once and for all has run then, the rest has not."""
         spark = self._session.sparkContext
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
-        inputs = Inputs(self._session, self._context, self.batch.inputs, epoch, self.all_logs)
-        given = dict(inputs.frames)
-        if self.batch.state is not None:
-            given[self.batch.name] = empty(self._session, self.batch.state) if state is None else state
         batch = self.batch
-        result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where)
-        if kept is result or batch.state is None:
-            return _as(result, batch.schema), None, inputs.bad
-        assert kept is not None
-        return _as(result, batch.schema), _as(kept, batch.state), inputs.bad
+        inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs)
+        given = dict(inputs.frames)
+        if batch.state is not None:
+            given[batch.name] = state[OWN] if OWN in state else empty(self._session, batch.state)
+        views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
+        begins, ends = _bounds(batch, epoch)
+        called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
+        marks, scratch = self._marks_before(epoch), lambda: self._new_folder(epoch, "once")
+        call = InEpoch(called_for, self._session, state, scratch, marks)
+        result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
+        after = {slot: _as(frame, batch.slots[slot]) for slot, frame in call.kept.items()}
+        if kept is not None and kept is not result and batch.state is not None:
+            after[OWN] = _as(kept, batch.state)
+        return Computed(
+            result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, clean=call.clean
+        )
 
-    def write(self, epoch: Epoch, result: DataFrame, bad: list[Bad]) -> tuple[str, int, int]:
+    def _new_folder(self, epoch: Epoch, what: str = "") -> Path:
+        return self.epochs.path("-".join(filter(None, (str(epoch.number), uuid.uuid4().hex[:12], what))))
+
+    def write(self, epoch: Epoch, computed: Computed) -> tuple[str, int, int]:
         """Write the results of an epoch; return their folder, and how many there are and did not fit."""
-        folder = f"{epoch.number}-{uuid.uuid4().hex[:12]}"
-        path = str(self.epochs.path(folder))
-        plan = str(result._jdf.queryExecution().analyzed().toString())
+        folder = self._new_folder(epoch)
+        plan = str(computed.result._jdf.queryExecution().analyzed().toString())
         counted = Observation()
-        placed = result.withColumn(ROW, F.monotonically_increasing_id()).observe(counted, F.count("*").alias("rows"))
-        placed.write.parquet(path)
+        placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
+        writer = placed.observe(counted, F.count("*").alias("rows")).write
+        (writer.partitionBy(SLICE) if self.batch.sorts is not None else writer).parquet(str(folder))
         rows = _observed(counted)
+        unfit = [dead_letters(self.batch.name, bad) for bad in computed.bad if _count(bad, plan) != 0]
         dead = 0
-        for i, each in enumerate(bad):
-            if _count(each, plan) != 0:
-                target = str(self.epochs.dead(folder, i))
-                letters = dead_letters(self.batch.name, each)
-                place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all topics
-                letters.withColumn(ROW, place).write.parquet(target)
-                dead += self._session.read.parquet(target).count()
+        for i, letters in enumerate([*unfit, *computed.letters]):
+            target = str(self.epochs.dead(folder.name, i))
+            place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all that can be refused
+            letters.withColumn(ROW, place).write.parquet(target)
+            dead += self._session.read.parquet(target).count()
         if rows is None:
-            return folder, read_folders(self._session, [self.epochs.path(folder)], self.batch.schema).count(), dead
-        return folder, int(rows["rows"]), dead
+            return folder.name, read_folders(self._session, [folder], self.batch.schema).count(), dead
+        return folder.name, int(rows["rows"]), dead
 
-    def write_state(self, epoch: Epoch, state: DataFrame) -> str:
+    def marks(self, epoch: Epoch, folder: str) -> dict[str, int]:
+        """Return what the next epoch must know of this one, whose results are written: how far event time has come."""
+        by = self.batch.sorts
+        if by is None:
+            return {}
+        newest = {}
+        if any(self.epochs.path(folder).glob(f"{SLICE}=*")):
+            rows = self._session.read.schema(self.batch.schema).parquet(str(self.epochs.path(folder)))
+            time = F.max(F.unix_micros(f"`{by.column}`")).alias("time")
+            found = rows.groupBy(F.col(f"{STAMP}.partition").alias("partition")).agg(time).collect()
+            newest = {str(row["partition"]): int(row["time"]) for row in found}
+        return marks_after(self._marks_before(epoch), newest, by)
+
+    def _marks_before(self, epoch: Epoch) -> Mapping[str, int]:
+        if self.batch.sorts is None:
+            return {}
+        before = [e for e in self.epochs.epochs() if e.number < epoch.number]
+        return before[-1].marks if before else {}
+
+    def next_slice(self, epochs: tuple[Epoch, ...]) -> Decided | None:
+        """Return what the next epoch reads when they are cut by event time, or None while it is not complete."""
+        by, first = self.batch.cut, self.first_of_next(epochs)
+        assert isinstance(by, ByTime), "only such epochs have slices"
+        logs = [self.all_logs[i.log] for i in self.batch.inputs if i.sliced]
+        last = {log.name: {0: log.end()} for log in logs}
+        if last == self._nothing_due_at:
+            return None
+        present, complete = {}, dict[str, int | None]()
+        for log in logs:
+            end = last[log.name][0]
+            known = [e for e in log.epochs() if e.number < end]
+            present[log.name] = {e.number: log.slices(e) for e in known if e.number >= first[log.name][0]}
+            complete[log.name] = known[-1].marks.get(COMPLETE) if known else None
+        found = by.next_slice(present, complete, epochs[-1].slice if epochs else None)
+        self._nothing_due_at = last if found is None else None
+        if found is None:
+            return None
+        then = {log: {0: last[log][0] if number < 0 else number} for log, number in found[1].items()}
+        return Decided(first=first, last=last, slice=found[0], then=then)
+
+    def write_state(self, epoch: Epoch, state: State) -> str:
         """Write a state; return its folder."""
-        folder = f"{epoch.number}-{uuid.uuid4().hex[:12]}-state"
-        state.write.parquet(str(self.epochs.path(folder)))
-        return folder
+        folder = self._new_folder(epoch, "state")
+        for slot, frame in state.items():
+            frame.write.parquet(str(folder / slot))
+        return folder.name
 
-    def read_state(self, folder: str) -> DataFrame:
-        """Return a state that was written."""
-        assert self.batch.state is not None
-        return read_folders(self._session, [self.epochs.path(folder)], self.batch.state)
+    def read_state(self, folder: str, *, is_result: bool) -> State:
+        """Return a state that was written. Args: is_result: it is the result as well, and nothing else is kept."""
+        path, schemas = self.epochs.path(folder), dict(self.batch.slots)
+        if self.batch.state is not None:
+            schemas[OWN] = self.batch.state
+        if is_result:
+            return {OWN: read_folders(self._session, [path], schemas[OWN])}
+        return {slot: read_folders(self._session, [path / slot], schema) for slot, schema in schemas.items()}
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""
@@ -253,12 +312,12 @@ class BatchRegion(BatchAtRest):
         except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
             log.warning("%s: cancelling said: %s", self.batch.name, error)
 
-    def decide(self, run: Run, first: Positions, last: Positions, views: dict[str, int], at_s: float) -> bool:
+    def decide(self, run: Run, decided: Decided, views: dict[str, int], at_s: float) -> bool:
         """Record where the next epoch is cut, unless whoever asked what there is was stopped meanwhile."""
         with self._lock:
             if self._run is not run:
                 return False
-            self.epochs.decide(first, last, views, at_s)
+            self.epochs.decide(decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then)
             return True
 
     def began_s(self) -> float:
@@ -275,6 +334,16 @@ class BatchRegion(BatchAtRest):
             self.progressed_at_s = time.monotonic()
         self.on_complete()
         return True
+
+
+def _bounds(batch: Batch, epoch: Epoch) -> tuple[datetime | None, datetime | None]:
+    """Return the event time that an epoch covers."""
+    by = batch.cut
+    if not isinstance(by, ByTime) or epoch.slice is None:
+        return None, None
+    ends = (epoch.slice + 1) * by.every_us
+    began = datetime.fromtimestamp(0, UTC)
+    return began + timedelta(microseconds=ends - by.over * by.every_us), began + timedelta(microseconds=ends)
 
 
 def _as(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -9,10 +9,12 @@ from concurrent.futures import wait as wait_for
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import DataFrame
 
+from falkirk.cut import ByTime
+from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.log import Epoch
 from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
+from falkirk.operators.in_epoch import State
 
 if TYPE_CHECKING:
     from falkirk.epochs.region import BatchRegion
@@ -23,6 +25,8 @@ log = logging.getLogger("falkirk")
 LOOK_S = 0.1
 #: Epochs that run at the same time, where none needs what another leaves.
 AT_ONCE = 2
+#: What `Poison` says first.
+_POISON = "Poison: the function failed"
 #: Epochs that may wait for sinks that are slow, or away. While there are as many, input waits in its logs.
 BEHIND_MAX = 8
 #: An epoch that fails this often will not get better by itself.
@@ -45,12 +49,12 @@ class Run:
         self._tries: dict[int, int] = {}
         self._not_before_s: dict[int, float] = {}
         self._running: dict[int, Future[None]] = {}
-        self._states: dict[int, DataFrame] = {}
+        self._states: dict[int, State] = {}
         #: Some of them are in no file; they are read, or computed again, before anything else.
         self._unsaved, self._restored = False, False
         self._saved_at_s = time.time()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
-        at_once = 1 if self._batch.state is not None else AT_ONCE
+        at_once = 1 if self._batch.is_stateful else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         self._at_once = at_once
         self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
@@ -76,9 +80,7 @@ class Run:
 
     def _work(self) -> None:
         try:
-            while not self._stopping.is_set():
-                self._wake.wait(LOOK_S)
-                self._wake.clear()
+            while not self._wait():
                 try:
                     if not self._restored and not self._running:
                         self._restore()
@@ -90,20 +92,34 @@ class Run:
         except Exception as error:
             self.error = error
 
+    def _wait(self) -> bool:
+        """Wait until there may be something to do; tell whether to stop instead."""
+        self._wake.wait(LOOK_S)
+        self._wake.clear()
+        return self._stopping.is_set()
+
     def _restore(self) -> None:
         """Compute again the states of complete epochs behind the point, which were not saved."""
         self._states, self._unsaved, self._restored = {}, False, True
-        if self._batch.state is None:
+        if not self._batch.is_stateful:
             return
         for epoch in self._region.epochs.epochs():
             if epoch.number == self._number and epoch.state is not None:
-                self._states = {epoch.number: self._region.read_state(epoch.state)}
+                is_result = epoch.state == epoch.folder
+                self._states = {epoch.number: self._region.read_state(epoch.state, is_result=is_result)}
             if epoch.number <= self._number or not epoch.is_complete:
                 continue
             before = self._before(epoch.number)
-            _, kept, _ = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
-            state = self._region.read_state(str(epoch.folder)) if kept is None else kept
-            self._states, self._unsaved = {epoch.number: state.localCheckpoint(eager=True)}, True
+            computed = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
+            after = self._after(computed.kept, str(epoch.folder))
+            self._states, self._unsaved = {epoch.number: after}, True
+            computed.clean()
+
+    def _after(self, kept: State, folder: str) -> State:
+        """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
+        if self._batch.state is not None and OWN not in kept:
+            kept = {**kept, **self._region.read_state(folder, is_result=True)}
+        return {slot: frame.localCheckpoint(eager=True) for slot, frame in kept.items()}
 
     def _turn(self) -> None:
         for number in [n for n, future in self._running.items() if future.done()]:
@@ -120,47 +136,60 @@ class Run:
             self._region.progressed_at_s = time.monotonic()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
-        last_at_s = epochs[-1].cut_at_s if epochs else self._began_s
-        if not self._batch.cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
+        last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self._batch.cut
+        if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
             return False
         views = self._region.views()
         if views is None or self._region.is_ahead(BEHIND_MAX):
             return False
+        if isinstance(cut, ByTime):
+            decided = self._region.next_slice(epochs)
+            return decided is not None and self._region.decide(self, decided, views, time.time())
         first, ends = self._region.first_of_next(epochs), self._region.ends()
-        last = self._batch.cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
-        if last is None:
-            return False
+        last = cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
         # What a cut has left is due as before.
-        return self._region.decide(self, first, last, views, time.time() if last == ends else last_at_s)
+        at_s = time.time() if last == ends else last_at_s
+        return last is not None and self._region.decide(self, Decided(first=first, last=last), views, at_s)
 
-    def _before(self, number: int) -> DataFrame | None:
+    def _before(self, number: int) -> State:
         """Return the state that an epoch begins with."""
         earlier = [n for n in self._states if n < number]
-        return self._states[max(earlier)] if earlier else None
+        return self._states[max(earlier)] if earlier else {}
 
     def _execute(self, epoch: Epoch) -> None:
-        before = self._before(epoch.number)
-        result, kept, bad = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
-        folder, rows, dead = self._region.write(epoch, result, bad)
-        saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
-        state = None
-        if self._batch.state is not None:
-            if kept is None:
-                state, after = folder, self._region.read_state(folder)
-            elif saves:
-                state = self._region.write_state(epoch, kept)
-                after = self._region.read_state(state)
-            else:
-                after, self._unsaved = kept.localCheckpoint(eager=True), True
-            # Beside those before it: should it turn out not to be recorded, it is computed again from them.
-            self._states[epoch.number] = after
+        computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
+        try:
+            folder, rows, dead = self._region.write(epoch, computed)
+            saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
+            state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(epoch, folder)
+        finally:
+            computed.clean()
         recorded = self._region.adopt(
-            self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves
-        )
+            self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves,
+            marks=marks,
+        )  # fmt: skip
         if recorded:
             self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
         if saves:
             self._saved_at_s = time.time()
+
+    def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
+        """Save the state after an epoch, if its policy says so; return its folder, if there is one."""
+        state, kept = None, computed.kept
+        if self._batch.state is None and not self._batch.slots:
+            return None
+        if self._batch.state is not None and not kept:
+            state, after = folder, self._region.read_state(folder, is_result=True)
+        elif saves:
+            own = self._batch.state is not None and OWN not in kept  # then the result that was just written is it
+            whole = {**kept, **self._region.read_state(folder, is_result=True)} if own else kept
+            state = self._region.write_state(epoch, whole)
+            after = self._region.read_state(state, is_result=False)
+        else:
+            after, self._unsaved = self._after(kept, folder), True
+        # Beside those before it: should it turn out not to be recorded, it is computed again from them.
+        self._states[epoch.number] = after
+        return state
 
     def _finish(self, number: int, future: "Future[None]") -> None:
         error = future.exception()
@@ -168,6 +197,16 @@ class Run:
             return
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe") from error
+        if _POISON in str(error):
+            raise SparkError(
+                "FUNCTION_FAILED",
+                f"a Python function of batch {self._batch.name!r} failed on a row of epoch {number}: "
+                f"{_poison(str(error))}",
+                where=self._batch.where,
+                hint='Mend it and run again; or let such rows be dead letters, with poison="dead-letter".',
+                processor=self._batch.name,
+                epoch=number,
+            ) from error
         self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
         if self._unsaved:
             self._restored = False  # it may be gone, with an executor
@@ -179,6 +218,12 @@ class Run:
             raise error
         self._region.detail = f"epoch {number} failed, trying again: {str(error).splitlines()[0][:200]}"
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+
+
+def _poison(text: str) -> str:
+    """Return what the worker said of the row, without what Spark has put around it."""
+    said = text.partition(_POISON)[2].strip()
+    return f"on {said.partition(chr(10))[0][:500]}\n{said[-1500:]}"
 
 
 def _passes(error: BaseException) -> bool:

@@ -5,20 +5,25 @@ anything is read.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from falkirk.app import Processor, Sink
-from falkirk.cut import ByClock, Cut
+from falkirk.cut import SLICE, ByClock, ByTime, Cut, OnArrival
 from falkirk.endpoints import Kafka, Sql
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
+from falkirk.operators.call import Call, Epoch, calling
+from falkirk.operators.functions import schema_of
+from falkirk.operators.rehearsal import Rehearsal
+from falkirk.operators.times import sort
 from falkirk.plan import determinism, frames
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
@@ -27,8 +32,14 @@ from falkirk.stream import Body
 
 #: How often the view of a live processor is brought up to date.
 VIEW_EVERY_S = 1.0
-#: The column with a row's offset.
-PLACE = "__falkirk_place"
+#: What says where a row comes from, of a parameter that is marked `fk.Stamped`: of a topic's row `row` is 0, of
+#: another batch's `partition` is 0 and `offset` the number of the epoch.
+STAMP_TYPE = StructType(
+    [
+        StructField("source", StringType()), StructField("partition", IntegerType()), StructField("offset", LongType()),
+        StructField("row", LongType()),
+    ]
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +53,8 @@ class Input:
         reads_hop: a topic of ours.
         view: only its newest complete epoch is read.
         schema: of the rows.
-        placed: each row comes with its offset, in a column of ours.
+        sliced: it is a log of rows that are sorted by event time, of which an epoch reads slices.
+        stamped: the column, of `STAMP_TYPE`, in which each row comes with its stamp; `schema` has it as well.
     """
 
     name: str
@@ -50,8 +62,9 @@ class Input:
     topic: Kafka | None = None
     reads_hop: bool = False
     view: bool = False
+    sliced: bool = False
     schema: StructType
-    placed: bool = False
+    stamped: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +77,9 @@ class Batch:
         body, parameters: the user's function, and what it is called with, by name.
         cut: when an epoch is complete.
         schema, state: of what it returns, and of what it keeps from one epoch to the next, if anything.
+        slots: what its operators keep, by slot.
+        reason: why it runs in micro-batches, of a stream that might have run live.
+        sorts: it is the planner's, and sorts rows by event time for another.
         deterministic: what it has sent will never be taken back by itself: its results are recorded before they count,
             and its state is, too, or comes out the same on a replay.
         undetermined: those of its operations that may come out differently.
@@ -77,10 +93,13 @@ class Batch:
     body: Body
     parameters: tuple[str, ...]
     inputs: tuple[Input, ...]
-    cut: Cut
+    cut: Cut | ByTime
     policy: Policy
     schema: StructType
     state: StructType | None
+    slots: Mapping[str, StructType]
+    reason: str
+    sorts: ByTime | None
     deterministic: bool
     undetermined: tuple[str, ...]
     sinks: tuple[Sink, ...]
@@ -92,6 +111,11 @@ class Batch:
     def released_to(self) -> str:
         """What its sinks are called together: they get the same epochs, each in order."""
         return f"sinks of {self.name}"
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it keeps anything from one epoch to the next: then one epoch is run after the other."""
+        return self.state is not None or bool(self.slots) or self.sorts is not None
 
     @property
     def is_held(self) -> bool:
@@ -113,7 +137,7 @@ class Batch:
 
         Args: since_s: seconds since the state was last saved.
         """
-        if self.state is None or not isinstance(self.policy, Lazy):
+        if not self.is_stateful or not isinstance(self.policy, Lazy):
             return True
         return self.policy.saves(epoch, since_s)
 
@@ -128,9 +152,10 @@ def is_epoch_log(log: str) -> bool:
     return log.startswith("epochs:")
 
 
-def with_place(schema: StructType) -> StructType:
-    """Return the columns of rows that come with their offset."""
-    return StructType([*schema.fields, StructField(PLACE, LongType())])
+def stamped(given: Input, column: str, where: object) -> Input:
+    """Return an input whose rows come with their stamps. Raises: DefinitionError: `COLUMN_TWICE`."""
+    frames.check_names([*given.schema.names, column], where, ours=(frames.STAMP,))
+    return replace(given, schema=StructType([*given.schema.fields, StructField(column, STAMP_TYPE)]), stamped=column)
 
 
 def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> Processor:
@@ -142,7 +167,9 @@ def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> 
 
     def newest(changes: DataFrame, view: DataFrame) -> DataFrame:
         record = F.struct(*[F.col(f"`{c}`") for c in columns])
-        last = changes.groupBy(*[F.col(f"`{k}`") for k in keys]).agg(F.max_by(record, F.col(PLACE)).alias("record"))
+        last = changes.groupBy(*[F.col(f"`{k}`") for k in keys]).agg(
+            F.max_by(record, F.col(f"{frames.STAMP}.offset")).alias("record")
+        )
         changed = last.select("record.*")
         joined = [view[f"`{k}`"].eqNullSafe(changed[f"`{k}`"]) for k in keys]
         return view.join(changed, joined, "left_anti").select(*columns).unionByName(changed)
@@ -159,25 +186,56 @@ def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> 
     )
 
 
+def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Processor:
+    """Return the batch that sorts what a batch reads by event time.
+
+    Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column holds no times.
+    """
+    found = next((f for f in given.schema.fields if f.name == by.column), None)
+    if found is None or not isinstance(found.dataType, TimestampType):
+        raise DefinitionError(
+            "COLUMN_MISSING" if found is None else "CUT_INVALID",
+            f"epochs of {reader.name!r} are cut by {by.column!r}, and {given.name!r} "
+            + ("has no such column." if found is None else f"has {found.dataType.simpleString()} there."),
+            where=reader.where,
+            hint=f"It takes a TIMESTAMP. Columns: {', '.join(given.schema.names)}.",
+            column=by.column,
+            columns=tuple(given.schema.names),
+        )
+
+    def sorted_(rows: DataFrame) -> DataFrame:
+        return sort(rows, by, name, given.log)
+
+    return Processor(name=name, body=sorted_, reads=(given.name,), policy=Eager(), where=reader.where, cut=OnArrival())
+
+
 def plan_batch(
     processor: Processor,
     sinks: tuple[Sink, ...],
     inputs: tuple[Input, ...],
     session: SparkSession,
     *,
-    dead_letter_topic: str | None,
+    dead_letter_topic: str,
+    may_fail: bool,
+    sorts: ByTime | None = None,
 ) -> Batch:
     """Return the batch of a processor whose inputs are known.
 
-    Raises: DefinitionError: `BATCH_INVALID`, `SCHEMA_INVALID`, `COLUMN_MISSING`, as `returned`.
+    Args: dead_letter_topic: where what does not fit goes. may_fail: something may be, whatever its function does.
+    Raises: DefinitionError: `BATCH_INVALID`, `SCHEMA_INVALID`, `COLUMN_MISSING`, `POLICY_MISPLACED`, as `returned`.
+        GuaranteeError: `STATE_APART`.
     """
-    state = None if processor.state is None else _schema(processor.state, session, processor.where)
+    state = None if processor.state is None else schema_of(processor.state, "state", processor.where)
     given: dict[str, DataFrame] = {i.name: session.createDataFrame([], i.schema) for i in inputs}
     if state is not None:
         given[processor.name] = session.createDataFrame([], state)
+    began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None
+    rehearsal = Rehearsal(session, Epoch(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began))
     try:
         with frames.quiet():
-            result, kept = returned(processor.name, processor.body, processor.reads, given, state, processor.where)
+            result, kept = returned(
+                processor.name, processor.body, processor.reads, given, state, processor.where, rehearsal
+            )
     except (PySparkException, Py4JJavaError, TypeError, AttributeError) as error:
         raise DefinitionError(
             "BATCH_INVALID",
@@ -187,18 +245,11 @@ def plan_batch(
         ) from error
     for sink in sinks:
         check_key(sink, result.columns)
-    doubtful = {o for frame in (result, kept) if frame is not None for o in determinism.undetermined_in_batch(frame)}
-    if doubtful and kept is not None and kept is not result:
-        raise GuaranteeError(
-            "STATE_APART",
-            f"batch {processor.name!r} returns a result and a state, and {', '.join(sorted(doubtful))} may come out "
-            "differently in the one and the other.",
-            where=processor.where,
-            hint="Return one DataFrame that is both, or leave that out.",
-            operations=tuple(sorted(doubtful)),
-            processor=processor.name,
-        )
-    saves_all = state is None or not isinstance(processor.policy, Lazy)
+    slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
+    _check_policy(processor, stateful=state is not None or bool(slots))
+    doubtful = rehearsal.undetermined | _doubtful(processor, result, kept, rehearsal)
+    by_time = processor.cut if isinstance(processor.cut, ByTime) else sorts
+    saves_all = not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
         log=epoch_log(processor.name),
@@ -209,15 +260,19 @@ def plan_batch(
         policy=processor.policy,
         schema=result.schema,
         state=state,
+        slots=slots,
+        reason=processor.engine_reason,
+        sorts=sorts,
         deterministic=saves_all or not doubtful,
         undetermined=tuple(sorted(doubtful)),
         sinks=sinks,
-        dead_letter_topic=dead_letter_topic,
+        dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
         where=processor.where,
         fingerprint={
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
-            "state": "none" if state is None else state.simpleString(),
+            "state": _kept(state, slots),
             "saves": "at each epoch" if saves_all else "by its policy",
+            **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
         },
     )
@@ -230,12 +285,15 @@ def returned(
     given: Mapping[str, DataFrame],
     state: StructType | None,
     where: object,
+    call: Call,
 ) -> tuple[DataFrame, DataFrame | None]:
-    """Call a batch's function; return its result and its next state, if it keeps any.
+    """Call a batch's function; return its result and its next state, if it keeps any. What its operators keep is in
+    `call`.
 
     Raises: DefinitionError: `BATCH_INVALID`: it does not return what it should. Whatever it raises itself.
     """
-    found = body(*[given[parameter] for parameter in reads])
+    with calling(call):
+        found = body(*[given[parameter] for parameter in reads])
     result, kept = found if isinstance(found, tuple) and len(found) == 2 and state is not None else (found, None)
     if state is not None and kept is None:
         kept = result
@@ -249,7 +307,7 @@ def returned(
                 processor=name,
             )
     assert isinstance(result, DataFrame)
-    frames.check_names(result.columns, where)
+    frames.check_names(result.columns, where, ours=(frames.STAMP, SLICE))
     if state is not None and kept is not None:
         missing = [field.name for field in state.fields if field.name not in kept.columns]
         if missing:
@@ -264,20 +322,45 @@ def returned(
     return result, kept
 
 
-def _schema(ddl: str, session: SparkSession, where: object) -> StructType:
-    try:
-        return session.createDataFrame([], ddl).schema
-    except PySparkException as error:
+def _doubtful(processor: Processor, result: DataFrame, kept: DataFrame | None, rehearsal: Rehearsal) -> set[str]:
+    """Return what may come out differently in what is computed from the epoch's rows.
+
+    Raises: GuaranteeError: `STATE_APART`: in its result and in a state, which are computed one after the other.
+    """
+    apart = [result, *([kept] if kept is not None and kept is not result else []), *rehearsal.kept.values()]
+    found = [set(determinism.undetermined_in_batch(frame)) for frame in apart]
+    doubtful = set().union(*found)
+    if sum(map(bool, found)) > 1:
+        raise GuaranteeError(
+            "STATE_APART",
+            f"batch {processor.name!r} returns a result and keeps a state, and {', '.join(sorted(doubtful))} may come "
+            "out differently in the one and the other.",
+            where=processor.where,
+            hint="Return one DataFrame that is both, or leave that out.",
+            operations=tuple(sorted(doubtful)),
+            processor=processor.name,
+        )
+    return doubtful
+
+
+def _check_policy(processor: Processor, *, stateful: bool) -> None:
+    """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
+    if isinstance(processor.policy, Lazy) and not stateful:
         raise DefinitionError(
-            "SCHEMA_INVALID",
-            f"state={ddl!r} is not Spark DDL: {frames.first_line(error)}.",
-            where=where,
-            hint='Write columns as "id STRING, n LONG".',
-            schema=ddl,
-        ) from error
+            "POLICY_MISPLACED",
+            f"batch {processor.name!r} keeps nothing that fk.Lazy() could save.",
+            where=processor.where,
+            hint="Use fk.LogSends() or fk.FullHistory(), or give it state=.",
+            policy=processor.policy,
+        )
 
 
-def _cut(processor: Processor) -> Cut:
+def _kept(state: StructType | None, slots: Mapping[str, StructType]) -> str:
+    kept = ([] if state is None else [state.simpleString()]) + [f"{s}: {t.simpleString()}" for s, t in slots.items()]
+    return "; ".join(kept) or "none"
+
+
+def _cut(processor: Processor) -> Cut | ByTime:
     assert processor.cut is not None, "only a batch has epochs"
     return processor.cut
 

@@ -7,10 +7,12 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from falkirk.app import App, Processor
+from falkirk.cut import ByTime
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
-from falkirk.plan.batch import Batch, Input, plan_batch, view_of, with_place
+from falkirk.plan import frames
+from falkirk.plan.batch import Batch, Input, plan_batch, sorter_of, stamped, view_of
 from falkirk.plan.frames import Frame
 from falkirk.stream import SourceNode
 
@@ -33,6 +35,7 @@ class BatchPlanner:
     def __init__(self, app: App, session: SparkSession, live: LivePlanner) -> None:
         self._app, self._session, self._live = app, session, live
         self._planned: dict[str, Batch] = {}
+        self._sorters: dict[tuple[str, ByTime], Batch] = {}
 
     @property
     def planned(self) -> tuple[Batch, ...]:
@@ -52,13 +55,35 @@ class BatchPlanner:
         sinks = tuple(s for s in self._app.sinks.values() if s.reads == name)
         may_fail = any(i.topic is not None and not i.reads_hop for i in inputs)
         may_fail = may_fail or any(isinstance(s.to, Kafka) for s in sinks)
-        dead = f"{self._app.name}-{name}.dead-letters" if may_fail else None
-        if dead is not None:
-            self._live.dead_letter_topics.add(dead)
-        self._planned[name] = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead)
-        return self._planned[name]
+        dead = f"{self._app.name}-{name}.dead-letters"
+        batch = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead, may_fail=may_fail)
+        if batch.dead_letter_topic is not None:
+            self._live.dead_letter_topics.add(batch.dead_letter_topic)
+        self._planned[name] = batch
+        return batch
 
     def _input(self, name: str, reader: Processor) -> Input:
+        if not isinstance(reader.cut, ByTime) or name in reader.views:
+            given = self._log(name, reader)
+            return _with_stamps(given, reader)
+        given = self._log(name, reader)
+        batch = self._sorter(given, replace(reader.cut, over=1), reader)
+        return _with_stamps(Input(name=name, log=batch.log, sliced=True, schema=given.schema), reader)
+
+    def _sorter(self, given: Input, by: ByTime, reader: Processor) -> Batch:
+        """Return the batch that sorts a log by event time, for all that ask the same of it."""
+        if (given.log, by) not in self._sorters:
+            label = f"{given.name}-by-{by.column}"
+            known = sum(name == label or name.startswith(f"{label}-") for name in self._planned)
+            sorter = sorter_of(label if not known else f"{label}-{known + 1}", reader, given, by)
+            dead = f"{self._app.name}-{sorter.name}.dead-letters"
+            read = (stamped(given, frames.STAMP, reader.where),)
+            batch = plan_batch(sorter, (), read, self._session, dead_letter_topic=dead, may_fail=True, sorts=by)
+            self._planned[batch.name] = self._sorters[given.log, by] = batch
+            self._live.dead_letter_topics.add(dead)
+        return self._sorters[given.log, by]
+
+    def _log(self, name: str, reader: Processor) -> Input:
         upstream = self._app.processors.get(name)
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
@@ -80,6 +105,15 @@ class BatchPlanner:
             )
         view = view_of(upstream, keys, schema)
         if view.name not in self._planned:
-            changes = replace(given, schema=with_place(schema), placed=True)
-            self._planned[view.name] = plan_batch(view, (), (changes,), self._session, dead_letter_topic=None)
+            changes = stamped(given, frames.STAMP, upstream.where)
+            dead = f"{self._app.name}-{view.name}.dead-letters"
+            self._planned[view.name] = plan_batch(
+                view, (), (changes,), self._session, dead_letter_topic=dead, may_fail=False
+            )
         return Input(name=name, log=self._planned[view.name].log, view=True, schema=schema)
+
+
+def _with_stamps(given: Input, reader: Processor) -> Input:
+    """Return an input with the column in which its reader asks for stamps, if it does."""
+    column = reader.stamped.get(given.name)
+    return given if column is None else stamped(given, column, reader.where)

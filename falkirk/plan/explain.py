@@ -48,7 +48,10 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
     total = sum(need.total for need in slots)
     verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
     tables = [table] if plan.regions else []
-    return Group(*tables, *hops, *held, *batches, Text(f"core slots: {total} needed, {available} available: {verdict}"))
+    engines = [Text(f"{b.name} runs in micro-batches: {b.reason}") for b in plan.batches if b.reason]
+    return Group(
+        *tables, *hops, *held, *batches, *engines, Text(f"core slots: {total} needed, {available} available: {verdict}")
+    )
 
 
 def _batches(plan: Plan) -> RenderableType:
@@ -134,7 +137,8 @@ def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[
 def _batch(batch: Batch) -> dict[str, object]:
     return {
         "name": batch.name,
-        "engine": "a DataFrame job per epoch",
+        "engine": "micro-batches" if batch.reason else "a DataFrame job per epoch",
+        "engine_reason": batch.reason or None,
         "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
         "cut": str(batch.cut),
         "writes": [{"sink": s.name, "to": address(s)} for s in batch.sinks],

@@ -26,12 +26,14 @@ from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import columns, determinism, frames, promises
 from falkirk.plan.batches import BatchPlanner
+from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
 from falkirk.plan.refusals import check_live
 from falkirk.plan.region import Hop, Plan, Region, Undetermined, root_of, steps_of
 from falkirk.plan.topics import check_declared, dead_letter_topic
 from falkirk.policy import Delivery, Ephemeral, Lazy
+from falkirk.push.planning import bind, plan_push
 from falkirk.stream import Node, ProcessorNode, SourceNode, Step, Stream
 
 
@@ -47,7 +49,9 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
             f"application {app.name!r} has no sink.",
             hint='Declare one: app.sink("name", processor, fk.Kafka("topic")).',
         )
+    bind(app, identity)
     check_declared(app)
+    app = in_engines(app)
     planner = _Planner(app=app, session=session, identity=identity)
     for sink in app.sinks.values():
         planner.add_sink(sink)
@@ -60,10 +64,12 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
                 hint="Give the sink another name.",
                 name=region.name,
             )
+    regions, batches = tuple(planner.regions), planner.batches.planned
     return Plan(
         application=app.name,
-        regions=tuple(planner.regions),
-        batches=planner.batches.planned,
+        regions=regions,
+        batches=batches,
+        push=plan_push(app, identity, regions, batches),
         state_partitions=app.state_partitions,
     )
 

@@ -10,6 +10,7 @@ from falkirk.stream import Node, SourceNode, Step
 
 if TYPE_CHECKING:
     from falkirk.plan.batch import Batch
+    from falkirk.push.planning import PushSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +143,12 @@ def root_of(node: Node) -> Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The regions of an application, live ones and batches, each upstream first."""
+    """The regions of an application, live ones and batches, each upstream first, and its sources of requests."""
 
     application: str
     regions: tuple[Region, ...]
     batches: "tuple[Batch, ...]"
+    push: "tuple[PushSource, ...]" = ()
     state_partitions: int
 
     def awaited_by(self, region: Region) -> tuple[Region, ...]:

@@ -76,6 +76,8 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
     Raises: LogError: `TOPIC_MISSING` with the user's line; `PARTITION_COUNT_DIFFERS` for a hop or a held log;
         `OUTPUT_COMPACTED` for a sink that is written from one; `BROKER_AWAY`.
     """
+    for push in plan.push:
+        topics.create(push.topic.topic, plan.state_partitions, _KEEP)
     for region in plan.regions:
         source, output = region.source.topic, region.released_to or region.output
         for topic, where, internal in (

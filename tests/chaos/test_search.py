@@ -1,5 +1,5 @@
-"""Figure 1 under seeded kills: live, batch, lazy and eager regions side by side, with their decisions and a sink in
-PostgreSQL. Judged from what went in and what came out alone."""
+"""Figure 1 under seeded kills of its driver, an executor, the broker and PostgreSQL: live, batch, lazy and eager
+regions side by side, with their decisions and a sink in the database. Judged from what went in and came out alone."""
 
 import os
 import random
@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from falkirk.check import Guarantee
+from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from tests.chaos.harness import APPS, Application, Load, judge_counts
 from tests.integration.live import Wire
@@ -22,6 +23,18 @@ from tests.postgres import Postgres
 from tests.support import wait_until
 
 SEED = int(os.environ.get("SEED", "5"))
+
+
+#: One executor, with as many slots as the live regions take, and some for batches.
+MASTER = "local-cluster[1,14,1024]"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of this test's own, since it is killed."""
+    folder = tmp_path / "broker"
+    yield local_broker.start(folder)
+    local_broker.stop(folder)
 
 
 @pytest.fixture
@@ -46,7 +59,7 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
     url = postgres.url().replace("postgresql:", "postgresql+psycopg:", 1)
     weighed, totals, answered = (Table(url, f"{n}_{tag}") for n in ("weighed", "totals", "answered"))
     env = {"TAG": tag, "DATABASE": postgres.url(), "STORE": postgres.url()}
-    application = Application(APPS / "search.py", broker.bootstrap, home, env)
+    application = Application(APPS / "search.py", broker.bootstrap, home, env, "--master", MASTER)
 
     def restart_postgres() -> None:
         postgres.kill()
@@ -65,13 +78,24 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
     def kill_host() -> None:
         os.kill(application.status()["pid"], signal.SIGKILL)
 
+    def kill_executor() -> None:
+        rng.choice(application.executors()).kill()
+
+    def restart_broker() -> None:
+        process = broker.process()
+        assert process is not None
+        process.kill()
+        process.wait(30)
+        assert local_broker.start(Path(broker.folder)).bootstrap == broker.bootstrap
+
     application.start()
     try:
         with Load(broker.bootstrap, events, rate=40.0) as load, Users(broker.bootstrap, queries, rate=5.0) as users:
             await_answers(0)
             kill = rng.choice([kill_host, application.kill_everything])
-            faults: list[Callable[[], None]] = [kill, restart_postgres]
-            for fault in faults if rng.random() < 0.5 else reversed(faults):
+            faults: list[Callable[[], None]] = [kill, kill_executor, restart_broker, restart_postgres]
+            rng.shuffle(faults)
+            for fault in faults:
                 threading.Event().wait(rng.uniform(0.5, 3.0))  # at any moment of what goes on
                 there = wire.count(answers)
                 fault()

@@ -1,7 +1,7 @@
 """Planning batches: mistakes are named before anything runs; logs, views and promises are as they should be."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import functions as F
@@ -9,8 +9,11 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.plan.batch import Batch
+from falkirk.plan.explain import as_json
+from falkirk.plan.frames import STAMP
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan
+from falkirk.plan.slots import region_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +80,37 @@ def table_of_something_live(app: fk.App) -> None:
     app.sink("out", "events", fk.Sql("sqlite:///x.db", "t"))
 
 
+def saves_what_it_does_not_keep(app: fk.App) -> None:
+    app.batch(rows=5, policy=fk.Lazy())(whole)
+    app.sink("out", whole, fk.Kafka("out"))
+
+
+def cut_by_what_it_lacks(app: fk.App) -> None:
+    app.batch(every="1 minute", by="at")(whole)
+    app.sink("out", whole, fk.Kafka("out"))
+
+
+def cut_by_what_is_no_time(app: fk.App) -> None:
+    app.batch(every="1 minute", by="n")(whole)
+    app.sink("out", whole, fk.Kafka("out"))
+
+
+def sessions_without_a_time(app: fk.App) -> None:
+    @app.batch(rows=5)
+    def stays(events: "DataFrame") -> "DataFrame":
+        return fk.sessions(events, key="word", time="n", gap="1 minute")
+
+    app.sink("out", stays, fk.Kafka("out"))
+
+
+def a_state_without_order(app: fk.App) -> None:
+    @app.stream(fk.Eager())
+    def seen(events: "DataFrame") -> "DataFrame":
+        return fk.stateful(events, lambda row, state: (None, None), key="word", state="n INT", returns="n INT")
+
+    app.sink("out", seen, fk.Kafka("out"))
+
+
 def in_a_circle(app: fk.App) -> None:
     @app.batch(rows=5)
     def one(other: "DataFrame") -> "DataFrame":
@@ -103,6 +137,11 @@ def in_a_circle(app: fk.App) -> None:
         (view_of_a_source, "VIEW_HAS_NO_EPOCHS"),
         (table_of_something_live, "SINK_NEEDS_BATCH"),
         (in_a_circle, "CYCLE"),
+        (saves_what_it_does_not_keep, "POLICY_MISPLACED"),
+        (cut_by_what_it_lacks, "COLUMN_MISSING"),
+        (cut_by_what_is_no_time, "CUT_INVALID"),
+        (sessions_without_a_time, "CUT_INVALID"),
+        (a_state_without_order, "STAMP_MISSING"),
     ],
 )
 def test_a_mistake_is_named(spark: "SparkSession", declare: Callable[[fk.App], None], condition: str) -> None:
@@ -129,7 +168,7 @@ def test_a_view_of_a_live_processor_is_a_batch_of_its_own(spark: "SparkSession")
     plan = planned(spark, declare)
     assert [r.name for r in plan.regions] == ["index-out"]
     view, answers = plan.batches
-    assert [(i.log, i.placed, i.view) for i in view.inputs] == [("falkirk.shop.deadbeef.index-out", True, False)]
+    assert [(i.log, i.stamped, i.view) for i in view.inputs] == [("falkirk.shop.deadbeef.index-out", STAMP, False)]
     assert [(i.log, i.view) for i in answers.inputs] == [("queries", False), ("epochs:index-view", True)]
     assert answers.dead_letter_topic == "shop-answers.dead-letters"
     assert view.dead_letter_topic is None, "nothing of ours can fail to parse, and nothing leaves"
@@ -170,3 +209,58 @@ def test_only_state_that_is_not_saved_and_may_differ_holds_results_back(
     found: Batch = planned(spark, batch(body, state=STATE, policy=policy)).batches[0]
     assert found.deterministic is deterministic
     assert found.undetermined == undetermined
+
+
+def test_what_is_sorted_by_time_is_sorted_once(spark: "SparkSession") -> None:
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="word STRING, at TIMESTAMP"))
+
+    @app.batch(every="1 minute", by="at", late="5 seconds")
+    def visits(clicks: "DataFrame") -> "DataFrame":
+        return clicks
+
+    @app.batch(every="1 minute", by="at", late="5 seconds", over="1 hour")
+    def trends(clicks: fk.Stamped) -> "DataFrame":
+        return cast("DataFrame", clicks)
+
+    @app.batch(every="2 minutes", by="at")
+    def others(clicks: "DataFrame") -> "DataFrame":
+        return clicks
+
+    for name in ("visits", "trends", "others"):
+        app.sink(name, name, fk.Kafka(f"{name}-out"))
+    plan = plan_application(app, spark, "deadbeef")
+    assert {b.name: [(i.log, i.sliced) for i in b.inputs] for b in plan.batches} == {
+        "clicks-by-at": [("clicks", False)],
+        "visits": [("epochs:clicks-by-at", True)],
+        "trends": [("epochs:clicks-by-at", True)],
+        "clicks-by-at-2": [("clicks", False)],
+        "others": [("epochs:clicks-by-at-2", True)],
+    }
+    by_name = {b.name: b for b in plan.batches}
+    assert by_name["clicks-by-at"].dead_letter_topic == "shop-clicks-by-at.dead-letters", "for what is late"
+    assert by_name["trends"].schema.names == ["word", "at", "stamp"]
+    assert by_name["visits"].deterministic
+
+
+def test_a_stream_in_micro_batches_says_why(spark: "SparkSession") -> None:
+    app = fk.App("shop")
+    app.source("events", fk.Kafka("events", schema="word STRING, n INT", key="word"))
+
+    @app.stream()
+    def doubled(events: fk.Stream) -> fk.Stream:
+        return events.where("n > 0").map_rows(lambda row: {"n": 2 * row.n}, returns="n INT")
+
+    @app.stream()
+    def counts(events: fk.Stream) -> fk.Stream:
+        return events.groupBy("word").count()
+
+    app.sink("doubled", doubled, fk.Kafka("doubled"))
+    app.sink("counts", counts, fk.Kafka("counts"))
+    plan = plan_application(app, spark, "deadbeef")
+    assert [r.name for r in plan.regions] == ["counts"]
+    (batch,) = plan.batches
+    assert "map_rows()" in batch.reason
+    assert batch.dead_letter_topic == "shop-doubled.dead-letters"
+    shown = as_json(plan, (region_slots(plan.regions[0], 2, 2),), 9)["batches"]
+    assert [(b["engine"], b["engine_reason"]) for b in shown] == [("micro-batches", batch.reason)]  # type: ignore[attr-defined]

@@ -90,6 +90,18 @@ class Run:
 
         wait_until(back, 120, f"new incarnations: {self.query.status}")
 
+    def take_back(self) -> None:
+        """Fail the first region when its reader has saved what is taken back with it.
+
+        Between the look and the failure it may have saved that itself; then there was nothing to take back.
+        """
+        for _ in range(5):
+            self.let_the_reader_save_what_is_not_fixed()
+            self.fail_the_first()
+            if self.store.voided_ranges(self.hop.topic):
+                return
+        raise AssertionError("five failures took nothing back")
+
     def come_to_rest(self, sent: int) -> None:
         """Wait until a checkpoint covers all input, or the time is up that it could take; then stop."""
         commits = {r.name: r.last_commit for r in self.query.status}
@@ -101,7 +113,6 @@ class Run:
 
         wait_until(at_rest, 180, f"{sent} results; there are {self.wire.count(self.counts)}: {self.query.status}")
         self.restored = {n: self.store.incarnations(n)[-1].restored_batch for n in REGIONS}
-        self.void = self.store.voided_ranges(self.hop.topic)
         self.hop.take_down()
         self.expected = expected(self.hop, self.store)
         self.query.stop()
@@ -120,13 +131,11 @@ def test_all_go_back_and_nothing_released_is_contradicted(
     decided = Decided(monkeypatch)
     run = Run(spark, broker, tag, home)
     with Load(broker.bootstrap, run.events) as load:
-        run.let_the_reader_save_what_is_not_fixed()
-        run.fail_the_first()
+        run.take_back()
         run.let_the_reader_save_what_is_not_fixed()
     run.come_to_rest(load.sent)
     assert set(decided.made[-1][1].takes_back) == set(REGIONS)
     assert decided.mistakes(run.restored) == []
-    assert run.void, "nothing was voided"
     found = released(broker.bootstrap, run.counts)
     assert sorted(r["n"] for rows in found.values() for r in rows) == list(range(load.sent))
     assert found == run.expected

@@ -17,6 +17,7 @@ from falkirk.coordinator.store import Store
 from falkirk.cut import OnArrival, Positions
 from falkirk.epochs import run as runs
 from falkirk.epochs import targets
+from falkirk.epochs.computed import Decided
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.release import Outlet
@@ -79,7 +80,7 @@ class Cutter:
     """What a run needs of a batch region that only cuts."""
 
     def __init__(self, log: EpochLog) -> None:
-        self.epochs, self.batch = log, SimpleNamespace(name="b", cut=OnArrival(records_max=10), state=None)
+        self.epochs, self.batch = log, SimpleNamespace(name="b", cut=OnArrival(records_max=10), is_stateful=False)
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
         self.progressed_at_s, self.detail = 0.0, ""
         self.behind = lambda: self.waits
@@ -98,8 +99,8 @@ class Cutter:
     def first_of_next(self, epochs: object) -> Positions:
         return {"t": {0: self.cuts[-1][0] if self.cuts else 0}}
 
-    def decide(self, run: Run, first: Positions, last: Positions, views: dict[str, int], at_s: float) -> bool:
-        self.cuts.append((last["t"][0], at_s))
+    def decide(self, run: Run, decided: Decided, views: dict[str, int], at_s: float) -> bool:
+        self.cuts.append((decided.last["t"][0], at_s))
         return True
 
 

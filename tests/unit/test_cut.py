@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.cut import ByClock, ByRows, Cut, OnArrival, Positions, positions_of, waiting
+from falkirk.cut import ByClock, ByRows, ByTime, Cut, OnArrival, Positions, positions_of, waiting
 
 logs = st.dictionaries(
     st.sampled_from(["a", "b", "c"]),
@@ -75,3 +75,51 @@ def test_by_clock_ends_at_multiples_and_a_clock_set_back_waits(last_at_s: float,
 
 def test_positions_survive_json() -> None:
     assert positions_of({"a": {"0": 1, "11": 2}}) == {"a": {0: 1, 11: 2}}
+
+
+BY = ByTime(column="at", every_us=10)
+
+
+def test_an_epoch_by_time_is_complete_when_all_logs_have_passed_it() -> None:
+    present = {"a": {0: frozenset({1, 2}), 1: frozenset({2, 4})}, "b": {0: frozenset({1})}}
+    assert BY.next_slice(present, {"a": 50, "b": None}, None) is None
+    assert BY.next_slice(present, {"a": 50, "b": 19}, None) is None
+    assert BY.next_slice(present, {"a": 50, "b": 20}, None) == (1, {"a": 0, "b": -1})
+    assert BY.next_slice(present, {"a": 50, "b": 49}, 1) == (2, {"a": 1, "b": -1})
+    assert BY.next_slice(present, {"a": 50, "b": 49}, 2) is None
+    assert BY.next_slice(present, {"a": 50, "b": 50}, 2) == (4, {"a": -1, "b": -1}), "the empty one is passed over"
+    assert BY.next_slice(present, {"a": 90, "b": 90}, 4) is None
+
+
+def test_windows_that_slide_go_on_until_their_last_row_has_left() -> None:
+    by = ByTime(column="at", every_us=10, over=3)
+    present = {"a": {5: frozenset({1})}, "b": {0: frozenset()}}
+    ends, before = [], None
+    while (found := by.next_slice(present, {"a": 99, "b": 99}, before)) is not None:
+        ends.append(found)
+        before = found[0]
+    # The second and the third still read slice 1; nothing behind the third does.
+    assert ends == [(1, {"a": 5, "b": -1}), (2, {"a": 5, "b": -1}), (3, {"a": -1, "b": -1})]
+
+
+@given(
+    st.dictionaries(st.integers(0, 6), st.frozensets(st.integers(0, 8), max_size=4), max_size=5),
+    st.integers(1, 3), st.integers(0, 120),
+)  # fmt: skip
+def test_every_complete_slice_is_read_while_it_is_kept(
+    present: dict[int, frozenset[int]], over: int, upto: int
+) -> None:
+    """Going by what each epoch says those after it may need, none that they need was let go."""
+    by = ByTime(column="at", every_us=10, over=over)
+    kept, before, read = dict(present), None, []
+    while (found := by.next_slice({"a": kept}, {"a": upto}, before)) is not None:
+        end, then = found
+        assert before is None or end > before
+        wanted = set(range(end - over + 1, end + 1))
+        assert {n: e & wanted for n, e in kept.items() if e & wanted} == {
+            n: e & wanted for n, e in present.items() if e & wanted
+        }
+        read += sorted(s for s in {s for e in present.values() for s in e} if s == end)
+        kept = {n: e for n, e in kept.items() if then["a"] >= 0 and n >= then["a"]}
+        before = end
+    assert read == sorted(s for s in {s for e in present.values() for s in e} if (s + 1) * 10 <= upto)

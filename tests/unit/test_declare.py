@@ -32,10 +32,10 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "App", "Connection", "DefinitionError", "Delivery", "Eager", "Ephemeral", "FalkirkError", "Files",
-        "FullHistory", "GuaranteeError", "HomeError", "InternalError", "Kafka", "Latest", "Lazy", "LogError",
-        "LogSends", "MachineError", "SparkError", "Sql", "StoreError", "Stream", "UnrecoverableError", "latest",
-        "stream",
+        "App", "Connection", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch", "FalkirkError", "Files",
+        "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError", "Kafka", "Latest", "Lazy", "LogError",
+        "LogSends", "MachineError", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "UnrecoverableError",
+        "counted", "epoch", "join", "latest", "map_rows", "sessions", "stateful", "stream",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
@@ -258,7 +258,9 @@ def test_a_stream_records_steps_with_their_lines() -> None:
     assert operations == [(name, "test_declare.py") for name in ("drop", "where", "select")]
 
 
-@pytest.mark.parametrize("method", ["join", "union", "dropDuplicates", "writeStream", "count", "show", "withWatermark"])
+@pytest.mark.parametrize(
+    "method", ["crossJoin", "union", "dropDuplicates", "writeStream", "count", "show", "withWatermark"]
+)
 def test_what_a_stream_lacks_is_named(method: str) -> None:
     stream = fk.stream(EVENTS)
     error = refused(lambda: getattr(stream, method)(), "UNSUPPORTED_METHOD", method=method)

@@ -35,7 +35,6 @@ def viewing(weights: fk.Latest) -> Any:
         (lambda a: a.batch(every="1 s", rows=3)(counts), "CUT_INVALID"),
         (lambda a: a.batch(rows=0)(counts), "CUT_INVALID"),
         (lambda a: a.batch(every="soon")(counts), "DURATION_MALFORMED"),
-        (lambda a: a.batch(rows=3, policy=fk.Lazy())(counts), "POLICY_MISPLACED"),
         (lambda a: a.batch(rows=3, policy=fk.Ephemeral())(counts), "POLICY_MISPLACED"),
         (lambda a: a.stream(fk.LogSends())(counts), "POLICY_MISPLACED"),
         (lambda a: a.batch(rows=3, state="n LONG")(counts), "STATE_UNDECLARED"),

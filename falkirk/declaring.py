@@ -1,0 +1,68 @@
+"""Declaring: what is checked of, and read from, what a user declares, before anything is planned."""
+
+import inspect
+import re
+from collections.abc import Mapping
+
+from falkirk.cut import ByTime
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation, caller
+from falkirk.policy import duration_s
+from falkirk.stream import Body
+
+
+def by_time(
+    every: str | float | None, by: object, late: str | float | None, over: str | float | None, where: SourceLocation
+) -> ByTime:
+    """Return a cut by event time. Raises: DefinitionError: `CUT_INVALID`."""
+    every_us = round(duration_s(every) * 1_000_000) if every is not None else 0
+    over_us = round(duration_s(over) * 1_000_000) if over is not None else every_us
+    if not isinstance(by, str) or not every_us or over_us % every_us or over_us < every_us:
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"every={every!r}, by={by!r}, late={late!r}, over={over!r} does not say when an epoch is complete.",
+            where=where,
+            hint='Write @app.batch(every="1 minute", by="at", late="10 seconds"); over is a multiple of every.',
+        )
+    late_us = round(duration_s(late) * 1_000_000) if late else 0
+    return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us)
+
+
+def place_of(body: Body) -> SourceLocation:
+    code = body.__code__
+    text = f"def {body.__name__}{inspect.signature(body)}"
+    return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
+
+
+def marked(parameters: Mapping[str, inspect.Parameter], mark: type) -> frozenset[str]:
+    """Return the parameters with a mark; under ``from __future__ import annotations`` it is a text."""
+    return frozenset(
+        name
+        for name, p in parameters.items()
+        if p.annotation is mark or (isinstance(p.annotation, str) and p.annotation.rpartition(".")[2] == mark.__name__)
+    )
+
+
+def policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:
+    return DefinitionError(
+        "POLICY_MISPLACED",
+        f"{policy!r} is no policy for {what}.",
+        where=caller(),
+        hint=f"Use {hint}.",
+        policy=policy,
+    )
+
+
+def check_name(name: object, what: str, where: SourceLocation) -> None:
+    """Refuse a name that could not be part of a topic's, a folder's and a client's name.
+
+    Raises: DefinitionError: `NAME_INVALID`.
+    """
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", name):
+        raise DefinitionError(
+            "NAME_INVALID",
+            f"{name!r} can't be {what}'s name.",
+            where=where,
+            hint="Use letters, digits, '-' and '_', at most 64.",
+            name=name,
+        )

@@ -1,0 +1,38 @@
+"""Computed: what one epoch of a batch comes to, before it is written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from falkirk.cut import Positions
+from falkirk.epochs.inputs import Bad
+from falkirk.operators.in_epoch import State
+
+#: The slot of what a batch itself keeps, beside those of its operators.
+OWN = "own"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """Where an epoch is cut. Args: as of `Epoch`."""
+
+    first: Positions
+    last: Positions
+    slice: int | None = None
+    then: Positions | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computed:
+    """What an epoch comes to.
+
+    Args: kept: the state after it, by slot; the batch's own is missing when it is the result. bad: what it read that
+        may not fit. letters: what operators have refused. clean: drops what was computed for it alone.
+    """
+
+    result: DataFrame
+    kept: State
+    bad: list[Bad]
+    letters: list[DataFrame]
+    clean: Callable[[], None]

@@ -1,0 +1,1 @@
+"""Operators of batches that PySpark has not: Python functions that keep a state, joins of streams, windows."""

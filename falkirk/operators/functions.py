@@ -1,0 +1,177 @@
+"""`map` and `stateful`: a user's Python function, row by row, in Spark's workers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pyspark.cloudpickle as cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation, caller
+from falkirk.operators.call import KIND, LETTER, Call, current
+
+Poison = Literal["dead-letter", "fail"]
+#: The column with a row's stamp, of a parameter that is marked `Stamped`.
+STAMP = "stamp"
+#: How the names of columns begin that are not the user's.
+OURS = "__falkirk"
+
+
+def map_rows(
+    rows: DataFrame,
+    function: Callable[[Row], Any],
+    *,
+    returns: str,
+    poison: Poison = "dead-letter",
+    where: SourceLocation | None = None,
+) -> DataFrame:
+    """Return what a Python function makes of each row: a dict or Row, several of them, or None.
+
+    Args:
+        rows: of a batch.
+        function: called in Spark's Python workers, once per row that counts.
+        returns: its columns, as Spark DDL.
+        poison: of a row on which it fails: ``dead-letter`` sends it there with the traceback, and the epoch goes on;
+            ``fail`` ends the application with it.
+        where: the user's line, if it is not the one that calls this.
+    Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `SCHEMA_INVALID`, `OPTION_UNKNOWN`.
+    """
+    call, where = current("map_rows"), where or caller()
+    kinds = {"result": schema_of(returns, "returns", where), "letter": LETTER}
+    work = _worker("mapping", kinds, poison, where)
+    done = rows.mapInArrow(work(function, list(rows.columns)), _tagged(kinds))
+    return _taken(call, done, kinds)["result"]
+
+
+def stateful(
+    rows: DataFrame,
+    function: Callable[[Row, Row | None], Any],
+    *,
+    key: str | Sequence[str],
+    state: str,
+    returns: str,
+    order: str = STAMP,
+    poison: Poison = "dead-letter",
+    where: SourceLocation | None = None,
+) -> DataFrame:
+    """Return what a Python function makes of each row and its key's state, which it also says anew.
+
+    It is called as ``function(row, state)``, with None for a key that has no state, for each key's rows in the order
+    of their stamps, and returns ``(results, state)``: results as of `map_rows`; None as the state forgets the key.
+
+    Args:
+        rows: of a batch. key: the column(s) by which states are kept.
+        state: the columns of a state, without the key, as Spark DDL.
+        returns: of the results.
+        order: the column that orders a key's rows; by default their stamps, which a parameter marked `Stamped` has.
+        poison, where: as of `map_rows`; the state stays as it was before the row.
+    Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
+    """
+    call, where = current("stateful"), where or caller()
+    keys = [key] if isinstance(key, str) else list(key)
+    check_columns(rows, [*keys, order], where)
+    own = schema_of(state, "state", where)
+    whole = StructType([*[rows.schema[k] for k in keys], *own.fields])
+    kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER}
+    slot = call.slot("stateful")
+    before = call.before(slot, whole)
+    touched = rows.select(*_named(keys)).distinct()
+    mine, others = (_joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))
+    of_rows = [F.struct(*_named(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
+    names = [c for c in rows.columns if not c.startswith(OURS)]
+    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*_named(names)).alias("row"))
+    old = mine.select(
+        F.struct(*_named(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
+        F.struct(*_named(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
+    )  # fmt: skip
+    sorted_ = new.unionByName(old).repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
+    work = _worker("folding", kinds, poison, where)
+    done = sorted_.mapInArrow(work(function, names, keys, list(own.names)), _tagged(kinds))
+    taken = _taken(call, done, kinds)
+    call.keep(slot, others.unionByName(taken["state"]))
+    return taken["result"]
+
+
+def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceLocation) -> Callable[..., Any]:
+    """Return what makes a task's function: `mapping` or `folding` with all but the user's part given."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from falkirk.operators import python  # pyarrow takes its time
+
+    if poison not in ("dead-letter", "fail"):
+        raise DefinitionError(
+            "OPTION_UNKNOWN",
+            f"poison={poison!r} is not known.",
+            where=where,
+            hint="Use dead-letter or fail.",
+            option="poison",
+            value=poison,
+        )
+    cloudpickle.register_pickle_by_value(python)  # type: ignore[no-untyped-call]  # executors need not have Falkirk
+    arrow, fails, name = to_arrow_schema(_tagged(kinds)), poison == "fail", str(where)
+
+    def made(function: Callable[..., Any], *names: list[str]) -> Any:
+        return getattr(python, kind)(function, *names, lambda: python.Sender(arrow, name, fails=fails))
+
+    return made
+
+
+def _tagged(kinds: dict[str, StructType]) -> StructType:
+    return StructType([StructField(KIND, StringType()), *[StructField(k, s) for k, s in kinds.items()]])
+
+
+def _taken(call: Call, rows: DataFrame, kinds: dict[str, StructType]) -> dict[str, DataFrame]:
+    taken = call.split(rows, kinds)
+    call.reject(taken["letter"])
+    return taken
+
+
+def _named(names: Sequence[str]) -> list[Any]:
+    return [F.col(f"`{name}`") for name in names]
+
+
+def _joined(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
+    return left.join(right, [left[f"`{k}`"].eqNullSafe(right[f"`{k}`"]) for k in keys], how)
+
+
+def schema_of(ddl: str, option: str, where: SourceLocation) -> StructType:
+    """Return the columns that DDL declares. Raises: DefinitionError: `SCHEMA_INVALID`."""
+    problem: object = "it declares no columns"
+    try:
+        schema = StructType.fromDDL(ddl)
+        if isinstance(schema, StructType) and schema.fields:
+            return StructType([StructField(f.name, f.dataType) for f in schema.fields])
+    except PySparkException as error:
+        problem = str(error).strip().split("\n")[0]
+    raise DefinitionError(
+        "SCHEMA_INVALID",
+        f"{option}={ddl!r} is not Spark DDL: {problem}.",
+        where=where,
+        hint='Write columns as "id STRING, n LONG".',
+        schema=ddl,
+    )
+
+
+def check_columns(rows: DataFrame, names: Sequence[str], where: SourceLocation) -> None:
+    """See that rows have columns. Raises: DefinitionError: `STAMP_MISSING`, `COLUMN_MISSING`."""
+    if STAMP in names and STAMP not in rows.columns:
+        raise DefinitionError(
+            "STAMP_MISSING",
+            "the rows have no column 'stamp', so nothing says which of a key's comes first.",
+            where=where,
+            hint="Mark the parameter, def f(events: fk.Stamped), and keep its column; or name another with order=.",
+            columns=tuple(rows.columns),
+        )
+    missing = [name for name in names if name not in rows.columns]
+    if missing:
+        raise DefinitionError(
+            "COLUMN_MISSING",
+            f"the rows have no column {missing[0]!r}.",
+            where=where,
+            hint=f"Columns here: {', '.join(rows.columns)}.",
+            column=missing[0],
+            columns=tuple(rows.columns),
+        )

@@ -1,0 +1,59 @@
+"""In an epoch: a call whose operators find what they left at the epoch before, in files."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from falkirk.operators.call import KIND, Call, Epoch
+
+State = Mapping[str, DataFrame]
+"""What is kept from one epoch to the next, by slot."""
+
+
+class InEpoch(Call):
+    """A call for one epoch.
+
+    Args: state: what was kept at the epoch before. scratch: returns a new folder for what is computed once.
+    """
+
+    def __init__(
+        self, epoch: Epoch, session: SparkSession, state: State, scratch: Callable[[], Path],
+        marks: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(epoch, marks)
+        self._session, self._state, self._scratch = session, state, scratch
+        self._written: list[Path] = []
+
+    def before(self, slot: str, schema: StructType) -> DataFrame:
+        """See Call."""
+        return self._state[slot] if slot in self._state else empty(self._session, schema)
+
+    def split(
+        self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
+    ) -> dict[str, DataFrame]:
+        """See Call. This runs the job, so that no two readers have it computed twice, differently perhaps."""
+        folder = self._scratch()
+        self._written.append(folder)
+        rows.write.partitionBy(KIND).parquet(str(folder))
+        found = {}
+        for kind, schema in kinds.items():
+            part = folder / f"{KIND}={kind}"
+            whole = StructType([StructField(kind, schema)])
+            read = self._session.read.schema(whole).parquet(str(part)) if part.exists() else empty(self._session, whole)
+            found[kind] = read.select(f"{kind}.*")
+        return found
+
+    def clean(self) -> None:
+        """Drop what was computed for this call alone, once nothing reads it any more."""
+        for folder in self._written:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def empty(session: SparkSession, schema: StructType) -> DataFrame:
+    """Return no rows, in a way that makes no tasks either."""
+    nothing = session.range(0, 0, 1, 1)
+    return nothing.select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields])

@@ -1,0 +1,76 @@
+"""Event time: rows are sorted into slices of time, and what comes too late for its slice is refused.
+
+Of each partition, a row's *watermark* is the greatest time before it, less what rows may be late. A row is late when
+its slice ends at or before its own partition's watermark. That is a property of the log, wherever epochs are cut, and
+so is what a slice contains: it is complete once the watermarks of all partitions have passed its end, and then every
+row of it that may still come is late. A partition without any row holds nobody up; the first rows of such a one may
+be late by what was complete before, which depends on where epochs were cut, and is recorded with them.
+
+Source: Flink article, §4 (event time, out-of-order processing); Falkirk Wheel, §3.3 (completion by watermark).
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from falkirk.cut import SLICE, ByTime
+from falkirk.operators.call import KIND, LETTER, current
+from falkirk.plan.frames import STAMP
+
+#: The mark under which an epoch leaves up to where, in microseconds, slices are complete.
+COMPLETE = "complete"
+
+
+def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
+    """Return the rows that are not late, with their slices; refuse the others, and those without a time.
+
+    Args: rows: with their stamps. region, topic: for the dead letters.
+    """
+    call = current("sort")
+    time = F.unix_micros(F.col(f"`{by.column}`"))
+    partition = F.col(f"{STAMP}.partition")
+    before = Window.partitionBy(partition).orderBy(F.col(f"{STAMP}.offset"), F.col(f"{STAMP}.row"))
+    before = before.rowsBetween(Window.unboundedPreceding, -1)
+    newest = F.greatest(F.max(time).over(before), _of_partition(call.marks, partition))
+    complete = F.greatest(newest - F.lit(by.late_us), F.lit(call.marks.get(COMPLETE)).cast("long"))
+    number = F.floor(time / F.lit(by.every_us)).cast("long")
+    reason = F.when(time.isNull(), F.lit(f"column {by.column} is null")).when(
+        (number + 1) * F.lit(by.every_us) <= complete, F.lit("late")
+    )
+    told = F.struct(
+        reason.alias("reason"), F.lit(region).alias("region"), F.lit(topic).alias("topic"),
+        partition.alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
+        F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != STAMP])).alias("value"),
+    )  # fmt: skip
+    result = F.struct(*[F.col(f"`{c}`") for c in rows.columns], number.alias(SLICE))
+    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), F.to_json(told).alias("value"))
+    judged = rows.select(
+        F.when(reason.isNull(), F.lit("result")).otherwise(F.lit("letter")).alias(KIND),
+        F.when(reason.isNull(), result).alias("result"), F.when(reason.isNotNull(), letter).alias("letter"),
+    )  # fmt: skip
+    schema = judged.schema["result"].dataType
+    assert isinstance(schema, StructType)
+    parts = call.split(judged, {"result": schema, "letter": LETTER}, determined_by=rows)
+    call.reject(parts["letter"])
+    return parts["result"]
+
+
+def _of_partition(marks: Mapping[str, int], partition: Column) -> Column:
+    """Return the greatest time that was seen of a row's partition at the epochs before."""
+    found = F.lit(None).cast("long")
+    for name, time in marks.items():
+        if name != COMPLETE:
+            found = F.when(partition == F.lit(int(name)), F.lit(time)).otherwise(found)
+    return found
+
+
+def marks_after(before: Mapping[str, int], newest: Mapping[str, int], by: ByTime) -> dict[str, int]:
+    """Return what an epoch leaves for the next. Args: newest: the greatest time of each partition in its rows."""
+    greatest = {p: max(t, before.get(p, t)) for p, t in newest.items()}
+    marks = {**{p: t for p, t in before.items() if p != COMPLETE}, **greatest}
+    if not marks:
+        return {}
+    complete = min(marks.values()) - by.late_us
+    return {**marks, COMPLETE: max(complete, before.get(COMPLETE, complete))}

@@ -1,0 +1,98 @@
+"""Windows by session and by count: groups of a key's rows, each returned once, when it is complete."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from falkirk.errors import DefinitionError
+from falkirk.location import caller
+from falkirk.operators.call import KIND, Call, current
+from falkirk.operators.functions import STAMP, check_columns
+from falkirk.policy import duration_s
+
+
+def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: str | float) -> DataFrame:
+    """Return the rows of the sessions that are complete, with a column `session`, a struct of (begin, end).
+
+    A session is the rows of a key of which none comes `gap` or more behind the one before; it ends `gap` behind the
+    last, and is complete when event time has passed that.
+
+    Args: rows: of a batch whose epochs are cut by event time, `time` being that column.
+    Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `DURATION_MALFORMED`; `CUT_INVALID`: the batch's
+        epochs are cut otherwise.
+    """
+    call, where = current("sessions"), caller()
+    keys = [key] if isinstance(key, str) else list(key)
+    check_columns(rows, [*keys, time], where)
+    if call.epoch.ends is None:
+        raise DefinitionError(
+            "CUT_INVALID",
+            "fk.sessions() stands in a batch whose epochs are not cut by event time.",
+            where=where,
+            hint=f'Write @app.batch(every="1 minute", by="{time}").',
+        )
+    gap_us, slot = round(duration_s(gap) * 1_000_000), call.slot("sessions")
+    open_ = call.before(slot, rows.schema).unionByName(rows)
+    at = F.unix_micros(F.col(f"`{time}`"))
+    of_key = Window.partitionBy(*[F.col(f"`{k}`") for k in keys]).orderBy("__at")
+    timed = open_.withColumn("__at", at)
+    begins = F.coalesce(F.col("__at") - F.lag("__at").over(of_key) >= F.lit(gap_us), F.lit(True))
+    numbered = timed.withColumn("__begins", begins.cast("long")).withColumn("__number", F.sum("__begins").over(of_key))
+    of_session = Window.partitionBy(*[F.col(f"`{k}`") for k in keys], "__number")
+    end = F.max("__at").over(of_session) + F.lit(gap_us)
+    whole = numbered.withColumn("__end", end).withColumn("__begin", F.min("__at").over(of_session))
+    bounds = F.struct(F.timestamp_micros("__begin").alias("begin"), F.timestamp_micros("__end").alias("end"))
+    complete = F.col("__end") <= F.lit(round(call.epoch.ends.timestamp() * 1_000_000))
+    return _divided(call, rows, whole, complete, bounds.alias("session"), slot)
+
+
+def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str = STAMP) -> DataFrame:
+    """Return each key's rows in groups of `size`, when a group is complete, with a column `group`, a number from 0.
+
+    Args: rows: of a batch. order: the column that orders a key's rows; by default their stamps, which a parameter
+        marked `Stamped` has.
+    Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `STAMP_MISSING`, `CUT_INVALID`.
+    """
+    call, where = current("counted"), caller()
+    keys = [key] if isinstance(key, str) else list(key)
+    check_columns(rows, [*keys, order], where)
+    if not isinstance(size, int) or size < 1:
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"a group of {size!r} rows is none.",
+            where=where,
+            hint="Use a whole number of at least 1.",
+        )
+    slots = call.slot("counted"), call.slot("groups")
+    of_key = Window.partitionBy(*[F.col(f"`{k}`") for k in keys])
+    count = StructType([*[rows.schema[k] for k in keys], StructField("__groups", LongType())])
+    groups = call.before(slots[1], count)
+    waiting = call.before(slots[0], rows.schema).unionByName(rows)
+    same = [waiting[f"`{k}`"].eqNullSafe(groups[f"`{k}`"]) for k in keys]
+    known = waiting.join(groups, same, "left").select(
+        *[waiting[f"`{c}`"] for c in waiting.columns], F.coalesce("__groups", F.lit(0)).alias("__groups")
+    )
+    place = F.row_number().over(of_key.orderBy(F.col(f"`{order}`"))) - F.lit(1)
+    whole = known.withColumn("__place", place).withColumn("__all", F.count("*").over(of_key))
+    group = (F.col("__groups") + F.floor(F.col("__place") / F.lit(size))).alias("group")
+    complete = F.floor(F.col("__place") / F.lit(size)) < F.floor(F.col("__all") / F.lit(size))
+    result = _divided(call, rows, whole, complete, group, slots[0])
+    mine = result.groupBy(*[F.col(f"`{k}`") for k in keys]).agg((F.max("group") + 1).alias("__groups"))
+    newer = groups.unionByName(mine).groupBy(*[F.col(f"`{k}`") for k in keys])
+    call.keep(slots[1], newer.agg(F.max("__groups").alias("__groups")))
+    return result
+
+
+def _divided(call: Call, rows: DataFrame, whole: DataFrame, complete: Column, extra: Column, slot: str) -> DataFrame:
+    """Return what is complete, with one column more, and keep the rest; both from rows that were computed once."""
+    own = [F.col(f"`{c}`") for c in rows.columns]
+    divided = whole.select(
+        F.when(complete, F.lit("result")).otherwise(F.lit("state")).alias(KIND),
+        F.when(complete, F.struct(*own, extra)).alias("result"), F.when(~complete, F.struct(*own)).alias("state"),
+    )  # fmt: skip
+    kinds = {kind: divided.schema[kind].dataType for kind in ("result", "state")}
+    parts = call.split(divided, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
+    call.keep(slot, parts["state"])
+    return parts["result"]

@@ -1,0 +1,120 @@
+"""Engines: which processors run live, and which in micro-batches because of something that only those can do.
+
+A processor declared under `@app.stream()` is written against `Stream` either way, so that what it means does not depend
+on where it runs. In micro-batches it is a batch whose epoch is whatever has come, and its recorded steps are applied to
+DataFrames.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from falkirk.app import App, Processor
+from falkirk.cut import OnArrival
+from falkirk.errors import DefinitionError
+from falkirk.policy import Eager, Lazy
+from falkirk.stream import Node, ProcessorNode, Step, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Steps that Real-time Mode has not, and what to say of them.
+_NOT_LIVE = {
+    "map_rows": "map_rows() calls Python, which Real-time Mode does not run",
+    "stateful": "stateful() keeps a state in Python, which Real-time Mode does not run",
+    "join": "join() keeps both of its streams, which Real-time Mode can't",
+}
+
+
+def in_engines(app: App) -> App:
+    """Return the application with those of its live processors that can't run live as micro-batches.
+
+    Raises: DefinitionError: `ENGINE_UNSUITABLE`: one that is to run live can't, or one that is to run in micro-batches
+        has a step that runs live alone; what a processor's function raises.
+    """
+    chosen = copy.copy(app)
+    chosen.processors = dict(app.processors)
+    changed = True
+    while changed:  # what reads one in micro-batches is one itself
+        changed = False
+        for name, processor in chosen.processors.items():
+            reason = None if processor.cut is not None else _reason(processor, chosen.processors)
+            if reason is not None:
+                chosen.processors[name] = _in_micro_batches(processor, reason)
+                changed = True
+    return chosen
+
+
+def _reason(processor: Processor, all_: Mapping[str, Processor]) -> str | None:
+    """Return why a processor does not run live, or None when it does."""
+    found = _against_live(processor, all_)
+    if processor.engine == "live" and found is not None:
+        raise DefinitionError(
+            "ENGINE_UNSUITABLE",
+            f"{processor.name!r} can't run live: {found}.",
+            where=processor.where,
+            hint='Leave engine= out, or write engine="micro-batch".',
+            processor=processor.name,
+        )
+    return "it was asked for" if processor.engine == "micro-batch" and found is None else found
+
+
+def _against_live(processor: Processor, all_: Mapping[str, Processor]) -> str | None:
+    for read in processor.reads:
+        if read in all_ and all_[read].cut is not None:
+            return f"it reads {read!r}, which runs in batches"
+    steps = [step for step in _steps(_result(processor)) if step.operation in _NOT_LIVE]
+    if steps:
+        return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
+    return None
+
+
+def _result(processor: Processor) -> Node:
+    """Return what a processor's function records. What is wrong with it is said by whoever plans it."""
+    result = processor.body(*[Stream(ProcessorNode(name=read)) for read in processor.reads])
+    return result.node if isinstance(result, Stream) else ProcessorNode(name="")
+
+
+def _steps(node: Node) -> list[Step]:
+    """Return all steps that lead to a node, of all streams that it is made of, upstream first."""
+    if not isinstance(node, Step):
+        return []
+    others = [n for a in node.arguments if isinstance(a, Stream) for n in _steps(a.node)]
+    return [*_steps(node.parent), *others, node]
+
+
+def _in_micro_batches(processor: Processor, reason: str) -> Processor:
+    from falkirk.plan import frames
+
+    keyed = [step for step in _steps(_result(processor)) if step.operation in ("agg", "count")]
+    if keyed:
+        raise DefinitionError(
+            "ENGINE_UNSUITABLE",
+            f"{processor.name!r} runs in micro-batches, because {reason}; its groupBy() runs live alone.",
+            where=keyed[0].where,
+            hint="Put it into a live processor of its own that this one reads, or use stateful().",
+            processor=processor.name,
+        )
+    return replace(
+        processor,
+        body=_replayed(processor),
+        cut=OnArrival(),
+        policy=processor.policy if isinstance(processor.policy, Lazy) and _keeps(processor) else Eager(),
+        stamped=dict.fromkeys(processor.reads, frames.STAMP),
+        engine_reason=reason,
+    )
+
+
+def _keeps(processor: Processor) -> bool:
+    return any(step.operation in ("stateful", "join") for step in _steps(_result(processor)))
+
+
+def _replayed(processor: Processor) -> "Callable[..., DataFrame]":
+    """Return the processor's function for DataFrames with stamps."""
+    from falkirk.plan.replay import replay
+
+    def body(*given: "DataFrame") -> "DataFrame":
+        return replay(_result(processor), dict(zip(processor.reads, given, strict=True)), processor)
+
+    return body

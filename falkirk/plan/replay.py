@@ -1,0 +1,69 @@
+"""Replay: applies the steps that a stream has recorded to the DataFrames of a micro-batch."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from falkirk.app import Processor
+from falkirk.errors import DefinitionError
+from falkirk.operators.functions import map_rows, stateful
+from falkirk.operators.joins import join
+from falkirk.plan import frames
+from falkirk.plan.frames import BAD, STAMP, Frame
+from falkirk.stream import Node, ProcessorNode, Step, Stream
+
+#: As live frames have them; a micro-batch has none, since they are found before.
+_BAD = "struct<reason: string, key: binary, value: binary>"
+
+
+def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> DataFrame:
+    """Return what the steps lead to.
+
+    Args: given: by name, each with its stamps in a column `STAMP`.
+    Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a state behind a step that leaves no order.
+    """
+    frame = _replay(node, given, processor)
+    return frame.data.select(*[F.col(f"`{c}`") for c in frame.columns])
+
+
+def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> Frame:
+    if isinstance(node, ProcessorNode) and node.name in given:
+        return Frame(data=given[node.name].withColumn(BAD, F.lit(None).cast(_BAD)))
+    if not isinstance(node, Step):
+        raise DefinitionError(
+            "NOT_A_STREAM",
+            f"processor {processor.name!r} returned no stream made from what it reads.",
+            where=processor.where,
+            hint="Return the transformed stream.",
+            processor=processor.name,
+        )
+    frame = _replay(node.parent, given, processor)
+    if node.operation not in ("map_rows", "stateful", "join"):
+        return frames.apply(frame, node)
+    options = dict(node.arguments[-1])
+    own = frame.data.select(*[F.col(f"`{c}`") for c in frame.columns])
+    if node.operation == "map_rows":
+        return _unordered(map_rows(own, node.arguments[0], where=node.where, **options))
+    if node.operation == "join":
+        other = node.arguments[0]
+        assert isinstance(other, Stream), "checked when it was recorded"
+        right = _replay(other.node, given, processor)
+        rights = right.data.select(*[F.col(f"`{c}`") for c in right.columns])
+        return _unordered(join(own, rights, node.arguments[1], where=node.where, **options))
+    if STAMP not in frame.data.columns:
+        raise DefinitionError(
+            "STAMP_MISSING",
+            "stateful() stands behind a step whose results have no order.",
+            where=node.where,
+            hint="Put it first, or into a processor of its own.",
+            processor=processor.name,
+        )
+    stamped = frame.data.drop(BAD)
+    return _unordered(stateful(stamped, node.arguments[0], order=STAMP, where=node.where, **options))
+
+
+def _unordered(rows: DataFrame) -> Frame:
+    """Return results of which nothing says which comes first, as a frame on which only plain steps can follow."""
+    return replace(Frame(data=rows), data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))

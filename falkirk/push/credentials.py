@@ -1,0 +1,67 @@
+"""What clients need to know: the token that they show, and where requests are taken; kept in the home."""
+
+import json
+import os
+import secrets
+import shlex
+from pathlib import Path
+
+from falkirk.coordinator.home import write_atomically
+from falkirk.errors import HomeError
+from falkirk.logs.secret import Secret
+
+#: In the environment of the coordinator.
+TOKEN_VARIABLE = "FALKIRK_HTTP_TOKEN"
+_TOKEN_FILE, _ADDRESS_FILE = "http.token", "http.json"
+
+
+def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
+    """Return the token that clients show, and how a shell gets it: as declared, else the environment's, else one that
+    is made up once and kept in the home, for its user's eyes alone.
+
+    Raises: DefinitionError: `SECRET_MISSING`. HomeError: `HOME_UNUSABLE`.
+    """
+    if declared is not None:
+        return declared.reveal(), "TOKEN"
+    if token := os.environ.get(TOKEN_VARIABLE):
+        return token, f"${TOKEN_VARIABLE}"
+    file = home / _TOKEN_FILE
+    try:
+        if not file.exists():
+            _write_secret(file, secrets.token_urlsafe(32))
+        return file.read_text(encoding="ascii").strip(), f"$(cat {shlex.quote(str(file))})"
+    except (OSError, UnicodeDecodeError) as error:
+        raise HomeError(
+            "HOME_UNUSABLE",
+            f"the token for HTTP can't be kept: {error}.",
+            where=file,
+            hint=f"Remove the file, or give the token with http_token= or in {TOKEN_VARIABLE}.",
+        ) from error
+
+
+def _write_secret(file: Path, text: str) -> None:
+    """Write a file that only its owner may read, from its first moment on, and that is there whole or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(handle, text.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(temporary, file)
+
+
+def former_port(home: Path) -> int:
+    """Return the port of the run before, so that clients find this one there; 0: there was none."""
+    try:
+        return int(json.loads((home / _ADDRESS_FILE).read_text())["port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def publish(home: Path, host: str, port: int) -> str:
+    """Write down, and return, where requests are taken."""
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "host": host, "port": port}))
+    return url

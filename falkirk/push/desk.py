@@ -1,0 +1,154 @@
+"""Desk: where the requests of one source are taken and their clients wait. It lives in one event loop.
+
+What happens to a request is told to it by whoever talks to Kafka (falkirk/push/line.py). When that begins anew, after a
+failure, the desk is closed: all who wait are told to ask again, since what was on its way may be there or not. It is
+opened again with what is found there.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from falkirk.push.book import Book, Entry, digest_of
+from falkirk.push.errors import RequestError, passing_error
+
+#: So many clients wait at the same time; others are told to come again.
+WAITING_MAX = 2_000
+#: What is remembered of all requests and answers may take so much memory.
+MEMORY_BYTES_MAX = 256 << 20
+#: The broker is away for those who come when it has not taken a request for so long.
+AWAY_S = 5.0
+
+Clock = Callable[[], float]
+
+
+class Desk:
+    """The requests of one source.
+
+    Args: send: takes an entry that is new, and its value, on the way to the topic; must not block. clock: seconds since
+        1970.
+    """
+
+    def __init__(self, send: Callable[[Entry, bytes], None], clock: Clock = time.time) -> None:
+        self._send, self._clock = send, clock
+        self._book: Book | None = None
+        self._closed_for = passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
+        self._waiting: dict[Entry, list[asyncio.Future[None]]] = {}
+        self._waits = 0
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    async def ask(self, request_id: str, value: bytes, *, wants_answer: bool, timeout_s: float) -> Entry:
+        """Return the request of that id once what its client waits for is there; send it if it is new.
+
+        Raises: RequestError.
+        """
+        book = self._opened()
+        entry = book.find(request_id, digest_of(value))
+        if entry is not None and entry.is_done(wants_answer=wants_answer):
+            return entry
+        if self._waits >= WAITING_MAX:
+            raise passing_error("CLIENTS_TOO_MANY", f"{self._waits} clients are waiting already.")
+        if entry is None:
+            entry = self._take(book, request_id, value)
+        self._waits += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not entry.is_done(wants_answer=wants_answer):
+                    await self._change_of(entry)
+                    if self._book is not book:
+                        raise self._closed_for
+        except TimeoutError:
+            if self._is_away(book):
+                raise _away() from None
+            raise passing_error(
+                "RESULT_AWAITED", f"there is no result after {timeout_s:g} s; it is on its way.", status=504
+            ) from None
+        finally:
+            self._waits -= 1
+        return entry
+
+    def _opened(self) -> Book:
+        if self._book is None:
+            raise self._closed_for
+        return self._book
+
+    def _take(self, book: Book, request_id: str, value: bytes) -> Entry:
+        if self._is_away(book):
+            raise _away()
+        if book.weight_bytes > MEMORY_BYTES_MAX:
+            raise passing_error(
+                "REQUESTS_TOO_MANY", "more requests are remembered than there is room for.", retry_after_s=30
+            )
+        entry = book.add(request_id, digest_of(value), int(self._clock() * 1000))
+        self._send(entry, value)
+        return entry
+
+    async def _change_of(self, entry: Entry) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(entry, [])
+        waiting.append(future)
+        try:
+            await future
+        finally:
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting and self._waiting.get(entry) is waiting:
+                del self._waiting[entry]
+
+    def _is_away(self, book: Book) -> bool:
+        since_ms = book.oldest_unsent_ms()
+        return since_ms is not None and self._clock() * 1000 - since_ms > AWAY_S * 1000
+
+    # -- what happens; to a closed desk nothing of it matters ---------------------------------------------------------
+
+    def open(self, book: Book) -> None:
+        """Take requests from now on, knowing those of the book."""
+        self._book = book
+
+    def close(self, reason: RequestError) -> None:
+        """Take no requests until it is opened again, and let nobody wait."""
+        self._book, self._closed_for = None, reason
+        self._tell(list(self._waiting))
+
+    def sent(self, places: Mapping[str, tuple[int, int]]) -> None:
+        """Take note of where requests are, given in the order of their offsets."""
+        if (book := self._book) is None:
+            return
+        self._tell([book.sent(request_id, *place) for request_id, place in places.items()])
+
+    def answered(self, answers: list[tuple[str, bytes, int]]) -> None:
+        """Take note of answers, as (id, value, at_ms)."""
+        if (book := self._book) is None:
+            return
+        self._tell([e for a in answers if (e := book.answered(*a)) is not None])
+
+    def accepted(self, upto: Mapping[int, int], *, is_silent: bool) -> None:
+        """Take note of up to where what came of the requests is outside.
+
+        Args: is_silent: all answers among it are told.
+        """
+        if (book := self._book) is None:
+            return
+        self._tell(book.accept(upto))
+        if is_silent:
+            self._tell(book.silence(upto))
+
+    def forget(self, below: Mapping[int, int]) -> None:
+        """Forget the requests that are gone from the topic."""
+        if self._book is not None:
+            self._book.forget(below)
+
+    def disposable(self, acknowledged: Mapping[int, int], before_ms: int) -> dict[int, int]:
+        """Return what may be dropped from the topic: see `Book.disposable`."""
+        return {} if self._book is None else self._book.disposable(acknowledged, before_ms)
+
+    def _tell(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            for future in self._waiting.pop(entry, ()):
+                if not future.done():
+                    future.set_result(None)
+
+
+def _away() -> RequestError:
+    return passing_error("BROKER_AWAY", "Kafka does not take the request at present.", retry_after_s=5)

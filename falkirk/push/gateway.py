@@ -1,0 +1,157 @@
+"""Gateway: takes requests over HTTP in the coordinator's process, so that a client that waits outlives a Spark that
+dies.
+
+What it must know of the application the host tells it in its status: which topics there are, what fits into them, and
+up to where all that came of the requests is outside.
+"""
+
+import asyncio
+import contextlib
+import errno
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+from pyspark.sql.types import StructType
+
+from falkirk.app import App
+from falkirk.coordinator.home import Home
+from falkirk.errors import MachineError
+from falkirk.logs.connection import Connection
+from falkirk.push.credentials import former_port, publish, token_of
+from falkirk.push.desk import Desk
+from falkirk.push.errors import passing_error
+from falkirk.push.line import Line, Progress
+from falkirk.push.server import Counter, application
+
+#: Clients that are answered while it stops have so long to take it.
+_CLOSE_S = 2.0
+
+
+class Gateway:
+    """The push sources of one application; without any it does nothing. A context manager: it stops at the end.
+
+    Args: say: takes one line for the user at each event.
+    """
+
+    def __init__(self, app: App, connection: Connection, home: Home, say: Callable[[str], None]) -> None:
+        self._app, self._connection, self._home, self._say = app, connection, home, say
+        self._lines: dict[str, Line] = {}
+        self._counters: dict[str, Counter] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Gateway":
+        """Take requests from now on; they are refused until the application runs.
+
+        Raises: MachineError: `ADDRESS_TAKEN`. HomeError, DefinitionError: there is no token.
+        """
+        if self._app.pushed:
+            self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        token, shown = token_of(self._home.path, self._app.http_token)
+        ready: Future[str] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(token, ready)), name="falkirk-gateway", daemon=True
+        )
+        self._thread.start()
+        url = ready.result()
+        for name, http in self._app.pushed.items():
+            self._say(
+                f"{name}: requests are taken at {url}{http.path}, for instance by\n"
+                f'curl -d \'{{"{http.id}": "1", …}}\' -H "Authorization: Bearer {shown}" {url}{http.path}'
+            )
+
+    def take(self, status: dict[str, Any]) -> None:
+        """Take note of what the host has published."""
+        for told in status.get("push", ()):
+            name, line = told["source"], self._lines.get(told["source"])
+            counter = self._counters.get(name)
+            if counter is None:
+                continue  # of a file that was changed since the coordinator read it
+            counter.schema = StructType.fromJson(told["schema"])
+            if line is None:
+                line = self._lines[name] = self._line(name, counter, told["topic"], told["answers"])
+            if "accepted" in told:
+                line.take(
+                    Progress(accepted=_positions(told["accepted"]), acknowledged=_positions(told["acknowledged"]))
+                )
+
+    def _line(self, name: str, counter: Counter, topic: str, answers: str | None) -> Line:
+        assert self._loop is not None
+        line = Line(self._connection, topic, answers, counter.http.window_s, counter.desk, self._loop)
+        line.start()
+        return line
+
+    def stop(self) -> None:
+        """Refuse what comes, tell all who wait to ask again later, and stop. Twice is as once."""
+        thread, self._thread = self._thread, None
+        if thread is None or self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._close)
+        for line in self._lines.values():
+            line.stop()
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join()
+
+    def _close(self) -> None:
+        for counter in self._counters.values():
+            counter.desk.close(passing_error("BEING_STOPPED", "the application is being stopped.", retry_after_s=10))
+
+    # -- in the gateway's thread --------------------------------------------------------------------------------------
+
+    async def _run(self, token: str, ready: "Future[str]") -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        for name, http in self._app.pushed.items():
+            # The line is there once the desk is open, and nothing is sent before.
+            desk = Desk(lambda entry, value, name=name: self._lines[name].send(entry, value))  # type: ignore[misc]
+            self._counters[name] = Counter(http=http, desk=desk)
+        by_path = {counter.http.path: counter for counter in self._counters.values()}
+        runner = web.AppRunner(
+            application(by_path, token), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S
+        )
+        try:
+            await runner.setup()
+            ready.set_result(await self._bind(runner))
+            await self._stopping.wait()
+        except Exception as error:
+            ready.set_exception(error)
+        finally:
+            await runner.cleanup()
+
+    async def _bind(self, runner: web.AppRunner) -> str:
+        host, port = self._app.http
+        if port == 0 and (former := former_port(self._home.path)):
+            with contextlib.suppress(OSError):  # somebody else has it now: any other will do
+                return await self._listen(runner, host, former)
+        try:
+            return await self._listen(runner, host, port)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            raise MachineError(
+                "ADDRESS_TAKEN",
+                f"requests can't be taken at {host}:{port}: {'it is in use' if taken else error.strerror}.",
+                hint="Name another with http=, or port 0 for any that is free.",
+                host=host,
+                port=port,
+            ) from error
+
+    async def _listen(self, runner: web.AppRunner, host: str, port: int) -> str:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        return publish(self._home.path, host, runner.addresses[0][1])
+
+
+def _positions(content: dict[str, int]) -> dict[int, int]:
+    return {int(p): o for p, o in content.items()}

@@ -1,0 +1,133 @@
+"""Planning of push sources: that requests can be checked, that they lead somewhere, and where their answers are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StringType, StructType
+
+from falkirk.endpoints import Kafka
+from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.policy import Delivery
+from falkirk.push.fits import unsuitable
+
+if TYPE_CHECKING:
+    from falkirk.app import App
+    from falkirk.plan.batch import Batch
+    from falkirk.plan.region import Region
+    from falkirk.push.endpoint import Http, RequestTopic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushSource:
+    """A planned push source.
+
+    Args: topic: that the requests are in. schema: of a request. answers: the topic with the answers, if there are any.
+    """
+
+    name: str
+    topic: RequestTopic
+    schema: StructType
+    answers: str | None
+
+    def describe(self) -> dict[str, object]:
+        """Return it as plain values."""
+        schema = self.schema.jsonValue()
+        return {"source": self.name, "topic": self.topic.topic, "schema": schema, "answers": self.answers}
+
+
+def bind(app: App, identity: str) -> None:
+    """Name the topics of requests after the home: two homes never share one."""
+    for name, http in app.pushed.items():
+        app.sources[name] = replace(app.sources[name], topic=http.topic(app.name, identity, name))
+
+
+def plan_push(
+    app: App, identity: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]
+) -> tuple[PushSource, ...]:
+    """Return the push sources of an application that is planned otherwise.
+
+    Raises: DefinitionError: `SOURCE_UNREAD`, `ID_INVALID`, `TYPE_UNSUITABLE`, `ANSWERS_INVALID`. GuaranteeError:
+        `ACKNOWLEDGED_UNDONE`.
+    """
+    found = []
+    for name, http in app.pushed.items():
+        topic = http.topic(app.name, identity, name)
+        reached = _reached(topic.topic, regions, batches)
+        if not reached:
+            raise DefinitionError(
+                "SOURCE_UNREAD",
+                f"nothing that has a sink reads {name!r}, so its clients would wait for nothing.",
+                where=http.where,
+                hint="Let a processor read it, and give that one a sink.",
+                source=name,
+            )
+        _refuse_skipping(app, name, http, reached)
+        schema = StructType.fromDDL(http.schema)
+        assert isinstance(schema, StructType), "the planner has parsed it"
+        _check_schema(http, schema)
+        found.append(PushSource(name=name, topic=topic, schema=schema, answers=_answers(app, name, http, reached)))
+    return tuple(found)
+
+
+def _refuse_skipping(app: App, name: str, http: Http, reached: set[str]) -> None:
+    skipping = [s for s in reached if s in app.sinks and app.sinks[s].delivery is Delivery.AT_MOST_ONCE]
+    if skipping:
+        raise GuaranteeError(
+            "ACKNOWLEDGED_UNDONE",
+            f"{name!r} leads to sink {skipping[0]!r}, which skips what waits after a failure: a client would be told "
+            "that its request is done when it is not.",
+            where=http.where,
+            hint='Ask for delivery="exactly-once" or "repeated" there.',
+            sink=skipping[0],
+        )
+
+
+def _check_schema(http: Http, schema: StructType) -> None:
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if type(kinds.get(http.id)) is not StringType:
+        raise DefinitionError(
+            "ID_INVALID",
+            f"the requests of {http.path!r} have no column {http.id!r} that is a STRING.",
+            where=http.where,
+            hint='Write fk.Http("/queries", schema="id STRING NOT NULL, word STRING", id="id").',
+            id=http.id,
+        )
+    if (kind := unsuitable(schema)) is not None:
+        raise DefinitionError(
+            "TYPE_UNSUITABLE",
+            f"{kind.simpleString()} can't be posted to {http.path!r}.",
+            where=http.where,
+            hint="Take a STRING, and turn it into that in a processor.",
+            type=kind.simpleString(),
+        )
+
+
+def _reached(topic: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]) -> set[str]:
+    """Return the names of the sinks, and the logs, that what is in a topic leads to."""
+    logs, found = {topic}, set[str]()
+    while True:
+        next_regions = [r for r in regions if r.source.topic.topic in logs]
+        next_batches = [b for b in batches if any(i.log in logs for i in b.inputs)]
+        found = {r.name for r in next_regions} | {s.name for b in next_batches for s in b.sinks}
+        more = {r.output.topic for r in next_regions} | {b.log for b in next_batches}
+        if more <= logs:
+            return found
+        logs |= more
+
+
+def _answers(app: App, name: str, http: Http, reached: set[str]) -> str | None:
+    if http.answers is None:
+        return None
+    sink = app.sinks.get(http.answers)
+    if sink is None or not isinstance(sink.to, Kafka) or len(sink.to.keys) != 1 or sink.name not in reached:
+        raise DefinitionError(
+            "ANSWERS_INVALID",
+            f"answers={http.answers!r} is no sink from which the clients of {name!r} could get theirs.",
+            where=http.where,
+            hint="Name a sink that the source leads to: an fk.Kafka whose key is the column with the request's id.",
+            source=name,
+            answers=http.answers,
+        )
+    return sink.to.topic

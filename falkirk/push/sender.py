@@ -1,0 +1,76 @@
+"""Sender: puts requests into their topic, at most one of them at a time in the whole world.
+
+Its transactional id is the topic's name. So to begin is to fence: whatever a former gateway, killed or hanging, had on
+its way is in the topic from then on, or never will be. Without that wall a retry could be sent beside its original.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from falkirk.logs.connection import Connection
+from falkirk.logs.faults import ClientErrors, fault, quiet_options
+
+#: The broker takes back what a gateway that died had begun, and until then readers wait behind it.
+_TRANSACTION_MS = 30_000
+_TRY_S = 1.0
+
+
+class Sender:
+    """The one writer of a topic of requests.
+
+    Args: is_over: tells that nobody waits for it any more.
+    Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`, `KAFKA_REFUSED`.
+    """
+
+    def __init__(self, connection: Connection, topic: str, is_over: Callable[[], bool]) -> None:
+        self._connection, self._topic, self._is_over, self._errors = connection, topic, is_over, ClientErrors()
+        settings: dict[str, Any] = {
+            **quiet_options(connection, self._errors),
+            "transactional.id": topic,
+            "transaction.timeout.ms": _TRANSACTION_MS,
+            "linger.ms": 0,
+            "compression.type": "zstd",
+        }
+        self._producer = Producer(settings)
+        self._try("taking over a topic of requests", lambda: self._producer.init_transactions(_TRY_S))
+
+    def send(self, requests: Sequence[tuple[str, bytes, int]]) -> dict[str, tuple[int, int]]:
+        """Send requests, as (id, value, at_ms), all or none; return the partition and offset of each, in order.
+
+        Raises: LogError: none of them is sent, or all of them are: the next sender will see.
+        """
+        places: dict[str, tuple[int, int]] = {}
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            key, partition, offset = message.key(), message.partition(), message.offset()
+            if error is None and key is not None and partition is not None and offset is not None:
+                places[key.decode() if isinstance(key, bytes) else key] = (partition, offset)
+
+        try:
+            self._producer.begin_transaction()
+            for request_id, value, at_ms in requests:
+                self._producer.produce(
+                    self._topic, key=request_id.encode(), value=value, timestamp=at_ms, on_delivery=note
+                )
+        except KafkaException as error:
+            raise self._fault("sending requests", error) from error
+        self._try("sending requests", lambda: self._producer.commit_transaction(_TRY_S))
+        return places
+
+    def _try(self, doing: str, step: Callable[[], object]) -> None:
+        """Take a step that may be taken again, until it is done."""
+        while True:
+            try:
+                step()
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or self._is_over():
+                    raise self._fault(doing, error) from error
+
+    def _fault(self, doing: str, error: KafkaException) -> Exception:
+        with contextlib.suppress(KafkaException):  # a producer that was fenced says so at every call
+            self._producer.poll(0)  # what the client has to say itself waits until then
+        return fault(error.args[0], doing, self._connection, self._errors, self._topic)

@@ -1,0 +1,161 @@
+"""Server: what requests look like on the wire, and what is answered to them."""
+
+import asyncio
+import hmac
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from pyspark.sql.types import StructType
+
+from falkirk.push import fits
+from falkirk.push.book import Entry
+from falkirk.push.desk import Desk
+from falkirk.push.endpoint import Http
+from falkirk.push.errors import RequestError, passing_error
+
+#: A request, and what is sent of it, is at most so large: below what a topic takes by default.
+BODY_BYTES_MAX = 512 << 10
+ID_LENGTH_MAX = 200
+#: A client that is slower to say what it wants is not waited for.
+BODY_S = 30.0
+ID_HEADER = "Request-Id"
+
+
+@dataclass(kw_only=True)
+class Counter:
+    """One source as it is served. `schema` is known once the application is planned."""
+
+    http: Http
+    desk: Desk
+    schema: StructType | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What a client prefers (RFC 7240): whether it wants its answer, and how long it waits at most."""
+
+    wants_answer: bool
+    wait_s: float
+
+
+def application(counters: Mapping[str, Counter], token: str) -> web.Application:
+    """Return the web application that serves these sources, by path."""
+
+    async def handle(request: web.Request) -> web.Response:
+        told: dict[str, str] = {}
+        try:
+            return await _serve(request, counters, token, told)
+        except RequestError as error:
+            return _refusal(error, told)
+
+    app = web.Application(client_max_size=BODY_BYTES_MAX)
+    app.router.add_route("*", "/{path:.*}", handle)
+    return app
+
+
+async def _serve(
+    request: web.Request, counters: Mapping[str, Counter], token: str, told: dict[str, str]
+) -> web.Response:
+    """Answer one request. What its client is to know whatever comes of it is put into `told`, headers by name."""
+    _check_token(request, token)
+    counter = counters.get(request.path)
+    if counter is None:
+        raise RequestError(
+            "PATH_UNKNOWN", f"nothing is at {request.path}; there is {', '.join(sorted(counters))}.", status=404
+        )
+    if request.method != "POST":
+        told["Allow"] = "POST"
+        raise RequestError("METHOD_UNKNOWN", f"requests are posted, and this is a {request.method}.", status=405)
+    value = fits.parse(await _body(request))
+    if counter.schema is None:
+        raise passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
+    request_id = told[ID_HEADER] = _identify(request, value, counter.http.id)
+    encoded = fits.encode(value, counter.schema)
+    if len(encoded) > BODY_BYTES_MAX:
+        raise _too_large()
+    wanted = preferences(request.headers.getall("Prefer", []), counter.http)
+    entry = await counter.desk.ask(
+        request_id, encoded, wants_answer=wanted.wants_answer, timeout_s=wanted.wait_s
+    )  # fmt: skip
+    return _result(entry, wanted, told)
+
+
+def _check_token(request: web.Request, token: str) -> None:
+    kind, _, given = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(errors="replace"), token.encode()):
+        raise RequestError(
+            "TOKEN_WRONG",
+            "the token is missing or wrong.",
+            status=401,
+            hint="Send the header Authorization: Bearer TOKEN.",
+        )
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _too_large() from error
+    except TimeoutError as error:
+        raise RequestError("BODY_SLOW", f"the body was not there after {BODY_S:g} s.", status=408) from error
+
+
+def _identify(request: web.Request, value: dict[str, Any], column: str) -> str:
+    """Return the request's id, as its header, its column or, without either, chance says; put it into its column."""
+    named, inside = request.headers.get(ID_HEADER), value.get(column)
+    if named is not None and inside is not None and named != inside:
+        raise _id_invalid(f"{ID_HEADER} is {named!r} and column {column} {inside!r}")
+    found = next((v for v in (named, inside) if v is not None), None)
+    if found is None:
+        found = secrets.token_hex(16)
+    if not isinstance(found, str) or not 0 < len(found) <= ID_LENGTH_MAX or not found.isprintable():
+        raise _id_invalid(f"{str(found)[:60]!r} is no id: a text of 1 to {ID_LENGTH_MAX} printable characters is")
+    value[column] = found
+    return found
+
+
+def _id_invalid(message: str) -> RequestError:
+    return RequestError("REQUEST_ID_INVALID", f"{message}.", status=400)
+
+
+def preferences(headers: list[str], http: Http) -> Preferences:
+    """Return what the Prefer headers say, as far as the source can do it; what is not understood is passed over."""
+    found: dict[str, str] = {}
+    for part in ",".join(headers).split(","):
+        name, _, value = part.partition(";")[0].partition("=")
+        found.setdefault(name.strip().lower(), value.strip().strip('"').lower())
+    wait = found.get("wait", "")
+    wait_s = min(float(wait), http.timeout_s) if wait.isascii() and wait.isdigit() else http.timeout_s
+    return Preferences(
+        wants_answer=http.answers is not None and found.get("return") != "minimal",
+        wait_s=wait_s,
+    )
+
+
+def _result(entry: Entry, wanted: Preferences, told: dict[str, str]) -> web.Response:
+    if wanted.wants_answer and entry.answer is not None:
+        return web.Response(body=entry.answer, content_type="application/json", headers=told)
+    return web.Response(status=204, headers=told)
+
+
+def _too_large() -> RequestError:
+    return RequestError("BODY_TOO_LARGE", f"the body has more than {BODY_BYTES_MAX:,} bytes.", status=413)
+
+
+def _refusal(error: RequestError, told: dict[str, str]) -> web.Response:
+    headers = dict(told)
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    content = {"condition": error.condition, "message": error.message, "hint": error.hint}
+    if ID_HEADER in told:
+        content["id"] = told[ID_HEADER]
+    return web.Response(
+        status=error.status, text=json.dumps(content) + "\n", content_type="application/json", headers=headers
+    )

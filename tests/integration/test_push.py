@@ -1,0 +1,283 @@
+"""A push source between HTTP's side and Kafka, without Spark: what is sent once, remembered, answered and dropped."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+import falkirk as fk
+from falkirk.check import read_topic
+from falkirk.errors import LogError
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.plan import frames
+from falkirk.plan.planner import plan_application
+from falkirk.push import fits, line, sender
+from falkirk.push.book import Book
+from falkirk.push.desk import Desk
+from falkirk.push.errors import RequestError
+from falkirk.push.line import Line, Progress
+from falkirk.push.sender import Sender
+from tests.integration.live import Wire
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def wire(broker: Broker, tag: str) -> Wire:
+    return Wire(bootstrap=broker.bootstrap, tag=tag)
+
+
+class Gate:
+    """A desk and its line, in a loop of their own; the application behind them is the test."""
+
+    def __init__(self, wire: Wire, *, window_s: float = 3_600.0, answers: bool = True) -> None:
+        self.wire, self.requests, self.answers = wire, f"requests-{wire.tag}", f"answers-{wire.tag}"
+        for topic in (self.requests, self.answers):
+            wire.topics.create(topic, 2, {})
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.desk = Desk(lambda entry, value: self.line.send(entry, value))
+        connection = Connection.of(wire.bootstrap)
+        self.line = Line(
+            connection, self.requests, self.answers if answers else None, window_s, self.desk, self._loop
+        )  # fmt: skip
+        self.line.start()
+        wait_until(lambda: self.desk._book is not None, 60, "the desk to be opened")
+
+    def ask(self, request_id: str, *, wants_answer: bool = True, timeout_s: float = 60.0) -> Callable[[], Any]:
+        """Ask; return what returns the request once its client is told of it."""
+        asking = self.desk.ask(request_id, value(request_id), wants_answer=wants_answer, timeout_s=timeout_s)
+        return asyncio.run_coroutine_threadsafe(asking, self._loop).result
+
+    def sent(self) -> list[str]:
+        """Return the ids in the topic."""
+        return [(record.key or b"").decode() for record in self.wire.records(self.requests) if record.value]
+
+    def await_sent(self, number: int) -> None:
+        wait_until(lambda: len(self.sent()) >= number, 30, f"{number} requests in the topic")
+
+    def answer(self, request_id: str) -> None:
+        self.wire.send(self.answers, [{"id": request_id}], key=request_id)
+
+    def progress(self, *, acknowledged: bool = False) -> None:
+        """Say that all is accepted that is in the topic now."""
+        ends = self.wire.topics.end_positions(self.requests)
+        self.line.take(Progress(accepted=ends, acknowledged=ends if acknowledged else {}))
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self.line.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def value(request_id: str) -> bytes:
+    return json.dumps({"id": request_id}).encode()
+
+
+@pytest.fixture
+def gates(wire: Wire) -> Iterator[Callable[..., Gate]]:
+    """Make gates of one source, one after the other."""
+    made: list[Gate] = []
+
+    def make(**options: Any) -> Gate:
+        made.append(Gate(wire, **options))
+        return made[-1]
+
+    yield make
+    for gate in made:
+        gate.close()
+
+
+def test_answers_silence_and_retries_beyond_a_restart(gates: Callable[..., Gate]) -> None:
+    gate = gates()
+    asked, silent, minimal = gate.ask("a"), gate.ask("silent"), gate.ask("minimal", wants_answer=False)
+    gate.await_sent(3)
+    gate.answer("a")
+    assert asked().answer == b'{"id": "a"}'
+    gate.progress()
+    assert silent().is_silent
+    assert silent().answer is None
+    assert minimal().is_accepted
+    gate.close()
+
+    other = gates()
+    assert other.ask("a")().answer == b'{"id": "a"}', "the answer of before is read back"
+    other.progress()
+    assert other.ask("silent")().is_silent
+    waits = other.ask("b")
+    other.await_sent(4)
+    other.answer("b")
+    assert waits().answer == b'{"id": "b"}'
+    assert sorted(other.sent()) == ["a", "b", "minimal", "silent"]
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_retry_after_a_restart_is_sent_once_because_the_topic_is_remembered(
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch, remembers: bool
+) -> None:
+    if not remembers:
+        monkeypatch.setattr(line, "read_back", lambda records: Book())
+    gate = gates()
+    gate.ask("a", timeout_s=600)
+    gate.await_sent(1)
+    gate.close()
+    other = gates()
+    waits = other.ask("a")
+    other.await_sent(1 if remembers else 2)
+    other.answer("a")
+    assert waits().answer is not None
+    assert other.sent() == (["a"] if remembers else ["a", "a"])
+
+
+@pytest.mark.parametrize("fences", [True, False])
+def test_what_a_gateway_that_hung_had_on_its_way_never_arrives(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, fences: bool
+) -> None:
+    """Both know of the same request: the former one began to send it, and the client asked the next one again."""
+    topic = wire.topic("requests")
+
+    def begun(name: str) -> Sender:
+        if not fences:
+            monkeypatch.setattr(sender, "Producer", lambda given: Producer({**given, "transactional.id": name}))
+        return Sender(Connection.of(wire.bootstrap), topic, lambda: False)
+
+    former = begun(f"one-{wire.tag}")
+    former._producer.begin_transaction()
+    former._producer.produce(topic, key=b"a", value=value("a"))
+    assert former._producer.flush(30) == 0
+    latter = begun(f"two-{wire.tag}")
+    latter.send([("a", value("a"), int(time.time() * 1000))])
+    if fences:
+        with pytest.raises(LogError):
+            former._try("sending requests", lambda: former._producer.commit_transaction(10))
+    else:
+        former._try("sending requests", lambda: former._producer.commit_transaction(10))
+    committed = {"bootstrap.servers": wire.bootstrap, "isolation.level": "read_committed"}
+    found = [record for record in read_topic(committed, topic) if record.value is not None]
+    assert len(found) == (1 if fences else 2)
+
+
+def test_only_what_is_acknowledged_and_old_is_dropped(
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_TRIM_S", 0.2)
+    gate = gates(window_s=1.0, answers=False)
+    gate.ask("a", wants_answer=False)
+    gate.await_sent(1)
+    gate.progress()
+    gate.ask("a", wants_answer=False)()
+    begun_s = time.monotonic()
+    wait_until(lambda: time.monotonic() > begun_s + 1.5, 10, "the window to be over")
+    assert gate.sent() == ["a"], "its readers may still ask for it"
+    gate.progress(acknowledged=True)
+    wait_until(lambda: not gate.sent(), 30, "it to be dropped")
+    wait_until(lambda: gate.desk._book is not None and gate.desk._book.oldest_ms() is None, 30, "it to be forgotten")
+    gate.ask("a", wants_answer=False)
+    gate.await_sent(1)
+
+
+def test_a_line_that_fails_begins_again_and_nobody_waits_for_nothing(
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = gates()
+    real, failures = Sender.send, iter([True])
+
+    def send(self: Sender, requests: Any) -> Any:
+        places = real(self, requests)
+        if next(failures, False):
+            raise LogError("BROKER_AWAY", "no answer to the commit.", certainty="maybe")
+        return places
+
+    monkeypatch.setattr(Sender, "send", send)
+    with pytest.raises(RequestError) as refused:
+        gate.ask("a")()
+    assert (refused.value.condition, refused.value.status) == ("BROKER_AWAY", 503)
+
+    def asks_again() -> bool:
+        try:
+            gate.ask("a", timeout_s=0.1)()
+        except RequestError as error:
+            return error.condition == "RESULT_AWAITED"
+        return True
+
+    wait_until(asks_again, 60, "the desk to be opened again")
+    gate.answer("a")
+    assert gate.ask("a")().answer is not None
+    assert gate.sent() == ["a"], "it was sent, though nobody was told"
+
+
+# -- with Spark -------------------------------------------------------------------------------------------------------
+
+DDL = (
+    "id STRING NOT NULL, b BYTE, i INT, l LONG, f FLOAT, d DOUBLE, flag BOOLEAN, day DATE, at TIMESTAMP, "
+    "local TIMESTAMP_NTZ, raw BINARY, tags ARRAY<STRING>, inner STRUCT<n: LONG NOT NULL>, counts MAP<STRING, INT>"
+)
+
+
+def test_what_fits_is_what_spark_reads(spark: "SparkSession") -> None:
+    schema = spark.createDataFrame([], DDL).schema
+    bodies: list[dict[str, Any]] = [
+        {"b": -128}, {"b": 127}, {"i": 2**31 - 1}, {"l": -(2**63)}, {"l": 2**63 - 1}, {"f": 1}, {"f": 3.4e38},
+        {"d": 1}, {"d": -1.5e300}, {"d": 10**30}, {"flag": True}, {"day": "2026-11-21"}, {"day": "0001-01-01"},
+        {"at": "2026-11-21T20:44:14"}, {"at": "2026-11-21T20:44:14.5Z"}, {"at": "2026-11-21T20:44:14.123456+02:00"},
+        {"local": "2026-11-21T20:44:14.25"}, {"raw": "aGVsbG8="}, {"raw": ""}, {"tags": []}, {"tags": ["ä", None, ""]},
+        {"inner": {"n": 5}}, {"counts": {"a b": 1, "c": None}}, {"id": "\u2028\u0000\U0001f600"},
+    ]  # fmt: skip
+    values = [fits.encode({"id": str(n)} | body, schema) for n, body in enumerate(bodies)]
+    raw = spark.createDataFrame(
+        [(None, bytearray(v), "t", 0, n, None, 0) for n, v in enumerate(values)], frames.KAFKA_DDL
+    )
+    frame = frames.parse(raw, fk.Kafka("t", schema=DDL))
+    found = frame.data.orderBy(f"{frames.STAMP}.offset").collect()
+    assert not [(body, row[frames.BAD]) for body, row in zip(bodies, found, strict=True) if row[frames.BAD] is not None]
+    for body, row in zip(bodies, found, strict=True):
+        assert all(row[name] is not None for name in body)
+
+
+def pushed(http: fk.Http, *, delivery: str = "exactly-once", key: str | None = "id", reads: str = "queries") -> fk.App:
+    app = fk.App("pushed")
+    app.source("queries", http)
+    app.source("events", fk.Kafka("events", schema="id STRING"))
+    app.sink("replies", reads, fk.Kafka("out", key=key), delivery=delivery)
+    return app
+
+
+SCHEMA = "id STRING NOT NULL, word STRING"
+
+
+@pytest.mark.parametrize(
+    ("condition", "app"),
+    [
+        ("SOURCE_UNREAD", pushed(fk.Http("/q", schema=SCHEMA), reads="events")),
+        ("ID_INVALID", pushed(fk.Http("/q", schema="id LONG"))),
+        ("COLUMN_MISSING", pushed(fk.Http("/q", schema=SCHEMA, id="other"), key=None)),
+        ("TYPE_UNSUITABLE", pushed(fk.Http("/q", schema="id STRING, price DECIMAL(10, 2)"))),
+        ("SCHEMA_INVALID", pushed(fk.Http("/q", schema="id STRIN"))),
+        ("ANSWERS_INVALID", pushed(fk.Http("/q", schema=SCHEMA, answers="others"))),
+        ("ANSWERS_INVALID", pushed(fk.Http("/q", schema=SCHEMA, answers="replies"), key=None)),
+        ("ACKNOWLEDGED_UNDONE", pushed(fk.Http("/q", schema=SCHEMA), delivery="at-most-once")),
+    ],
+)
+def test_what_could_not_be_promised_is_refused(spark: "SparkSession", condition: str, app: fk.App) -> None:
+    with pytest.raises(fk.DefinitionError) as error:
+        plan_application(app, spark, "0123abcd")
+    assert error.value.condition == condition
+
+
+def test_a_plan_has_its_sources_of_requests(spark: "SparkSession") -> None:
+    plan = plan_application(pushed(fk.Http("/q", schema=SCHEMA, answers="replies")), spark, "0123abcd")
+    (source,) = plan.push
+    assert (source.topic.topic, source.answers) == ("falkirk.pushed.0123abcd.queries", "out")
+    assert plan.regions[0].source.topic == source.topic

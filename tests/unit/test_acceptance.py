@@ -1,0 +1,133 @@
+"""Up to where all that was read from a source is outside: along hops, held logs, batches and views."""
+
+from falkirk.coordinator.acceptance import Acceptance
+from falkirk.coordinator.layout import Layout, Stage
+from falkirk.coordinator.ports import Point
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+
+def upto(**lengths: int) -> OffsetFrontier:
+    return OffsetFrontier.of({TopicPartition(topic=t, partition=0): n for t, n in lengths.items()})
+
+
+class World:
+    """An application of logs with one partition each."""
+
+    def __init__(self, *stages: Stage, held: dict[str, str] | None = None) -> None:
+        logs = {t for s in stages for t in (*s.inputs, s.output)} | set((held or {}).values())
+        layout = Layout(stages={s.name: s for s in stages}, partitions=dict.fromkeys(logs, 1), held=held or {})
+        self.ends: dict[str, int] = dict.fromkeys(logs, 0)
+        self.released: dict[str, OffsetFrontier] = dict.fromkeys(held or {}, EMPTY)
+        self.points: dict[str, tuple[Point, ...]] = {s.name: () for s in stages}
+        self.acceptance = Acceptance(layout, lambda log: upto(**{log: self.ends[log]}))
+
+    def saves(self, stage: str, number: int, **read: int) -> None:
+        """Make a checkpoint of a region, when its output is what it is."""
+        self.points[stage] += (Point(number=number, read=upto(**read), sent=EMPTY),)
+        self.acceptance.take_in(self.points)
+
+    def accepted(self, log: str = "source") -> int:
+        return int(self.acceptance.accepted(log, self.released).length(TopicPartition(topic=log, partition=0)))
+
+
+def stage(name: str, reads: str, writes: str, **views: str) -> Stage:
+    return Stage(name=name, inputs=(reads, *views.values()), output=writes, views=tuple(views.values()))
+
+
+def test_what_a_checkpoint_has_read_is_out_when_a_region_writes_a_sink() -> None:
+    world = World(stage("a", "source", "sink"))
+    assert world.accepted() == 0
+    world.saves("a", 0, source=5)
+    assert world.accepted() == 5
+
+
+def test_behind_a_hop_the_results_must_have_been_read_and_saved_too() -> None:
+    world = World(stage("a", "source", "hop"), stage("b", "hop", "sink"))
+    world.ends["hop"] = 3
+    world.saves("a", 0, source=5)
+    world.ends["hop"] = 9
+    world.saves("b", 0, hop=2)
+    assert world.accepted() == 0
+    world.saves("a", 1, source=12)
+    world.saves("b", 1, hop=3)
+    assert world.accepted() == 5
+    world.saves("b", 2, hop=8)
+    assert world.accepted() == 5, "of the second checkpoint's results some are not read"
+    world.saves("b", 3, hop=9)
+    assert world.accepted() == 12
+
+
+def test_all_readers_of_a_source_have_to_be_through() -> None:
+    world = World(stage("a", "source", "one"), stage("b", "source", "two"))
+    world.saves("a", 0, source=5)
+    assert world.accepted() == 0
+    world.saves("b", 0, source=3)
+    assert world.accepted() == 3
+
+
+def test_what_is_held_back_is_outside_when_it_is_released() -> None:
+    world = World(stage("a", "source", "held"), held={"held": "sink"})
+    world.ends["held"] = 4
+    world.saves("a", 0, source=5)
+    world.released["held"] = upto(held=3)
+    assert world.accepted() == 0
+    world.released["held"] = upto(held=4)
+    assert world.accepted() == 5
+
+
+def test_an_epoch_that_others_read_and_sinks_get_has_to_reach_both() -> None:
+    world = World(stage("a", "source", "epochs"), stage("b", "epochs", "more"), held={"epochs": "x", "more": "y"})
+    world.ends["epochs"] = 1
+    world.saves("a", 0, source=5)
+    world.released["epochs"] = upto(epochs=1)
+    assert world.accepted() == 0
+    world.ends["more"] = 1
+    world.saves("b", 0, epochs=1)
+    assert world.accepted() == 0
+    world.released["more"] = upto(more=1)
+    assert world.accepted() == 5
+
+
+def test_who_reads_the_newest_epoch_answers_somebody_else() -> None:
+    world = World(stage("a", "source", "view"), stage("b", "other", "sink", v="view"))
+    world.ends["view"] = 1
+    world.saves("a", 0, source=5)
+    assert world.accepted() == 5
+    assert world.accepted("other") == 0
+
+
+def test_what_is_taken_back_was_never_read() -> None:
+    world = World(stage("a", "source", "held"), held={"held": "sink"})
+    for number, end in ((0, 2), (1, 4), (2, 6)):
+        world.ends["held"] = end
+        world.saves("a", number, source=end)
+    world.points["a"] = world.points["a"][:1]  # back to 0: the records 2 to 5 are void
+    world.ends["held"] = 9
+    world.saves("a", 3, source=3)
+    world.released["held"] = upto(held=6)
+    assert world.accepted() == 2, "the void records of checkpoint 2 say nothing of its input"
+    world.released["held"] = upto(held=9)
+    assert world.accepted() == 3
+
+
+def test_what_was_collected_counts_on() -> None:
+    world = World(stage("a", "source", "held"), held={"held": "sink"})
+    world.ends["held"] = 2
+    world.saves("a", 0, source=2)
+    world.ends["held"] = 4
+    world.saves("a", 1, source=4)
+    world.points["a"] = world.points["a"][1:]
+    world.saves("a", 2, source=4)
+    world.released["held"] = upto(held=2)
+    assert world.accepted() == 2
+
+
+def test_an_idle_region_needs_no_more_than_it_did() -> None:
+    world = World(stage("a", "source", "hop"), stage("b", "hop", "sink"))
+    world.ends["hop"] = 3
+    world.saves("a", 0, source=5)
+    world.ends["hop"] = 7  # somebody else's results, behind ours
+    world.saves("a", 1, source=5)
+    world.saves("b", 0, hop=3)
+    assert world.accepted() == 5

@@ -1,0 +1,80 @@
+"""Engines: what runs live and what in micro-batches, and why."""
+
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.cut import OnArrival
+from falkirk.errors import DefinitionError
+from falkirk.plan.engines import in_engines
+
+
+def double(row: Any) -> Any:
+    return {"n": 2 * row.n}
+
+
+def doubled(events: fk.Stream) -> fk.Stream:
+    return events.where("n > 0").map_rows(double, returns="n INT")
+
+
+def plain(events: fk.Stream) -> fk.Stream:
+    return events.where("n > 0")
+
+
+def after(doubled: fk.Stream) -> fk.Stream:
+    return doubled.select("n")
+
+
+def pairs(events: fk.Stream, orders: fk.Stream) -> fk.Stream:
+    return events.join(orders.where("n > 1"), "n")
+
+
+def counted(events: fk.Stream) -> fk.Stream:
+    return events.map_rows(double, returns="n INT").groupBy("n").count()
+
+
+def shop(*bodies: Any, **options: Any) -> fk.App:
+    app = fk.App("shop")
+    for name in ("events", "orders"):
+        app.source(name, fk.Kafka(name, schema="n INT"))
+    for body in bodies:
+        app.stream(**options)(body)
+    return app
+
+
+def test_live_where_it_can_be_else_in_micro_batches_with_the_reason() -> None:
+    app = in_engines(shop(plain, doubled, after, pairs))
+    assert {n: p.cut for n, p in app.processors.items()} == {
+        "plain": None, "doubled": OnArrival(), "after": OnArrival(), "pairs": OnArrival(),
+    }  # fmt: skip
+    reasons = {n: p.engine_reason for n, p in app.processors.items()}
+    assert reasons["plain"] == ""
+    assert "map_rows()" in reasons["doubled"]
+    assert "test_engines.py" in reasons["doubled"], "the line is named"
+    assert "'doubled'" in reasons["after"]
+    assert "join()" in reasons["pairs"]
+
+
+def test_the_declaration_stays_as_it_was() -> None:
+    app = shop(doubled)
+    in_engines(app)
+    assert app.processors["doubled"].cut is None
+
+
+def test_a_user_may_choose() -> None:
+    assert in_engines(shop(plain, engine="micro-batch")).processors["plain"].cut == OnArrival()
+    with pytest.raises(DefinitionError) as caught:
+        in_engines(shop(doubled, engine="live"))
+    assert caught.value.condition == "ENGINE_UNSUITABLE"
+    assert caught.value.parameters["processor"] == "doubled"
+    with pytest.raises(DefinitionError) as caught:
+        shop(plain, engine="fast")
+    assert caught.value.condition == "OPTION_UNKNOWN"
+
+
+def test_what_only_live_regions_do_is_refused_in_micro_batches() -> None:
+    with pytest.raises(DefinitionError) as caught:
+        in_engines(shop(counted))
+    assert caught.value.condition == "ENGINE_UNSUITABLE"
+    assert "groupBy" in str(caught.value.where)

@@ -1,0 +1,111 @@
+"""The book of a push source: ids, retries, the window, what is accepted, what stays without an answer."""
+
+import pytest
+
+from falkirk.push.book import SKEW_MS, Book, Entry, digest_of, read_back
+from falkirk.push.errors import RequestError
+
+BODY = b'{"id":"a"}'
+
+
+def sent(book: Book, request_id: str, offset: int, *, at_ms: int = 1_000, partition: int = 0) -> Entry:
+    book.add(request_id, digest_of(BODY), at_ms)
+    return book.sent(request_id, partition, offset)
+
+
+def test_an_id_is_the_same_request_and_another_body_is_refused() -> None:
+    book = Book()
+    assert book.find("a", digest_of(BODY)) is None
+    entry = book.add("a", digest_of(BODY), 1_000)
+    assert book.find("a", digest_of(BODY)) is entry
+    with pytest.raises(RequestError) as refused:
+        book.find("a", digest_of(b"{}"))
+    assert (refused.value.condition, refused.value.status) == ("REQUEST_DIFFERS", 409)
+
+
+def test_what_is_on_its_way_is_told_by_its_age() -> None:
+    book = Book()
+    assert book.oldest_unsent_ms() is None
+    book.add("a", digest_of(BODY), 1_000)
+    book.add("b", digest_of(BODY), 2_000)
+    book.sent("a", 0, 0)
+    assert book.oldest_unsent_ms() == 2_000
+
+
+def test_a_request_is_accepted_when_its_own_place_is_behind_the_frontier() -> None:
+    book = Book()
+    a, b, c = sent(book, "a", 0), sent(book, "b", 2), sent(book, "c", 0, partition=1)
+    assert book.accept({0: 2, 1: 0}) == [a]
+    assert not b.is_accepted
+    assert not c.is_accepted
+    assert book.accept({0: 1, 1: 1}) == [c], "a frontier that went back takes nothing back"
+    assert a.is_done(wants_answer=False)
+    assert not a.is_done(wants_answer=True)
+
+
+def test_a_frontier_that_is_known_before_the_place_counts_for_it() -> None:
+    book = Book()
+    book.add("a", digest_of(BODY), 1_000)
+    book.accept({0: 5})
+    book.silence({0: 5})
+    entry = book.sent("a", 0, 4)
+    assert entry.is_accepted
+    assert entry.is_silent
+
+
+def test_the_first_answer_holds_and_silence_is_for_those_without() -> None:
+    book = Book()
+    a, b = sent(book, "a", 0), sent(book, "b", 1)
+    assert book.answered("a", b"1", 2_000) is a
+    assert book.answered("a", b"2", 2_000) is None
+    assert book.answered("nobody", b"2", 2_000) is None
+    assert book.silence({0: 2}) == [b]
+    assert (a.answer, a.is_silent, b.is_silent) == (b"1", False, True)
+    assert b.is_done(wants_answer=True)
+
+
+def test_an_answer_that_is_older_than_its_request_is_anothers() -> None:
+    book = Book()
+    entry = sent(book, "a", 0, at_ms=100_000)
+    assert book.answered("a", b"stale", 100_000 - SKEW_MS - 1) is None
+    assert book.answered("a", b"mine", 100_000 - SKEW_MS) is entry
+    assert entry.answer == b"mine"
+
+
+def test_only_what_is_old_and_never_read_again_is_disposable() -> None:
+    book = Book()
+    for offset, at_ms in ((0, 1_000), (2, 2_000), (4, 3_000), (6, 2_500)):
+        sent(book, f"r{offset}", offset, at_ms=at_ms)
+    assert book.disposable({}, 9_000) == {}
+    assert book.disposable({0: 9}, 1_000) == {}
+    assert book.disposable({0: 3}, 9_000) == {0: 3}, "the reader has not acknowledged more"
+    assert book.disposable({0: 9}, 2_600) == {0: 3}, "and what is in the window stays, with all behind it"
+
+
+def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
+    book = Book()
+    sent(book, "a", 0)
+    book.answered("a", b"x" * 100, 1_000)
+    kept = sent(book, "b", 1)
+    book.forget({0: 1})
+    assert book.find("a", digest_of(b"other")) is None
+    assert book.find("b", digest_of(BODY)) is kept
+    book.forget({0: 2})
+    assert book.weight_bytes == 0
+    assert book.oldest_ms() is None
+
+
+def test_forgetting_a_former_use_of_an_id_keeps_the_present_one() -> None:
+    book = read_back([("a", b"old", 1_000, 0, 0), ("a", BODY, 5_000, 0, 1)])
+    book.forget({0: 1})
+    assert book.find("a", digest_of(BODY)) is not None
+
+
+def test_what_is_read_back_is_known_as_before() -> None:
+    book = read_back([("a", BODY, 1_000, 1, 7), ("b", BODY, 2_000, 0, 3)])
+    entry = book.find("a", digest_of(BODY))
+    assert entry is not None
+    assert (entry.place, entry.at_ms, book.oldest_ms()) == ((1, 7), 1_000, 1_000)
+    assert book.oldest_unsent_ms() is None
+    with pytest.raises(RequestError):
+        book.find("b", digest_of(b"other"))

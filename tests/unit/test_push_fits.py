@@ -1,0 +1,93 @@
+"""What fits into a request: types, NOT NULL, and JSON that is none."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from falkirk.push import fits
+from falkirk.push.errors import RequestError
+
+INNER = StructType([StructField("n", LongType(), nullable=False)])
+SCHEMA = StructType(
+    [
+        StructField("id", StringType(), nullable=False),
+        StructField("tiny", ByteType()),
+        StructField("flag", BooleanType()),
+        StructField("ratio", DoubleType()),
+        StructField("small", FloatType()),
+        StructField("day", DateType()),
+        StructField("tags", ArrayType(StringType(), containsNull=False)),
+        StructField("inner", INNER),
+        StructField("counts", MapType(StringType(), LongType())),
+    ]
+)
+
+
+def encoded(**columns: Any) -> bytes:
+    return fits.encode({"id": "a", **columns}, SCHEMA)
+
+
+def test_an_object_is_sent_in_the_order_of_the_columns_without_nulls() -> None:
+    value = fits.parse(
+        b'{"tags": ["x"], "tiny": -128, "flag": null, "id": "a", "counts": {"k": null}, "inner": {"n": 1}}'
+    )
+    assert fits.encode(value, SCHEMA) == b'{"id":"a","tiny":-128,"tags":["x"],"inner":{"n":1},"counts":{"k":null}}'
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"id": None}, {"id": 1}, {"tiny": 128}, {"tiny": True}, {"tiny": 1.0}, {"flag": 1}, {"flag": "true"},
+        {"ratio": "1"}, {"ratio": 10**400}, {"small": 1e39}, {"day": "20261121"}, {"day": "2026-13-01"},
+        {"tags": "x"}, {"tags": [None]}, {"tags": {}}, {"inner": {}}, {"inner": {"n": 1, "m": 1}}, {"inner": []},
+        {"counts": {"k": "1"}}, {"counts": []}, {"strange": 1}, {"id": "\ud800"},
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(columns: dict[str, Any]) -> None:
+    with pytest.raises(RequestError) as refused:
+        encoded(**columns)
+    assert (refused.value.condition, refused.value.status) == ("BODY_INVALID", 400)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"1",
+        b'"x"',
+        b"null",
+        b"\xff\xfe",
+        b'{"n": NaN}',
+        b'{"n": 1e999}',
+        b"[" * 100_000,
+        b"9" * 9_999,
+    ],
+)
+def test_what_is_no_object_of_json_is_refused(body: bytes) -> None:
+    with pytest.raises(RequestError) as refused:
+        fits.parse(body)
+    assert refused.value.condition == "BODY_INVALID"
+
+
+def test_types_that_cant_be_checked_are_found_wherever_they_are() -> None:
+    assert fits.unsuitable(SCHEMA) is None
+    decimal = DecimalType(10, 2)
+    for kind in (decimal, ArrayType(decimal), MapType(StringType(), decimal), StructType([StructField("d", decimal)])):
+        assert fits.unsuitable(StructType([StructField("x", kind)])) == decimal
+    assert fits.unsuitable(MapType(LongType(), LongType())) == LongType()
