@@ -131,7 +131,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     write_status(home_path, host.status(), host.push())
     host.start(on_progress=lambda: write_status(home_path, host.status(), host.push()))
     try:
-        while not stopping.wait(POLL_S):
+        while not host.wait(POLL_S, stopping):
             write_status(home_path, host.poll(), host.push())
     finally:
         host.stop()

@@ -61,6 +61,7 @@ class BatchRegion(BatchAtRest):
     Attributes:
         all_logs: the epochs of all batches, by log, this one's included.
         behind: returns how many epochs its sinks should have by now, and have not.
+        on_complete: called when an epoch has been recorded.
     """
 
     def __init__(self, batch: Batch, context: Context) -> None:
@@ -68,6 +69,7 @@ class BatchRegion(BatchAtRest):
         self.batch, self._context = batch, context
         self.all_logs: Mapping[str, EpochLog] = {}
         self.behind: Callable[[], int] = lambda: 0
+        self.on_complete: Callable[[], None] = lambda: None
         self._session: SparkSession = context.session.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
@@ -340,7 +342,8 @@ class BatchRegion(BatchAtRest):
                 return False
             self.epochs.record(**result)
             self.progressed_at_s = time.monotonic()
-            return True
+        self.on_complete()
+        return True
 
 
 def _bounds(batch: Batch, epoch: Epoch) -> tuple[datetime | None, datetime | None]:

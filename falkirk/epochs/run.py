@@ -45,7 +45,7 @@ class Run:
         self._region, self._number = region, number
         self._batch = region.batch
         self.error: Exception | None = None
-        self._stopping = threading.Event()
+        self._stopping, self._wake = threading.Event(), threading.Event()
         self._began_s = region.began_s()
         self._tries: dict[int, int] = {}
         self._not_before_s: dict[int, float] = {}
@@ -69,6 +69,7 @@ class Run:
     def stop(self, timeout_s: float) -> bool:
         """Stop; tell whether nothing of it runs any more."""
         self._stopping.set()
+        self._wake.set()
         deadline = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
         running = dict(self._running)
@@ -82,7 +83,7 @@ class Run:
 
     def _work(self) -> None:
         try:
-            while not self._stopping.wait(LOOK_S):
+            while not self._wait():
                 try:
                     if not self._restored and not self._running:
                         self._restore()
@@ -94,6 +95,12 @@ class Run:
                     self._region.detail = f"waiting: {error.message}"
         except Exception as error:
             self.error = error
+
+    def _wait(self) -> bool:
+        """Wait until there may be something to do; tell whether to stop instead."""
+        self._wake.wait(LOOK_S)
+        self._wake.clear()
+        return self._stopping.is_set()
 
     def _restore(self) -> None:
         """Compute again the states of complete epochs behind the point, which were not saved."""
@@ -127,7 +134,8 @@ class Run:
             return
         for epoch in waiting[: self._at_once] if self._restored else ():
             if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
-                self._running[epoch.number] = self._pool.submit(self._execute, epoch)
+                self._running[epoch.number] = future = self._pool.submit(self._execute, epoch)
+                future.add_done_callback(lambda _: self._wake.set())
         if not self._running:
             self._region.progressed_at_s = time.monotonic()
 
