@@ -286,7 +286,8 @@ class BatchRegion(BatchAtRest):
             known = [e for e in log.epochs() if e.number < end]
             present[log.name] = {e.number: log.slices(e) for e in known if e.number >= first[log.name][0]}
             complete[log.name] = known[-1].marks.get(COMPLETE) if known else None
-        found = by.next_slice(present, complete, epochs[-1].slice if epochs else None)
+        before = epochs[-1].slice if epochs else None
+        found = by.next_slice(present, complete, before, keeps=self.batch.is_stateful)
         self._nothing_due_at = last if found is None else None
         if found is None:
             return None
