@@ -134,23 +134,12 @@ class App:
                     name=name,
                 )
 
-    def _claim_path(self, http: Http, where: SourceLocation) -> None:
-        if any(other.path == http.path for other in self.pushed.values()):
-            raise DefinitionError(
-                "NAME_TAKEN",
-                f"there is already a source at the path {http.path!r}.",
-                where=where,
-                hint="Give each source of requests a path of its own.",
-                name=http.path,
-            )
-
     def source(self, name: str, topic: Kafka | Http) -> Stream:
         """Declare a topic, or requests over HTTP, that processors read under `name`."""
         where = caller()
         self._claim(name, where)
         if isinstance(topic, Http):
-            _check_name(name, "a source of requests", where)
-            self._claim_path(topic, where)
+            topic.refuse_same_path(self.pushed.values())
             self.pushed[name] = topic
             topic = topic.topic(self.name, "HOME", name)  # until the home is known
         as_topic(topic, where)
