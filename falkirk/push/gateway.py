@@ -102,6 +102,7 @@ class Gateway:
         self._loop.call_soon_threadsafe(self._close)
         for line in self._lines.values():
             line.stop()
+        self._loop.call_soon_threadsafe(self._close)  # a line that was about to begin may have opened it again
         self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join()
 
