@@ -145,16 +145,6 @@ class App:
                     name=name,
                 )
 
-    def _claim_path(self, http: Http, where: SourceLocation) -> None:
-        if any(other.path == http.path for other in self.pushed.values()):
-            raise DefinitionError(
-                "NAME_TAKEN",
-                f"there is already a source at the path {http.path!r}.",
-                where=where,
-                hint="Give each source of requests a path of its own.",
-                name=http.path,
-            )
-
     def source(self, name: str, from_: Kafka | Http | Files) -> Stream:
         """Declare what processors read under `name`: a topic, requests over HTTP, or a folder whose files batches
         read."""
@@ -162,7 +152,7 @@ class App:
         self._claim(name, where)
         if isinstance(from_, Http):
             check_name(name, "a source of requests", where)
-            self._claim_path(from_, where)
+            from_.refuse_same_path(self.pushed.values())
             self.pushed[name] = from_
             from_ = from_.topic(self.name, "HOME", name)  # until the home is known
         found = as_source(from_, where)

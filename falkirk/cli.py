@@ -152,7 +152,7 @@ def run_in_terminal(app: App, settings: RunSettings) -> None:
         coordinator = Coordinator(
             app,
             settings,
-            say=lambda text: _console.print(text),
+            say=lambda text: _console.print(text, soft_wrap=True),
             on_status=lambda s: line.update(_line(app, s)),
         )
         stop_on_signals(coordinator.stop)

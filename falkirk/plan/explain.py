@@ -46,14 +46,17 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
         if region.hop is not None
     ]
     held = [Text(text) for region in plan.regions if (text := _why_held(plan, region))]
+    push = [
+        Text(f"{p.name}: requests posted to {p.path} wait in {p.topic.topic}; answers: {p.answers or 'none'}")
+        for p in plan.push
+    ]
     batches = [_batches(plan)] if plan.batches else []
     total = sum(need.total for need in slots)
     verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
     tables = [table] if plan.regions else []
     engines = [Text(f"{b.name} runs in micro-batches: {b.reason}") for b in plan.batches if b.reason]
-    return Group(
-        *tables, *hops, *held, *batches, *engines, Text(f"core slots: {total} needed, {available} available: {verdict}")
-    )
+    needed = Text(f"core slots: {total} needed, {available} available: {verdict}")
+    return Group(*tables, *push, *hops, *held, *batches, *engines, needed)
 
 
 def _batches(plan: Plan) -> RenderableType:
@@ -137,6 +140,7 @@ def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[
         "slots": {"needed": sum(s.total for s in slots), "available": available},
         "regions": [_region(plan, r, s) for r, s in zip(plan.regions, slots, strict=True)],
         "batches": [_batch(batch) for batch in plan.batches],
+        "push": [{"source": p.name, "path": p.path, "answers": p.answers} for p in plan.push],
     }
 
 
