@@ -19,7 +19,7 @@ from falkirk.cut import ByClock, Cut
 from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
-from falkirk.plan import determinism, frames
+from falkirk.plan import avro, determinism, frames
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
 from falkirk.policy import Eager, Lazy, Policy
@@ -199,6 +199,7 @@ def plan_batch(
         ) from error
     for sink in sinks:
         check_key(sink, result.columns)
+        avro.check_sink(sink, result, result.columns)
     doubtful = {o for frame in (result, kept) if frame is not None for o in determinism.undetermined_in_batch(frame)}
     if doubtful and kept is not None and kept is not result:
         raise GuaranteeError(
