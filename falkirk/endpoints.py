@@ -1,14 +1,16 @@
 """Endpoints: where an application reads from and writes to, as declared by the user."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 
-Format = Literal["json", "text", "binary"]
+Format = Literal["json", "text", "binary", "avro"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,12 @@ class Kafka:
     Args:
         topic: its name.
         schema: a source's columns as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not fit
-            goes to the dead letters. Text and binary sources have one column, ``value``.
+            goes to the dead letters. Text and binary sources have one column, ``value``. Of Avro, for sources and
+            sinks, the schema of a record in JSON, or the name of a file that holds it.
         key: the column(s) by which the topic is partitioned. For a source it is a claim, checked while running: all
             records of one key come from one partition. For a sink it becomes the record's key.
-        format: of the value: ``json`` (an object per record), ``text`` (UTF-8) or ``binary``.
+        format: of the value: ``json`` (an object per record), ``text`` (UTF-8), ``binary`` or ``avro`` (its binary
+            encoding, without a registry's prefix). Sinks write JSON or Avro.
         starting: where a new application begins to read, ``earliest`` or ``latest``.
         dead_letters: topic for what does not fit or is too large; named after the topic by default (see the plan).
     """
@@ -39,7 +43,7 @@ class Kafka:
         if self.dead_letters is not None:
             self._check_name(self.dead_letters)
         for name, value, known in (
-            ("format", self.format, ("json", "text", "binary")),
+            ("format", self.format, ("json", "text", "binary", "avro")),
             ("starting", self.starting, ("earliest", "latest")),
         ):
             if value not in known:
@@ -60,6 +64,9 @@ class Kafka:
                 hint='Write key="id" or key=["country", "id"], or leave it out.',
                 key=self.key,
             )
+
+        if self.format == "avro":
+            object.__setattr__(self, "schema", _avro_schema(self.schema, self.topic, self.where))
 
     def _check_name(self, topic: object) -> None:
         if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
@@ -86,6 +93,35 @@ class Kafka:
         if self.format == "binary":
             return "value BINARY"
         return self.schema or ""
+
+
+def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
+    """Return an Avro schema, given as its JSON or as the name of a file.
+
+    Raises: DefinitionError: `SCHEMA_MISSING`, `SCHEMA_INVALID`.
+    """
+    if not given:
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"topic {topic!r} holds Avro and has no schema.",
+            where=where,
+            hint='Give it: fk.Kafka("…", format="avro", schema="orders.avsc"), or as JSON.',
+            topic=topic,
+        )
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
+        content = json.loads(text)
+        if content["type"] != "record" or not [field["name"] for field in content["fields"]]:
+            raise ValueError("it is no record with fields")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DefinitionError(
+            "SCHEMA_INVALID",
+            f"the schema of topic {topic!r} is no Avro schema of a record: {error}.",
+            where=where,
+            hint="Give it as JSON, or the name of a file that holds it.",
+            topic=topic,
+        ) from error
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSessi
     declared = _declared(app, sink)
     if declared.source.name in app.pushed:
         raise _not_checkable(sink, "its source takes requests, which are forgotten after a while")
+    if sink.topic.format == "avro":
+        raise _not_checkable(sink, "its values are Avro")
     if declared.source.topic.starting != "earliest":
         raise _not_checkable(sink, f"its source was read from {declared.source.topic.starting}, wherever that was")
     reader = session.read.format("kafka").options(**connection.spark_options())

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.app import Sink
+from falkirk.endpoints import Kafka
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.epochs.targets import Target, TopicTarget, target_of
@@ -163,7 +164,7 @@ def outlet_of(
     return Outlet(
         epochs,
         {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
-        None if dead is None else TopicTarget(place, dead, (), settle, encoded=True),
+        None if dead is None else TopicTarget(place, Kafka(dead), settle, encoded=True),
         schema,
     )
 

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from sqlalchemy.dialects import postgresql, sqlite
 
 from falkirk.coordinator.home import write_atomically
-from falkirk.endpoints import Console, Endpoint, Files, Sql
+from falkirk.endpoints import Console, Endpoint, Files, Kafka, Sql
 from falkirk.epochs.console import ConsoleTarget
 from falkirk.epochs.inputs import ROW
 from falkirk.errors import HomeError, SparkError
@@ -31,10 +31,10 @@ from falkirk.plan.frames import first_line
 from falkirk.regions import fence
 from falkirk.regions.context import Context, Place
 from falkirk.regions.outputs import last_records
-from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE
+from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
 
 Positions = dict[int, int]
-_TOO_LARGE = "FALKIRK_TOO_LARGE"
+_UNFIT = "FALKIRK_UNFIT"
 _ALL_ROWS = (1 << 63) - 1
 
 
@@ -55,15 +55,14 @@ class Target(Protocol):
 class TopicTarget:
     """A Kafka topic.
 
-    Args: topic. key: the columns of its records' key. settle: returns where a topic ends once nothing that an earlier
-        try sent can still arrive there. encoded: rows are (key, value) already.
+    Args: to: the topic. settle: returns where a topic ends once nothing that an earlier try sent can still arrive
+        there. encoded: rows are (key, value) already.
     """
 
     def __init__(
-        self, place: Place, topic: str, key: tuple[str, ...], settle: Callable[[str], Positions], *,
-        encoded: bool = False,
+        self, place: Place, to: Kafka, settle: Callable[[str], Positions], *, encoded: bool = False
     ) -> None:  # fmt: skip
-        self._place, self._topic, self._key, self._settle, self._encoded = place, topic, key, settle, encoded
+        self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
         self._last: dict[int, tuple[int, int]] | None = None
 
     def seen(self) -> int:
@@ -88,33 +87,35 @@ class TopicTarget:
         context = self._place
         assert isinstance(context, Context), "an application at rest releases nothing"
         facts = context.topics.facts(self._topic)
-        data = rows.withColumn("hash", F.hash(ROW)) if self._encoded else _encoded(rows, self._key)
+        data = _as_they_are(rows) if self._encoded else _encoded(rows, self._to)
         data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
         size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
         limit = facts.max_message_bytes - OVERHEAD_BYTES
-        refused = F.when(size > limit, F.raise_error(F.lit(_TOO_LARGE))).otherwise(F.col("value"))
+        unfit = (size > limit) | F.col("unfit").isNotNull()
+        refused = F.when(unfit, F.raise_error(F.lit(_UNFIT))).otherwise(F.col("value"))
         try:
             if all(there < epoch for there, _ in self._found().values()):
                 try:
                     self._send(context, epoch, data.withColumn("value", refused), facts, few=few)
                     return None
                 except PySparkException as error:
-                    if _TOO_LARGE not in str(error):
+                    if _UNFIT not in str(error):
                         raise
             # Some of it is there: what was too large is not, and nobody may have heard of it.
-            self._send(context, epoch, data.where(size <= limit), facts, few=few)
-            if data.where(size > limit).isEmpty():
+            self._send(context, epoch, data.where(~unfit), facts, few=few)
+            if data.where(unfit).isEmpty():
                 return None
         except PySparkException as error:
             raise _failed(self._topic, error) from error
-        reason = F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit"))
+        too_large = F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit"))
+        reason = F.coalesce("unfit", too_large)
         told = F.struct(
             reason.alias("reason"),
             F.lit(self._topic).alias("topic"),
             F.lit(epoch).alias("epoch"),
-            F.substring("value", 1, RAW_BYTES_MAX).alias("value"),
+            F.substring("text", 1, RAW_BYTES_MAX).alias("value"),
         )
-        return data.where(size > limit).select("key", F.to_json(told).alias("value"), ROW)
+        return data.where(unfit).select("key", F.to_json(told).alias("value"), ROW)
 
     def _send(self, context: Context, epoch: int, data: DataFrame, facts: TopicFacts, *, few: bool) -> None:
         """Send what is not there yet of an epoch's (key, value, partition, ROW)."""
@@ -144,16 +145,24 @@ class TopicTarget:
         self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 
 
-def _encoded(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """Return rows as (key, value, hash, ROW), as a topic's readers get them; `hash` decides the partition, as that of
-    live regions' keys does."""
-    columns = [F.col(f"`{c}`") for c in rows.columns if c != ROW]
-    parts = [F.col(f"`{k}`") for k in key]
+def _as_they_are(rows: DataFrame) -> DataFrame:
+    """Return rows of (key, value, ROW) as `_encoded` does."""
+    unfit = F.lit(None).cast("string").alias("unfit")
+    return rows.select("key", "value", F.col("value").alias("text"), unfit, F.hash(ROW).alias("hash"), ROW)
+
+
+def _encoded(rows: DataFrame, to: Kafka) -> DataFrame:
+    """Return rows as (key, value, text, unfit, hash, ROW): as a topic's readers get them, the value as text, and why
+    there is none; `hash` decides the partition, as that of live regions' keys does."""
+    value, text, unfit = encoded([c for c in rows.columns if c != ROW], to)
+    parts = [F.col(f"`{k}`") for k in to.keys]
     made = F.lit(None).cast("string")
     if parts:
         made = parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
-    value = F.to_json(F.struct(*columns), JSON_OPTIONS)
-    return rows.select(made.alias("key"), value.alias("value"), F.hash(*(parts or [F.col(ROW)])).alias("hash"), ROW)
+    return rows.select(
+        made.alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"),
+        F.hash(*(parts or [F.col(ROW)])).alias("hash"), ROW,
+    )  # fmt: skip
 
 
 _marks_metadata = sql.MetaData()
@@ -345,7 +354,7 @@ def target_of(to: Endpoint, sink: str, place: Place, settle: Callable[[str], Pos
         return FolderTarget(to, place.home.identity)
     if isinstance(to, Console):
         return ConsoleTarget(to, sink)
-    return TopicTarget(place, to.topic, to.keys, settle)
+    return TopicTarget(place, to, settle)
 
 
 def _failed(where: str, error: Exception) -> SparkError:

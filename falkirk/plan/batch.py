@@ -24,7 +24,7 @@ from falkirk.operators.call import Call, Epoch, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.operators.times import sort
-from falkirk.plan import determinism, frames
+from falkirk.plan import avro, determinism, frames
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
 from falkirk.policy import Eager, Lazy, Policy
@@ -257,6 +257,7 @@ def plan_batch(
         ) from error
     for sink in sinks:
         check_key(sink, result.columns)
+        avro.check_sink(sink, result, result.columns)
     slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
     _check_policy(processor, stateful=state is not None or bool(slots))
     doubtful = rehearsal.undetermined | _doubtful(processor, result, kept, rehearsal)

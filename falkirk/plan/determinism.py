@@ -39,6 +39,7 @@ Lower OctetLength Overlay RegExpExtract RegExpExtractAll RegExpReplace RLike Rig
 StringInstr StringLocate StringLPad StringRepeat StringReplace StringRPad StringSplit StringSplitSQL StringToMap
 StringTranslate StringTrim StringTrimLeft StringTrimRight Substring SubstringIndex UnBase64 Upper Encode Decode
 ParseUrl Levenshtein JsonToStructs StructsToJson GetJsonObject JsonTuple LengthOfJsonArray Invoke StaticInvoke
+AvroDataToCatalyst CatalystDataToAvro FromAvro ToAvro
 Collation CsvToStructs Elt FindInSet ILike IsValidUTF8 IsVariantNull JsonObjectKeys Luhncheck MakeValidUTF8 Mask
 ParseJson Quote RegExpCount RegExpInStr RegExpSubStr SchemaOfJson Sentences SplitPart StringDecode StringSpace
 StringTrimBoth StructsToCsv ToBinary ToVariantObject TryToBinary UrlDecode UrlEncode VariantGet XmlToStructs

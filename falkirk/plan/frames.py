@@ -24,6 +24,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
+from falkirk.plan import avro
 from falkirk.stream import Latest, Step
 
 STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
@@ -74,6 +75,9 @@ def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
     elif topic.format == "text":
         fields, columns = F.struct(F.col("value").cast("string").alias("value")), ["value"]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null"))
+    elif topic.format == "avro":
+        fields, columns, reason = avro.parsed(topic)
+        check_names(columns, topic.where)
     else:
         fields, columns, reason = _parse_json(topic)
     data = raw.withColumn("__falkirk_parsed", fields).withColumn("__falkirk_reason", reason)

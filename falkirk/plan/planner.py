@@ -24,7 +24,7 @@ from falkirk.app import App, Processor, Sink
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
-from falkirk.plan import columns, determinism, frames, promises
+from falkirk.plan import avro, columns, determinism, frames, promises
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint
@@ -132,6 +132,7 @@ class _Planner:
         cause = draft.undetermined
         promises.check_at_most_once(sink, split=draft.source.topic.topic if draft.split else None, cause=cause)
         columns.check_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
+        avro.check_sink(sink, draft.frame.data, draft.frame.columns)
         held = cause is not None and sink.delivery is Delivery.EXACTLY_ONCE
         self._close(
             draft,

@@ -13,7 +13,7 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_messages
 from falkirk.logs.topics import Topics
 from falkirk.plan.batch import is_file_log
-from falkirk.regions.rows import RAW_BYTES_MAX, TOO_LARGE
+from falkirk.regions.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 
 Origin = tuple[str, int, int]
 """Where an input is: topic, partition, offset."""
@@ -71,7 +71,7 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Coll
         text = content.get("value")
     except (ValueError, KeyError, TypeError):
         return Letter(region=region, kind="unknown")
-    if reason.startswith(TOO_LARGE):
+    if reason.startswith((TOO_LARGE, NOT_WRITTEN)):
         return Letter(region=region, kind="result")
     if is_file_log(topic):
         return Letter(region=region, kind="file")

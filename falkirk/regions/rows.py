@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from falkirk.endpoints import Kafka
 from falkirk.errors import InternalError
+from falkirk.plan import avro
 from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, is_good, key_column
 from falkirk.plan.region import Region
 from falkirk.theory.channel import Channel, ReleasedTail
@@ -24,7 +26,7 @@ OVERHEAD_BYTES = 512
 #: Bytes of the raw value that a dead letter keeps; more could make the dead letter itself too large.
 RAW_BYTES_MAX = 65_536
 #: How the reason of a dead letter begins that is a result, not an input.
-TOO_LARGE = "too large: "
+TOO_LARGE, NOT_WRITTEN = "too large: ", "not written: "
 #: How records are written as JSON: with nulls, to the microsecond (Spark's own default is the millisecond), and in a
 #: time zone that does not depend on the session, since a replay must give the same bytes.
 JSON_OPTIONS = {
@@ -90,18 +92,19 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     """Return the DataFrame of Kafka rows (topic, partition, key, value, headers) that the region releases."""
     stamp = F.col(STAMP)
     state = F.spark_partition_id() if region.stateful else F.lit(0)
-    value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in frame.columns]), JSON_OPTIONS)
+    value, text, unfit = encoded(frame.columns, region.output)
     size = F.octet_length("__value") + F.coalesce(F.octet_length("__key"), F.lit(0))
     data = frame.data.select(
         "*",
         value.alias("__value"),
+        *([text.alias("__text")] if _text_of(region) == "__text" else []),
         _key(region).alias("__key"),
         _partition(region, release).alias("__partition"),
         state.alias("__state"),
     )
     limit = release.main.size_limit_bytes - OVERHEAD_BYTES
     too_large = F.when(size > limit, F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit")))
-    data = data.withColumn("__reason", F.coalesce(F.col(f"{BAD}.reason"), too_large))
+    data = data.withColumn("__reason", F.coalesce(F.col(f"{BAD}.reason"), unfit, too_large))
     dead = F.col("__reason").isNotNull()
     to = F.when(dead, F.col(f"{STAMP}.partition") % release.dead.partitions).otherwise(F.col("__partition"))
     if release.barrier is not None and not release.barrier.is_open():
@@ -116,14 +119,28 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     )
     topic = F.when(dead, F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
     if region.stateful and region.source.topic.keys:
-        topic = _co_partitioned(topic)
+        topic = _co_partitioned(topic, _text_of(region))
     return data.select(
         topic.alias("topic"),
         to.cast("int").alias("partition"),
         F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key")).alias("key"),
-        F.when(dead, _dead_letter(region)).otherwise(F.col("__value")).cast("binary").alias("value"),
+        F.when(dead, _dead_letter(region).cast("binary")).otherwise(F.col("__value").cast("binary")).alias("value"),
         F.array(F.struct(F.lit("falkirk").alias("key"), header.cast("binary").alias("value"))).alias("headers"),
     )
+
+
+def _text_of(region: Region) -> str:
+    """Return which column has a record's value as people read it."""
+    return "__text" if region.output.format == "avro" else "__value"
+
+
+def encoded(columns: Sequence[str], to: Kafka) -> tuple[Column, Column, Column]:
+    """Return a record's value as a topic takes it, the same as text, and why there is no value, or null."""
+    text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in columns]), JSON_OPTIONS)
+    if to.format != "avro" or to.schema is None:
+        return text, text, F.lit(None).cast("string")
+    value, reason = avro.written({c: F.col(f"`{c}`") for c in columns}, to.schema)
+    return value, text, F.concat(F.lit(NOT_WRITTEN), reason)
 
 
 def _fields(depth: int) -> list[str]:
@@ -149,7 +166,7 @@ def _partition(region: Region, release: Release) -> Column:
 
 
 def _dead_letter(region: Region) -> Column:
-    raw = F.coalesce(F.col(f"{BAD}.value"), F.col("__value").cast("binary"))
+    raw = F.coalesce(F.col(f"{BAD}.value"), F.col(_text_of(region)).cast("binary"))
     return F.to_json(
         F.struct(
             F.col("__reason").alias("reason"),
@@ -162,11 +179,11 @@ def _dead_letter(region: Region) -> Column:
     )
 
 
-def _co_partitioned(topic: Column) -> Column:
+def _co_partitioned(topic: Column, text: str) -> Column:
     """Fail the task when records of one key came from two partitions: their order would not be reproducible."""
     newest = F.col(f"{STAMP}.partition")  # the greatest, since a stamp begins with it
     split = is_good() & (F.col(LEAST) != newest)
-    fields = [F.col(LEAST), newest, F.substring("__value", 1, 200)]
+    fields = [F.col(LEAST), newest, F.substring(text, 1, 200)]
     return F.when(split, F.raise_error(F.concat_ws("|", F.lit(CO_PARTITIONING), *fields))).otherwise(topic)
 
 

@@ -1,35 +1,28 @@
 """Dead letters that are sent again: each input once, as it was, whatever is cut off; without the notes, twice."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.home import Home, attach_home, open_home
+from falkirk.coordinator.home import Home, open_home
 from falkirk.coordinator.layout import Layout
-from falkirk.coordinator.shape import Shape, read_shape
+from falkirk.coordinator.shape import Shape
 from falkirk.errors import DefinitionError, InternalError, LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_messages
 from falkirk.plan.region import BatchLogs
-from falkirk.query import run_here
 from falkirk.redrive.command import send_again
 from falkirk.redrive.sending import HEADER, Notes, Sender
 from falkirk.regions.rows import RAW_BYTES_MAX
 from tests.integration.live import Wire
-from tests.integration.test_batches import Table
 from tests.support import wait_until
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Sent = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -219,44 +212,3 @@ def test_what_the_topic_does_not_take_any_more_holds_up_nothing_else(broker: Bro
         report = stage.again()
         assert (report["sent"], report["refused"]) == (2, 1)
         assert stage.inputs().total() == 2
-
-
-def test_once_the_cause_is_mended_what_was_refused_counts(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str
-) -> None:
-    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
-    events = wire.topic("events")
-    counts = Table(database, "counts")
-
-    def application(schema: str) -> fk.App:
-        app = fk.App(f"mended-{tag}", home=home)
-        app.source("events", fk.Kafka(events, schema=schema))
-
-        @app.stream(fk.Eager())
-        def counted(events: "DataFrame") -> "DataFrame":
-            return events.groupBy("n").agg(F.count("*").alias("count"))
-
-        app.sink("counts", counted, fk.Sql(database, "counts"))
-        return app
-
-    dead = f"mended-{tag}-counted.dead-letters"
-    strict, mended = (application(schema) for schema in ("n INT NOT NULL", "n INT"))
-    query = run_here(strict, Connection.of(broker.bootstrap))
-    try:
-        wire.send(events, [{"n": 1}, {"n": None}, {"n": 2}], partition=1)
-        wait_until(lambda: len(counts.rows()) == 2 and wire.count(dead) == 1, 60, f"two counts: {query.status}")
-    finally:
-        query.stop()
-    query = run_here(mended, Connection.of(broker.bootstrap))
-    try:
-        with attach_home(home, mended.name) as held:
-            shape = read_shape(home)
-            assert shape is not None
-            for expected in (1, 0):
-                assert send_again(mended, held, shape, Connection.of(broker.bootstrap))["sent"] == expected
-        wire.send(events, [{"n": 3}])  # behind it
-        wait_until(lambda: len(counts.rows()) == 4, 60, f"all four: {counts.rows()}, {query.status}")
-    finally:
-        query.stop()
-    assert sorted(((r["n"], r["count"]) for r in counts.rows()), key=str) == [(1, 1), (2, 1), (3, 1), (None, 1)]
-    assert json.loads(wire.records(dead)[0].value or b"")["offset"] == 1

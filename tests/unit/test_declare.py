@@ -71,7 +71,7 @@ def test_kafkas_own_topic_names_are_taken(name: str) -> None:
 
 
 def test_options_of_a_topic_are_checked() -> None:
-    refused(lambda: fk.Kafka("t", format="avro"), "OPTION_UNKNOWN", option="format", value="avro")  # type: ignore[arg-type]
+    refused(lambda: fk.Kafka("t", format="xml"), "OPTION_UNKNOWN", option="format", value="xml")  # type: ignore[arg-type]
     refused(lambda: fk.Kafka("t", starting="now"), "OPTION_UNKNOWN", option="starting", value="now")  # type: ignore[arg-type]
 
 

@@ -48,6 +48,10 @@ def viewing(weights: fk.Latest) -> Any:
         (lambda a: a.source("in", fk.Files("in")), "SCHEMA_MISSING"),
         (lambda a: a.source("in", fk.Sql("sqlite:///x", "t")), "NOT_A_TOPIC"),
         (lambda a: fk.Console(rows=0), "OPTION_UNKNOWN"),
+        (lambda a: fk.Kafka("in", format="avro"), "SCHEMA_MISSING"),
+        (lambda a: fk.Kafka("in", format="avro", schema="no/such.avsc"), "SCHEMA_INVALID"),
+        (lambda a: fk.Kafka("in", format="avro", schema="{no json"), "SCHEMA_INVALID"),
+        (lambda a: fk.Kafka("in", format="avro", schema='{"type": "record", "fields": []}'), "SCHEMA_INVALID"),
     ],
 )
 def test_a_mistake_is_refused_with_its_line(declare: Callable[[fk.App], Any], condition: str) -> None:

@@ -1,0 +1,32 @@
+"""The terminal as a sink: what a host prints reaches the terminal of whoever runs it, and a lost one loses nothing."""
+
+import os
+import threading
+
+import pytest
+
+from falkirk.coordinator.status import CONSOLE
+from falkirk.coordinator.supervise import _show
+from falkirk.epochs.console import _print
+
+
+def test_what_a_host_prints_comes_out_at_the_coordinators(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed, pipe = os.pipe()
+    monkeypatch.setenv(CONSOLE, str(pipe))
+    shows = threading.Thread(target=_show, args=(printed,))
+    shows.start()
+    text = "".join(f"ä{i}\n" for i in range(20_000))  # more than a pipe holds
+    _print(text)
+    os.close(pipe)  # as the host's death does
+    shows.join(30)
+    assert capsys.readouterr().out == text
+
+
+def test_in_a_process_of_the_users_own_it_is_printed_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(CONSOLE, raising=False)
+    _print("row\n")
+    assert capsys.readouterr().out == "row\n"
