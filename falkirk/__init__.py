@@ -7,7 +7,7 @@ result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 from typing import TYPE_CHECKING, Any
 
 from falkirk.app import App, Latest, Stamped
-from falkirk.endpoints import Files, Kafka, Sql
+from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import (
     DefinitionError,
     FalkirkError,
@@ -49,6 +49,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "App",
     "Connection",
+    "Console",
     "DefinitionError",
     "Delivery",
     "Eager",

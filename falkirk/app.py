@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from falkirk.cut import ByClock, ByRows, ByTime, Cut, OnArrival
 from falkirk.declaring import by_time, check_name, marked, place_of, policy_misplaced
-from falkirk.endpoints import Endpoint, Kafka, as_endpoint, as_topic
+from falkirk.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
@@ -19,7 +19,7 @@ from falkirk.logs.secret import Secret
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
 from falkirk.push.address import DEFAULT, as_address
 from falkirk.push.endpoint import Http
-from falkirk.stream import Body, SourceNode, Stream, source_node
+from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
 
 
 class Latest:
@@ -130,11 +130,12 @@ class App:
         self.http_token = None if http_token is None else Secret(http_token)
         self.sources: dict[str, SourceNode] = {}
         self.pushed: dict[str, Http] = {}
+        self.folders: dict[str, Files] = {}
         self.processors: dict[str, Processor] = {}
         self.sinks: dict[str, Sink] = {}
 
     def _claim(self, name: str, where: SourceLocation) -> None:
-        for kind, taken in (("source", self.sources), ("processor", self.processors)):
+        for kind, taken in (("source", self.sources), ("source", self.folders), ("processor", self.processors)):
             if name in taken:
                 raise DefinitionError(
                     "NAME_TAKEN",
@@ -144,27 +145,21 @@ class App:
                     name=name,
                 )
 
-    def _claim_path(self, http: Http, where: SourceLocation) -> None:
-        if any(other.path == http.path for other in self.pushed.values()):
-            raise DefinitionError(
-                "NAME_TAKEN",
-                f"there is already a source at the path {http.path!r}.",
-                where=where,
-                hint="Give each source of requests a path of its own.",
-                name=http.path,
-            )
-
-    def source(self, name: str, topic: Kafka | Http) -> Stream:
-        """Declare a topic, or requests over HTTP, that processors read under `name`."""
+    def source(self, name: str, from_: Kafka | Http | Files) -> Stream:
+        """Declare what processors read under `name`: a topic, requests over HTTP, or a folder whose files batches
+        read."""
         where = caller()
         self._claim(name, where)
-        if isinstance(topic, Http):
+        if isinstance(from_, Http):
             check_name(name, "a source of requests", where)
-            self._claim_path(topic, where)
-            self.pushed[name] = topic
-            topic = topic.topic(self.name, "HOME", name)  # until the home is known
-        as_topic(topic, where)
-        self.sources[name] = source_node(name, topic)
+            from_.refuse_same_path(self.pushed.values())
+            self.pushed[name] = from_
+            from_ = from_.topic(self.name, "HOME", name)  # until the home is known
+        found = as_source(from_, where)
+        if isinstance(found, Files):
+            self.folders[name] = found
+            return Stream(ProcessorNode(name=name))
+        self.sources[name] = source_node(name, found)
         return Stream(self.sources[name])
 
     def stream(
@@ -346,6 +341,8 @@ class App:
             return reads
         if isinstance(reads, Stream):
             if isinstance(reads.node, SourceNode) and self.sources.get(reads.node.name) is reads.node:
+                return reads.node.name
+            if isinstance(reads.node, ProcessorNode) and reads.node.name in self.folders:
                 return reads.node.name
         elif name := getattr(reads, "__name__", None):
             return str(name)

@@ -17,6 +17,7 @@ from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, re
 from falkirk.demo.command import demo
 from falkirk.errors import DefinitionError, FalkirkError
 from falkirk.local.commands import doctor, jars, kafka
+from falkirk.redrive.command import redrive
 
 _console = Console(stderr=True, highlight=False)
 
@@ -43,7 +44,7 @@ main.add_command(doctor)
 main.add_command(jars)
 main.add_command(demo)
 main.add_command(bench)
-for command in (history, rollback, stop, gc):
+for command in (history, rollback, stop, gc, redrive):
     main.add_command(command)
 
 
@@ -151,7 +152,7 @@ def run_in_terminal(app: App, settings: RunSettings) -> None:
         coordinator = Coordinator(
             app,
             settings,
-            say=lambda text: _console.print(text),
+            say=lambda text: _console.print(text, soft_wrap=True),
             on_status=lambda s: line.update(_line(app, s)),
         )
         stop_on_signals(coordinator.stop)

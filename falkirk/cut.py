@@ -138,9 +138,12 @@ class ByTime:
         present: Mapping[str, Mapping[int, frozenset[int]]],
         complete: Mapping[str, int | None],
         before: int | None,
+        *,
+        keeps: bool = False,
     ) -> "tuple[int, dict[str, int]] | None":
         """Return the slice with which the next epoch ends, and of each log the first of its epochs that those after it
-        may need; None while none is complete. An epoch that would have no rows is passed over.
+        may need; None while none is complete. An epoch that would have no rows is passed over; of a batch that keeps a
+        state (`keeps`), which may wait for time alone, the newest such is not.
 
         Args:
             present: of each log, by the number of its epochs, the slices that they have rows of. complete: of each log,
@@ -151,15 +154,17 @@ class ByTime:
         upto = min(upto for upto in complete.values() if upto is not None) // self.every_us  # the first that is not
         slices = {s for epochs in present.values() for found in epochs.values() for s in found}
         ends = {s + more for s in slices for more in range(self.over)}
-        due = [end for end in ends if end < upto and (before is None or end > before)]
-        if not due:
+        due = min((end for end in ends if end < upto and (before is None or end > before)), default=None)
+        if due is None and keeps and before is not None and upto - 1 > before:
+            due = upto - 1
+        if due is None:
             return None
-        needed = min(due) - self.over + 2  # the oldest slice that the epoch after it may read
+        needed = due - self.over + 2  # the oldest slice that the epoch after it may read
         then = {
             log: min((n for n, found in epochs.items() if any(s >= needed for s in found)), default=-1)
             for log, epochs in present.items()
         }
-        return min(due), then
+        return due, then
 
 
 def waiting(first: Positions, ends: Positions) -> int:

@@ -133,13 +133,21 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A folder that batches write: one folder of files per epoch, there whole or not at all.
+    """A folder that batches read, each file in it once, or write: one folder of files per epoch, there whole or not at
+    all.
 
-    Args: path: of the folder, on a file system that all of the application shares. format: of the files.
+    A file is read once it has its name: whoever writes one gives it a name that begins with ``_`` or ``.`` until it is
+    whole, and then renames it. It is read once under that name, and must stay as it is while it may be read again.
+
+    Args:
+        path: of the folder, on a file system that all of the application shares.
+        format: of the files: ``parquet``, ``json`` (an object per line) or ``csv`` (the first line names the columns).
+        schema: a source's columns as Spark DDL; a row that does not fit goes to the dead letters.
     """
 
     path: str
     format: Literal["parquet", "json", "csv"] = "parquet"
+    schema: str | None = None
     where: SourceLocation = field(default_factory=caller, compare=False)
 
     def __post_init__(self) -> None:
@@ -159,7 +167,34 @@ class Files:
         return ()
 
 
-Endpoint = Kafka | Sql | Files
+@dataclass(frozen=True, slots=True)
+class Console:
+    """The terminal, for a look at what a batch releases. Nobody can tell what was printed before a failure, so an epoch
+    may be printed again: it is declared with ``delivery="repeated"``.
+
+    Args: rows: how many rows of each epoch are printed.
+    """
+
+    rows: int = 20
+    where: SourceLocation = field(default_factory=caller, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"rows={self.rows!r} is not a whole number of at least 1.",
+                where=self.where,
+                option="rows",
+                value=self.rows,
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """None: what is printed has no keys."""
+        return ()
+
+
+Endpoint = Kafka | Sql | Files | Console
 
 
 def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
@@ -167,12 +202,30 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
 
     Raises: DefinitionError: `NOT_AN_ENDPOINT`.
     """
-    if not isinstance(value, Kafka | Sql | Files):
+    if not isinstance(value, Kafka | Sql | Files | Console):
         raise DefinitionError(
             "NOT_AN_ENDPOINT",
             f"results can't be written to {value!r}.",
             where=where,
-            hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table") or fk.Files("folder").',
+            hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder") or fk.Console().',
+        )
+    return value
+
+
+def as_source(value: object, where: SourceLocation) -> Kafka | Files:
+    """Return `value` if it can be read.
+
+    Raises: DefinitionError: `NOT_A_TOPIC`; `SCHEMA_MISSING`: nobody has said what is in the files.
+    """
+    if not isinstance(value, Files):
+        return as_topic(value, where)
+    if not value.schema:
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"files in {value.path!r} are read without a schema.",
+            where=where,
+            hint='Write fk.Files("folder", format="json", schema="id STRING, n INT").',
+            path=value.path,
         )
     return value
 

@@ -10,6 +10,7 @@ from types import FrameType
 _PACKAGE = Path(__file__).resolve().parent
 #: The password in a URL, which a line of the user's may hold and nobody else's eyes should see.
 _PASSWORD = re.compile(r"(://[^:/@\s]+:)[^@\s]+@")
+_TOKEN = re.compile(r"(token\s*=\s*)([\"']).*?\2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,4 +39,5 @@ def caller() -> SourceLocation:
     while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
     file, line = frame.f_code.co_filename, frame.f_lineno
-    return SourceLocation(file=file, line=line, text=_PASSWORD.sub(r"\1***@", linecache.getline(file, line).strip()))
+    text = _PASSWORD.sub(r"\1***@", linecache.getline(file, line).strip())
+    return SourceLocation(file=file, line=line, text=_TOKEN.sub(r"\1***", text))

@@ -49,7 +49,7 @@ class Query:
 
     def _watch(self) -> None:
         try:
-            while not self._stopping.wait(self._poll_s):
+            while not self._host.wait(self._poll_s, self._stopping):
                 self._host.poll()
                 if stop_asked_if_reachable(self._home.store):
                     self._stopping.set()

@@ -1,19 +1,27 @@
 """The command `falkirk bench`."""
 
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from falkirk.bench.charts import draw_overhead, draw_pressure, draw_regimes
 from falkirk.bench.latency import LatencySettings, figure_name, run_latency
 from falkirk.bench.monitor import MonitorSettings, run_monitor
+from falkirk.bench.overhead import OverheadSettings, overhead_table, run_overhead
+from falkirk.bench.pairs import PAIRS
 from falkirk.bench.plots import draw_latency, draw_monitor
+from falkirk.bench.pressure import PressureSettings, run_pressure
+from falkirk.bench.regimes import REGIMES, RegimesSettings, regimes_table, run_regimes
 from falkirk.bench.report import Report
 
 
 @click.group()
 def bench() -> None:
     """Measure what Falkirk costs and gives on this machine."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of a bench is left behind then either
 
 
 _json = click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here.")
@@ -70,6 +78,56 @@ def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path |
     _write(report, file, console)
     if plots is not None:
         console.print(f"plot in {draw_monitor(sizes, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Two rounds and short windows: about five minutes.")
+@click.option("--pair", "pairs", type=click.Choice(PAIRS), multiple=True, help="Only this one; can be repeated.")
+@_json
+@_plots
+def overhead(quick: bool, pairs: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
+    """The same jobs in plain Spark and with Falkirk, as ratios: live, micro-batches, batches, batches beside live."""
+    console = Console(highlight=False)
+    settings = OverheadSettings.quick() if quick else OverheadSettings()
+    settings = replace(settings, pairs=pairs or settings.pairs)
+    run = run_overhead(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(overhead_table(run, settings.pairs))
+    _write(run.report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_overhead(run, settings.pairs, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Short windows: about five minutes.")
+@click.option("--regime", "regimes", type=click.Choice(REGIMES), multiple=True, help="Only this one; can be repeated.")
+@_json
+@_plots
+def regimes(quick: bool, regimes: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
+    """One input through each regime: latency, throughput, what is made durable, what a kill -9 costs."""
+    console = Console(highlight=False)
+    settings = RegimesSettings.quick() if quick else RegimesSettings()
+    settings = replace(settings, regimes=regimes or settings.regimes)
+    report = run_regimes(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(regimes_table(report))
+    _write(report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_regimes(report, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Less load, for less long: about two minutes.")
+@_json
+@_plots
+def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
+    """What waits, and in how much memory, while a table takes nothing; and how it is made up for."""
+    console = Console(highlight=False)
+    settings = PressureSettings.quick() if quick else PressureSettings()
+    run = run_pressure(settings, lambda text: console.print(text, soft_wrap=True))
+    for name, value in sorted(run.report.figures.items()):
+        console.print(f"{name} = {value:,}")
+    _write(run.report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_pressure(run, plots)}")
 
 
 def _write(report: Report, file: Path | None, console: Console) -> None:

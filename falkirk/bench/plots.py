@@ -17,7 +17,7 @@ def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> li
 
     Raises: MachineError: `PLOTS_MISSING`: matplotlib is not installed.
     """
-    _prepare(folder)
+    prepare(folder)
     files = [_percentiles(run, job, settings.intervals_s, folder) for job in JOBS]
     if run.timeline is not None:
         files.append(_timeline(run.timeline, folder))
@@ -29,7 +29,7 @@ def draw_monitor(sizes: Sequence[Size], folder: Path) -> Path:
 
     Raises: MachineError: as `draw_latency`.
     """
-    _prepare(folder)
+    prepare(folder)
     from matplotlib import pyplot
 
     number = [size.processors for size in sizes]
@@ -53,10 +53,11 @@ def draw_monitor(sizes: Sequence[Size], folder: Path) -> Path:
         if len(lines) > 1:
             axis.legend(frameon=False, fontsize=8)
     figure.tight_layout()
-    return _save(figure, folder / "monitor-growth.png")
+    return save(figure, folder / "monitor-growth.png")
 
 
-def _prepare(folder: Path) -> None:
+def prepare(folder: Path) -> None:
+    """Make ready to draw into a folder. Raises: MachineError: `PLOTS_MISSING`."""
     try:
         import matplotlib
     except ImportError as error:
@@ -90,7 +91,7 @@ def _percentiles(run: LatencyRun, job: str, intervals_s: tuple[float, ...], fold
     axes[0][0].legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle(f"{JOBS[job].title}: latency by percentile", fontsize=11)
     figure.tight_layout()
-    return _save(figure, folder / f"latency-{job.replace('_', '-')}.png")
+    return save(figure, folder / f"latency-{job.replace('_', '-')}.png")
 
 
 def _timeline(timeline: Timeline, folder: Path) -> Path:
@@ -108,10 +109,11 @@ def _timeline(timeline: Timeline, folder: Path) -> Path:
     axis.set_title("word index, exactly once: latency of each page around a kill", fontsize=11)
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    return _save(figure, folder / "latency-timeline.png")
+    return save(figure, folder / "latency-timeline.png")
 
 
-def _save(figure: object, file: Path) -> Path:
+def save(figure: object, file: Path) -> Path:
+    """Write a figure, and return its file."""
     from matplotlib import pyplot
 
     figure.savefig(file, dpi=160)  # type: ignore[attr-defined]

@@ -1,25 +1,19 @@
-"""The subject of a measurement: one variant of a job in a process and a JVM of its own, so that no variant is warmed
-up by another, and one can be killed."""
+"""The subject of a measurement of latency: one variant of a job, and what it tells in the end."""
 
-import contextlib
-import multiprocessing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
-
+from falkirk.bench.child import Child, serve
 from falkirk.bench.jobs import JOBS, application, plain
-from falkirk.errors import SparkError
 from falkirk.local.spark import session as spark_session
 from falkirk.logs.connection import Connection
 from falkirk.policy import Delivery
 from falkirk.query import run_here
 
 PARTITIONS = 2
-START_S = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,68 +42,23 @@ class Account:
     phases_ms: dict[str, float]
 
 
-class Running:
-    """A subject that has been started. Leave it with `stop` or `kill`."""
+class Running(Child):
+    """A subject of the latency bench that has been started; its account is an `Account`."""
 
     def __init__(self, subject: Subject) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_run, args=(subject, theirs), daemon=True)
-        self._subject = subject
-        self._process.start()
-        theirs.close()
-
-    def await_running(self) -> None:
-        """Wait until its queries have been started. Raises: SparkError: `BENCH_INCOMPLETE`: it failed."""
-        self._receive(START_S)
-
-    def stop(self) -> Account:
-        """Stop it, and return its account. Raises: SparkError: `BENCH_INCOMPLETE`: it had failed before."""
-        self._pipe.send("stop")
-        account: Account = self._receive(60.0)
-        self._process.join(30.0)
-        self.kill()
-        return account
-
-    def kill(self) -> None:
-        """kill -9 of the process and its JVM, which must not be left behind as a writer."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self._process.pid)
-            found = [root, *root.children(recursive=True)]
-            for process in found:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            psutil.wait_procs(found, timeout=30)
-        self._process.join(30.0)
-
-    def _receive(self, timeout_s: float) -> Any:
-        answer: Any = None
-        with contextlib.suppress(EOFError):
-            answer = self._pipe.recv() if self._pipe.poll(timeout_s) else None
-        if answer is None or (isinstance(answer, str) and answer != "running"):
-            self.kill()
-            raise SparkError(
-                "BENCH_INCOMPLETE",
-                f"{self._subject.job}, {self._subject.variant}: {answer or 'no answer'}.",
-                hint="What it printed above may say why.",
-            )
-        return answer
+        super().__init__(_run, subject, f"{subject.job}, {subject.variant}")
 
 
 def _run(subject: Subject, pipe: "Pipe[Any, Any]") -> None:
-    try:
-        query, live = _start(subject)
-    except Exception as error:
-        pipe.send(str(error).split("\n")[0])
-        raise
-    pipe.send("running")
-    with contextlib.suppress(EOFError):  # the bench is gone
-        pipe.recv()
+    serve(pipe, lambda: _start(subject), lambda running: _finish(subject, *running))
+
+
+def _finish(subject: Subject, query: Any, live: Any) -> Account:
     progress = live().recentProgress
     hops = query.hops if subject.variant != "none" else ()
     suppressed = sum(r.suppressed for r in query.status) if subject.variant != "none" else 0
     query.stop()
-    pipe.send(Account(hops=hops, suppressed=suppressed, phases_ms=_phases_ms(progress, subject.interval_s)))
+    return Account(hops=hops, suppressed=suppressed, phases_ms=_phases_ms(progress, subject.interval_s))
 
 
 def _start(subject: Subject) -> tuple[Any, Any]:

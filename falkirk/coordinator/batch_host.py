@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from falkirk.coordinator.status import RegionStatus
+from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.release import EpochLogs, Outlet, outlet_of
@@ -24,8 +25,10 @@ class BatchHost:
         self._context = context
         self.regions = {batch.name: BatchRegion(batch, context) for batch in batches}
         logs: Mapping[str, EpochLog] = {r.batch.log: r.epochs for r in self.regions.values()}
+        folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
+        self._files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
         for region in self.regions.values():
-            region.all_logs = logs
+            region.all_logs, region.files = logs, self._files
         self._outlets: dict[str, Outlet] = {
             r.batch.log: outlet_of(
                 r.logs, {s.name: s for s in r.batch.sinks}, r.epochs, context, settle, r.batch.schema
@@ -41,6 +44,8 @@ class BatchHost:
 
     def prepare(self) -> None:
         """Check what the batches read before anything starts. Raises: HomeError, LogError."""
+        for files in self._files.values():
+            files.require()
         for region in self.regions.values():
             region.prepare()
 

@@ -27,7 +27,7 @@ _PATIENCE_S = 180.0
 Command = Callable[..., None]
 
 
-def _place(command: Command) -> Command:
+def of_application(command: Command) -> Command:
     """Add the argument and options that say which application is meant."""
     for option in (
         click.option("--home", type=click.Path(path_type=Path), help="Folder for checkpoints and decisions."),
@@ -40,7 +40,7 @@ def _place(command: Command) -> Command:
 
 
 @contextmanager
-def _home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
+def home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
     """Yield an application's home, and whether somebody runs it: if not, it is held meanwhile.
 
     Raises: HomeError: `NEVER_RAN`, and as `open_home`.
@@ -62,7 +62,7 @@ def _home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
 def _visit(file: Path, broker: str | None, local: bool, home: Path | None) -> Iterator[tuple[Visit, Home, bool]]:
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
-    with _home_of(app, home) as (held, runs):
+    with home_of(app, home) as (held, runs):
         if not runs:
             held.kill_leftovers()
         yield Visit(app, held, connection, runs=runs, history=app.history), held, runs
@@ -76,7 +76,7 @@ def local_broker() -> str:
 
 
 @click.command()
-@_place
+@of_application
 @click.option("--to", "to", metavar="PROCESSOR@POINT", required=True, help="A point of `falkirk history`, or @start.")
 @click.option("--force", is_flag=True, help="Even if results that are outside already would be contradicted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -113,7 +113,7 @@ def rollback(
 
 
 @click.command()
-@_place
+@of_application
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, as_json: bool) -> None:
     """Print the points that FILE's application can go back to."""
@@ -155,18 +155,18 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
 
 
 @click.command()
-@_place
+@of_application
 def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None:
     """Stop FILE's application, wherever it was started on this machine. The next start goes on from there."""
     app = load_application(file)
-    with _home_of(app, home) as (held, runs):
+    with home_of(app, home) as (held, runs):
         if not runs:
             click.echo(f"{app.name}: does not run", err=True)
             return
         ask_to_stop(held.store)
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        with _home_of(app, home) as (_, runs):
+        with home_of(app, home) as (_, runs):
             if not runs:
                 click.echo(f"{app.name}: stopped", err=True)
                 return
@@ -179,7 +179,7 @@ def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None
 
 
 @click.command()
-@_place
+@of_application
 @click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: bool, as_json: bool) -> None:

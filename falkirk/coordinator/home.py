@@ -161,12 +161,7 @@ def open_home(path: Path, application: str, store: str | None = None) -> Home:
         path.mkdir(parents=True, exist_ok=True)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise HomeError(
-            "HOME_UNUSABLE",
-            f"the home can't be written: {error.strerror}.",
-            where=path,
-            hint="Name a folder that this user may write, with home= or --home.",
-        ) from error
+        raise _unusable(path, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -179,14 +174,26 @@ def open_home(path: Path, application: str, store: str | None = None) -> Home:
             hint="Stop it first, or give this one a home of its own.",
             pid=holder,
         ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
     try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
         identity = _identify(path, application, store)
         return Home(path, application, identity, lock, store)
+    except OSError as error:
+        os.close(lock)
+        raise _unusable(path, error) from error
     except BaseException:
         os.close(lock)
         raise
+
+
+def _unusable(path: Path, error: OSError) -> HomeError:
+    return HomeError(
+        "HOME_UNUSABLE",
+        f"the home can't be written: {error.strerror}.",
+        where=path,
+        hint="Make room, or name a folder that this user may write, with home= or --home.",
+    )
 
 
 def attach_home(path: Path, application: str, store: str | None = None) -> Home:
@@ -261,11 +268,15 @@ def _identify(path: Path, application: str, store: str | None) -> str:
 def write_atomically(file: Path, text: str) -> None:
     """Write a file so that after any crash it is there whole or as it was."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(temporary, file)
+    try:
+        with open(temporary, "w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, file)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk, it is in the way
+        raise
     folder = os.open(file.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from falkirk.app import App
+from falkirk.coordinator.disk import is_full
 from falkirk.coordinator.home import Home, ProcessRecord, attach_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.load import broker_of, load_application
@@ -68,7 +69,19 @@ def write_status(
         "push": push,
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
-    write_atomically(home / "status.json", json.dumps(content))
+    try:
+        write_atomically(home / "status.json", json.dumps(content))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _write_over(home / "status.json", json.dumps(content))
+
+
+def _write_over(file: Path, text: str) -> None:
+    """Write a file where it is, which on a full disk is the only place; a silent host would be replaced."""
+    with contextlib.suppress(OSError), open(file, "r+", encoding="utf-8") as handle:
+        handle.write(text)
+        handle.truncate()
 
 
 def main() -> int:
@@ -114,17 +127,22 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
     prepare_topics(plan, topics, create_missing=settings.create_topics)
     check_slots(slots_needed(plan, topics), session)
-    host = LiveHost(plan, context, history=app.history, say=lambda text: print(text, flush=True))
+    host = LiveHost(plan, context, history=app.history, say=_say)
     write_status(home_path, host.status(), host.push())
     host.start(on_progress=lambda: write_status(home_path, host.status(), host.push()))
     try:
-        while not stopping.wait(POLL_S):
+        while not host.wait(POLL_S, stopping):
             write_status(home_path, host.poll(), host.push())
     finally:
         host.stop()
         write_status(home_path, host.status())
     session.stop()
     return 0
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk, on which the log is
+        print(text, flush=True)
 
 
 def _attach(app: App, path: Path, stopping: threading.Event) -> Home:

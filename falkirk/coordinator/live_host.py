@@ -7,6 +7,7 @@ may fail, and when it may be tried again. What is brought back, to where, and wh
 import contextlib
 import logging
 import math
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.coordinator.acceptance import Acceptance
 from falkirk.coordinator.batch_host import BatchHost
+from falkirk.coordinator.disk import is_full
 from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.shape import Shape, shape_of
@@ -39,6 +41,8 @@ OVERDUE_S = 30.0
 #: A region that fails this often in a row without a commit in between will not get better by itself.
 FAILURES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+#: How long a region waits for space on a full disk before it is tried again.
+FULL_S = 5.0
 
 
 @dataclass(kw_only=True)
@@ -69,6 +73,10 @@ class LiveHost:
             for region in plan.regions
         }
         self._batches = BatchHost(plan.batches, context, self._settle)
+        #: Batches that have completed an epoch since the last poll.
+        self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for name, region in self._batches.regions.items():
+            region.on_complete = partial(self._completed.put, name)
         self._wheel: Wheel | None = None
         self._acceptance: Acceptance | None = None
         self._releases_failed = 0
@@ -143,25 +151,49 @@ class LiveHost:
 
         Raises: FalkirkError: a region can't be brought back; what to do is in the error.
         """
+        self._attempt(self._look_after)
+        self._refresh()
+        return self.status()
+
+    def wait(self, timeout_s: float, stopping: threading.Event) -> bool:
+        """Wait until the next poll is due, releasing epochs as they are completed; tell whether to stop instead.
+
+        Raises: as `poll`.
+        """
+        assert self._wheel is not None, "a host that was not started waits for nothing"
+        until_s = time.monotonic() + timeout_s
+        while (left_s := until_s - time.monotonic()) > 0 and not stopping.is_set():
+            try:
+                names = {self._completed.get(timeout=left_s)}
+            except queue.Empty:
+                break
+            while not self._completed.empty():
+                names.add(self._completed.get())
+            self._attempt(partial(self._wheel.release_of, names))
+        return stopping.is_set()
+
+    def _look_after(self) -> None:
         assert self._wheel is not None, "a host that was not started can't be polled"
+        for watched in self._watched.values():
+            self._look_at(watched)
+        self._batches.look()
+        if self._context.home.store.is_asked("rollback"):
+            self._go_back(self._wheel)
+        self._wheel.turn()
+        self._releases_failed = 0
+        if self._acceptance is not None:
+            self._acceptance.take_in(self._wheel.points)
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        """Do something that may have to wait for the broker or the store. Raises: as `poll`."""
         try:
-            for watched in self._watched.values():
-                self._look_at(watched)
-            self._batches.look()
-            if self._context.home.store.is_asked("rollback"):
-                self._go_back(self._wheel)
-            self._wheel.turn()
-            self._releases_failed = 0
-            if self._acceptance is not None:
-                self._acceptance.take_in(self._wheel.points)
+            action()
         except (LogError, StoreError) as error:
             if error.condition not in ("BROKER_AWAY", "STORE_AWAY"):
                 raise
             self._wait_for(error)
         except SparkError as error:
             self._excuse(error)
-        self._refresh()
-        return self.status()
 
     # -- what commands ask for ----------------------------------------------------------------------------------------
 
@@ -224,7 +256,11 @@ class LiveHost:
         if STATE_NOT_LOADED.search(str(error)):
             live.distrust_checkpoint()
         status.state, status.detail = "restarting", reason
-        live.ready_at_s = time.monotonic() + BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
+        pause_s = BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
+        if is_full(error):  # until there is space, however long that takes
+            watched.failures, pause_s = 0, FULL_S
+            status.detail = f"the disk is full: {reason}"
+        live.ready_at_s = time.monotonic() + pause_s
         self._say(f"{status.name}: failed ({reason}); restarting")
 
     def _count_failure(self, name: str, reason: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from falkirk.coordinator.layout import Layout
 from falkirk.epochs.release import EpochLogs
 from falkirk.errors import LogError
-from falkirk.plan.batch import is_epoch_log
+from falkirk.plan.batch import is_epoch_log, is_file_log
 from falkirk.regions.at_rest import frontier
 from falkirk.regions.context import Place
 from falkirk.regions.outputs import last_records
@@ -135,5 +135,6 @@ class AllLogs:
         self._of(topic).delete_below(topic, below)
 
     def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
-        """See LogsPort."""
-        self._of(topic).acknowledge(topic, upto)
+        """See LogsPort. Of files nobody outside is told which were read."""
+        if not is_file_log(topic):
+            self._of(topic).acknowledge(topic, upto)

@@ -71,6 +71,7 @@ def shape_of(plan: Plan, topics: Topics) -> Shape:
         named |= {i.log for i in batch.inputs if i.topic is not None}
         held |= {batch.log: batch.released_to} if batch.is_held else {}
     partitions = {t: topics.facts(t).partitions for t in sorted(named)} | {b.log: 1 for b in plan.batches}
+    partitions |= {i.log: 1 for b in plan.batches for i in b.inputs if i.folder is not None}
     return Shape(
         layout=Layout(stages=stages, partitions=partitions, held=held),
         regions=tuple(region.logs() for region in plan.regions),
@@ -90,7 +91,8 @@ def read_shape(home: Path) -> Shape | None:
         stages = [
             Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s.get("views", ()))}) for s in content["stages"]
         ]
-        batches = [{**b, "topics": tuple(b["topics"]), "sinks": tuple(b["sinks"])} for b in content.get("batches", ())]
+        listed = ("topics", "sinks", "files")
+        batches = [{**b, **{k: tuple(b.get(k, ())) for k in listed}} for b in content.get("batches", ())]
         return Shape(
             layout=Layout(stages={s.name: s for s in stages}, partitions=content["partitions"], held=content["held"]),
             regions=tuple(RegionLogs(**r) for r in content["regions"]),

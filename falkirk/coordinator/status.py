@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+#: The environment variable with the file descriptor of the pipe that leads to the coordinator's terminal.
+CONSOLE = "FALKIRK_CONSOLE"
+
 
 @dataclass(kw_only=True)
 class RegionStatus:

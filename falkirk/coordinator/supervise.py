@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.app import App
-from falkirk.coordinator.home import Home, open_home
+from falkirk.coordinator.disk import is_full
+from falkirk.coordinator.home import Home, open_home, write_atomically
 from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
+from falkirk.coordinator.status import CONSOLE
 from falkirk.errors import InternalError, SparkError
 from falkirk.push.gateway import Gateway
 
@@ -31,6 +33,8 @@ SILENT_AT_START_S = 180.0
 FRUITLESS_MAX = 5
 #: A longer log of former hosts is put aside when the next one starts.
 LOG_BYTES_MAX = 50_000_000
+#: A host is not started with less room than this in its home.
+SPACE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,7 @@ class Coordinator:
             while not self._stopping.is_set():
                 for record in home.kill_leftovers():
                     self._say(f"killed {record.role} {record.pid}, left behind by a former run")
+                self._await_space()
                 before = dict(self._commits)
                 reason = self._run_host(home)
                 if self._stopping.is_set():
@@ -98,6 +103,22 @@ class Coordinator:
                 self._say(f"the Spark application is gone ({reason}); starting it again")
             home.kill_leftovers()
 
+    def _await_space(self) -> None:
+        """Wait until the home can be written: on a full disk a host would end as soon as it begins."""
+        waited = False
+        while not self._stopping.is_set():
+            try:
+                write_atomically(self._path / "space", " " * SPACE_BYTES)
+                (self._path / "space").unlink()
+                return
+            except OSError as error:
+                if not is_full(error):
+                    raise
+            if not waited:
+                self._say(f"the disk is full that holds {self._path}; waiting for space")
+            waited = True
+            self._stopping.wait(1.0)
+
     def _run_host(self, home: Home) -> str:
         """Run one host to its end; return why it ended."""
         status_file = self._path / "status.json"
@@ -105,6 +126,7 @@ class Coordinator:
         log_file = self._path / "host.log"
         if log_file.exists() and log_file.stat().st_size > LOG_BYTES_MAX:
             log_file.replace(self._path / "host.log.1")
+        printed, pipe = os.pipe()
         with open(log_file, "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "falkirk.coordinator.host"],
@@ -113,7 +135,11 @@ class Coordinator:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                pass_fds=(pipe,),
+                env=os.environ | {CONSOLE: str(pipe)},
             )
+        os.close(pipe)
+        threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
         try:
             self._watch(process, status_file, home)
         finally:
@@ -170,8 +196,15 @@ def read_status(file: Path) -> dict[str, Any] | None:
     try:
         content: dict[str, Any] = json.loads(file.read_text())
         return content
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # on a full disk it is written over, and may be seen half
         return None
+
+
+def _show(printed: int) -> None:
+    """Print what a host's sinks print, until it has ended."""
+    with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            print(line, end="", flush=True)
 
 
 def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:

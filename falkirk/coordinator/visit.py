@@ -16,9 +16,11 @@ from falkirk.coordinator.rollback import Decision, Points
 from falkirk.coordinator.shape import Shape, read_shape
 from falkirk.coordinator.wheel import Wheel
 from falkirk.epochs.at_rest import BatchAtRest
+from falkirk.epochs.files import FileLog
 from falkirk.epochs.release import EpochLogs, outlet_of
 from falkirk.errors import DefinitionError, HomeError
 from falkirk.logs.connection import Connection
+from falkirk.plan.batch import file_log
 from falkirk.regions.at_rest import RegionAtRest
 from falkirk.regions.context import Place
 from falkirk.regions.outputs import settled_ends
@@ -91,6 +93,9 @@ class Visit:
             return place.topics.end_positions(sink) if runs else settled_ends(place.topics, (sink,), sink)[sink]
 
         batches = {logs.name: BatchAtRest(logs, place) for logs in shape.batches}
+        files = {file_log(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
+        for batch in batches.values():
+            batch.files = files
         self.regions: dict[str, RegionAtRest | BatchAtRest] = {
             **{logs.name: RegionAtRest(logs, place) for logs in shape.regions},
             **batches,

@@ -89,6 +89,12 @@ class Wheel:
         self.collect()
         self._acknowledge()
 
+    def release_of(self, names: Collection[str]) -> None:
+        """Release what new checkpoints of these regions allow, without waiting for the next turn."""
+        if not self._cut_off:
+            self._take_in(names)
+            self._release()
+
     def _finish(self) -> bool:
         """Carry out what was decided by a recovery that was cut off; tell whether there was one.
 

@@ -1,7 +1,10 @@
 """At rest: what can be known of a batch, and done to it, while nothing of it runs. It needs no Spark."""
 
+from collections.abc import Mapping
+
 from falkirk.coordinator.ports import Health, Point, Range
 from falkirk.cut import Positions
+from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.plan.region import BatchLogs
 from falkirk.regions.context import Place
@@ -10,10 +13,14 @@ from falkirk.theory.times import TopicPartition
 
 
 class BatchAtRest:
-    """A batch of which nothing runs, as a RegionPort: to start it does nothing."""
+    """A batch of which nothing runs, as a RegionPort: to start it does nothing.
+
+    Attributes: files: the files of all sources of the application that have some, by log.
+    """
 
     def __init__(self, logs: BatchLogs, place: Place) -> None:
         self.logs, self._place, self._store = logs, place, place.home.store
+        self.files: Mapping[str, FileLog] = {}
         self.epochs = EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
 
     def health(self) -> Health:
@@ -45,7 +52,10 @@ class BatchAtRest:
 
     def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
         """Leave out those from which a replay would need input that has expired; never the newest."""
-        oldest = {t: self._place.topics.first_positions(t) for t in self.logs.topics} if len(points) > 1 else {}
+        oldest: dict[str, dict[int, int]] = {}
+        if len(points) > 1:
+            oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
+            oldest |= {f: {0: self.files[f].there_from()} for f in self.logs.files if f in self.files}
         return tuple(
             point
             for point in points

@@ -10,11 +10,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.cut import SLICE, ByTime
+from falkirk.endpoints import Files
+from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.operators.in_epoch import empty
 from falkirk.plan import frames
 from falkirk.plan.batch import STAMP_TYPE, Batch, Input
-from falkirk.plan.frames import BAD, STAMP
+from falkirk.plan.folders import rows_of
+from falkirk.plan.frames import BAD, STAMP, Frame
 from falkirk.regions.context import Context
 from falkirk.regions.rows import RAW_BYTES_MAX, without
 
@@ -36,14 +39,14 @@ class Bad:
 class Inputs:
     """What one epoch reads, as DataFrames by parameter.
 
-    Args: logs: of all batches, by name.
+    Args: logs: of all batches, by name. files: of all sources that have some, by log.
     """
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
-        logs: Mapping[str, EpochLog],
+        logs: Mapping[str, EpochLog], files: Mapping[str, FileLog],
     ) -> None:  # fmt: skip
-        self._session, self._context, self._epoch, self._logs = session, context, epoch, logs
+        self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
         self._cut = batch.cut
         self.bad: list[Bad] = []
         self.frames = {i.name: self._frame(i) for i in batch.inputs}
@@ -51,6 +54,8 @@ class Inputs:
     def _frame(self, given: Input) -> DataFrame:
         if given.topic is not None:
             return self._topic(given)
+        if given.folder is not None:
+            return self._rows_of_files(given, given.folder)
         log = self._logs[given.log]
         if given.view:
             number = self._epoch.views[given.log]
@@ -103,14 +108,25 @@ class Inputs:
             mine = [(v.partition, v.first, v.last_exclusive) for v in void]
             records = without(records, [r for r in mine if r[2] > first.get(r[0], 0) and r[1] < last.get(r[0], 0)])
         frame = frames.parse(records, given.topic)
+        return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop)
+
+    def _rows_of_files(self, given: Input, folder: Files) -> DataFrame:
+        first, last = self._epoch.first[given.log][0], self._epoch.last[given.log][0]
+        if first == last:
+            return empty(self._session, given.schema)
+        frame = rows_of(self._session, folder, self._files[given.log].paths(first, last))
+        # Spark divides a file alike whenever it is read.
+        return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True)
+
+    def _good(self, given: Input, frame: Frame, row: Column, *, may_fail: bool) -> DataFrame:
+        """Return the rows that fit, with their stamps if they are asked for. Args: row: their places, of one offset."""
         data = frame.data
-        if not given.reads_hop:
+        if may_fail:
             counted = Observation()
             data = data.observe(counted, F.count_if(F.col(BAD).isNotNull()).alias("bad"))
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted))
-        stamp = [_stamp(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), F.lit(0))]
-        columns = [F.col(f"`{c}`") for c in frame.columns]
-        return data.where(frames.is_good()).select(*columns, *(stamp if given.stamped else []))
+        stamp = [_stamp(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
+        return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
 
 
 def _stamp(given: Input, partition: Column, offset: Column, row: Column) -> Column:

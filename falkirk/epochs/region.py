@@ -61,6 +61,7 @@ class BatchRegion(BatchAtRest):
     Attributes:
         all_logs: the epochs of all batches, by log, this one's included.
         behind: returns how many epochs its sinks should have by now, and have not.
+        on_complete: called when an epoch has been recorded.
     """
 
     def __init__(self, batch: Batch, context: Context) -> None:
@@ -68,6 +69,7 @@ class BatchRegion(BatchAtRest):
         self.batch, self._context = batch, context
         self.all_logs: Mapping[str, EpochLog] = {}
         self.behind: Callable[[], int] = lambda: 0
+        self.on_complete: Callable[[], None] = lambda: None
         self._session: SparkSession = context.session.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
@@ -75,8 +77,9 @@ class BatchRegion(BatchAtRest):
         self._run: Run | None = None
         self.progressed_at_s = time.monotonic()
         self.ready_at_s = 0.0
-        self.detail = ""
         self._nothing_due_at: Positions | None = None
+        #: Of a view, and in all, why it does not get on.
+        self.waits_for = self.detail = ""
 
     def prepare(self) -> RegionRecord:
         """Check what it reads, and what that was when this home was made; record it before the first start.
@@ -123,7 +126,7 @@ class BatchRegion(BatchAtRest):
             if given.view:
                 continue
             if given.topic is None:
-                first[given.log] = {0: self.all_logs[given.log].begin()}
+                first[given.log] = {0: 0 if given.folder is not None else self.all_logs[given.log].begin()}
                 continue
             topics = self._context.topics
             positions = topics.first_positions if given.topic.starting == "earliest" else topics.readable_positions
@@ -169,6 +172,8 @@ class BatchRegion(BatchAtRest):
         for given in self.batch.inputs:
             if given.topic is not None:
                 ends[given.log] = self._context.topics.readable_positions(given.log)
+            elif given.folder is not None:
+                ends[given.log] = {0: self.files[given.log].end()}
             elif not given.view:
                 ends[given.log] = {0: self.all_logs[given.log].end()}
         return ends
@@ -180,10 +185,10 @@ class BatchRegion(BatchAtRest):
             if given.view:
                 newest = self.all_logs[given.log].newest()
                 if newest is None:
-                    self.detail = f"waiting for the first epoch of {given.name}"
+                    self.waits_for = f"waiting for the first epoch of {given.name}"
                     return None
                 found[given.log] = newest
-        self.detail = ""
+        self.waits_for = ""
         return found
 
     def is_ahead(self, epochs_max: int) -> bool:
@@ -194,7 +199,7 @@ class BatchRegion(BatchAtRest):
         behind = self.behind()
         if behind < epochs_max:
             return False
-        self.detail = f"{behind} epochs wait for their sinks, and input for them"
+        self.waits_for = f"{behind} epochs wait for their sinks, and input for them"
         return True
 
     def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
@@ -207,7 +212,7 @@ class BatchRegion(BatchAtRest):
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
         batch = self.batch
-        inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs)
+        inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs, self.files)
         given = dict(inputs.frames)
         if batch.state is not None:
             given[batch.name] = state[OWN] if OWN in state else empty(self._session, batch.state)
@@ -243,6 +248,7 @@ class BatchRegion(BatchAtRest):
             place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all that can be refused
             letters.withColumn(ROW, place).write.parquet(target)
             dead += self._session.read.parquet(target).count()
+        self._check_files(epoch)
         if rows is None:
             return folder.name, read_folders(self._session, [folder], self.batch.schema).count(), dead
         return folder.name, int(rows["rows"]), dead
@@ -280,12 +286,19 @@ class BatchRegion(BatchAtRest):
             known = [e for e in log.epochs() if e.number < end]
             present[log.name] = {e.number: log.slices(e) for e in known if e.number >= first[log.name][0]}
             complete[log.name] = known[-1].marks.get(COMPLETE) if known else None
-        found = by.next_slice(present, complete, epochs[-1].slice if epochs else None)
+        before = epochs[-1].slice if epochs else None
+        found = by.next_slice(present, complete, before, keeps=self.batch.is_stateful)
         self._nothing_due_at = last if found is None else None
         if found is None:
             return None
         then = {log: {0: last[log][0] if number < 0 else number} for log, number in found[1].items()}
         return Decided(first=first, last=last, slice=found[0], then=then)
+
+    def _check_files(self, epoch: Epoch) -> None:
+        """See that what was read is still what it was, so that a replay would read the same. Raises: LogError."""
+        for given in self.batch.inputs:
+            if given.folder is not None:
+                self.files[given.log].paths(epoch.first[given.log][0], epoch.last[given.log][0])
 
     def write_state(self, epoch: Epoch, state: State) -> str:
         """Write a state; return its folder."""
@@ -330,7 +343,8 @@ class BatchRegion(BatchAtRest):
                 return False
             self.epochs.record(**result)
             self.progressed_at_s = time.monotonic()
-            return True
+        self.on_complete()
+        return True
 
 
 def _bounds(batch: Batch, epoch: Epoch) -> tuple[datetime | None, datetime | None]:

@@ -82,6 +82,7 @@ class Outlet:
         """
         self._asked = last
         if self._is_at_work():
+            self._promised = max(self._promised, last)
             return max(first, self._done)
         if (error := self._error) is not None:
             self._error = None
@@ -90,7 +91,7 @@ class Outlet:
         if done < last and time.monotonic() >= self._not_before_s:
             self._promised = last
             self._thread = threading.Thread(
-                target=self._work, args=(session, done, last), name=f"release-{self.epochs.name}", daemon=True
+                target=self._work, args=(session,), name=f"release-{self.epochs.name}", daemon=True
             )
             self._thread.start()
         return done
@@ -108,15 +109,16 @@ class Outlet:
     def _is_at_work(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _work(self, session: SparkSession, first: int, last: int) -> None:
+    def _work(self, session: SparkSession) -> None:
         try:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
-            for epoch in self.epochs.complete(first, last):
-                if self._stopping.is_set():
-                    return
-                self._deliver(session, epoch)
-                self._done, self._failures, self.detail = epoch.number + 1, 0, ""
-            self._done = last
+            while self._done < (last := self._promised):  # more may be, while it is at work
+                for epoch in self.epochs.complete(self._done, last):
+                    if self._stopping.is_set():
+                        return
+                    self._deliver(session, epoch)
+                    self._done, self._failures, self.detail = epoch.number + 1, 0, ""
+                self._done = last
         except SparkError as error:
             self._fail(error)
         except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
 
+from falkirk.coordinator.disk import is_full
 from falkirk.cut import ByTime
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.log import Epoch
@@ -44,10 +45,12 @@ class Run:
         self._region, self._number = region, number
         self._batch = region.batch
         self.error: Exception | None = None
-        self._stopping = threading.Event()
+        self._stopping, self._wake = threading.Event(), threading.Event()
         self._began_s = region.began_s()
         self._tries: dict[int, int] = {}
         self._not_before_s: dict[int, float] = {}
+        #: Why epochs have failed that are about to be tried again.
+        self._failing: dict[int, str] = {}
         self._running: dict[int, Future[None]] = {}
         self._states: dict[int, State] = {}
         #: Some of them are in no file; they are read, or computed again, before anything else.
@@ -66,6 +69,7 @@ class Run:
     def stop(self, timeout_s: float) -> bool:
         """Stop; tell whether nothing of it runs any more."""
         self._stopping.set()
+        self._wake.set()
         deadline = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
         running = dict(self._running)
@@ -79,17 +83,24 @@ class Run:
 
     def _work(self) -> None:
         try:
-            while not self._stopping.wait(LOOK_S):
+            while not self._wait():
                 try:
                     if not self._restored and not self._running:
                         self._restore()
                     self._turn()
+                    self._region.detail = next(iter(self._failing.values()), self._region.waits_for)
                 except (LogError, StoreError) as error:
                     if not _passes(error):
                         raise
                     self._region.detail = f"waiting: {error.message}"
         except Exception as error:
             self.error = error
+
+    def _wait(self) -> bool:
+        """Wait until there may be something to do; tell whether to stop instead."""
+        self._wake.wait(LOOK_S)
+        self._wake.clear()
+        return self._stopping.is_set()
 
     def _restore(self) -> None:
         """Compute again the states of complete epochs behind the point, which were not saved."""
@@ -123,7 +134,8 @@ class Run:
             return
         for epoch in waiting[: self._at_once] if self._restored else ():
             if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
-                self._running[epoch.number] = self._pool.submit(self._execute, epoch)
+                self._running[epoch.number] = future = self._pool.submit(self._execute, epoch)
+                future.add_done_callback(lambda _: self._wake.set())
         if not self._running:
             self._region.progressed_at_s = time.monotonic()
 
@@ -186,6 +198,7 @@ class Run:
     def _finish(self, number: int, future: "Future[None]") -> None:
         error = future.exception()
         if error is None or self._stopping.is_set():
+            self._failing.pop(number, None)
             return
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe") from error
@@ -208,7 +221,8 @@ class Run:
             self._tries[number] = 0
         elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
             raise error
-        self._region.detail = f"epoch {number} failed, trying again: {str(error).splitlines()[0][:200]}"
+        reason = "the disk is full" if is_full(error) else str(error).splitlines()[0][:200]
+        self._failing[number] = f"epoch {number} failed, trying again: {reason}"
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
 
 
@@ -219,5 +233,7 @@ def _poison(text: str) -> str:
 
 
 def _passes(error: BaseException) -> bool:
-    """Tell whether an error is only that the broker or the store is away."""
-    return isinstance(error, LogError | StoreError) and error.condition in ("BROKER_AWAY", "STORE_AWAY")
+    """Tell whether an error is only that the broker or the store is away, or a disk full."""
+    return is_full(error) or (
+        isinstance(error, LogError | StoreError) and error.condition in ("BROKER_AWAY", "STORE_AWAY")
+    )

@@ -5,6 +5,7 @@ that a crash cut off goes on where it was, and none is there twice.
                left out of the next try
     table      an epoch is one transaction, together with the mark that it is there
     folder     an epoch's folder gets its name when all of it is there
+    console    knows nothing (falkirk/epochs/console.py)
 """
 
 import json
@@ -21,7 +22,8 @@ from pyspark.sql import functions as F
 from sqlalchemy.dialects import postgresql, sqlite
 
 from falkirk.coordinator.home import write_atomically
-from falkirk.endpoints import Files, Kafka, Sql
+from falkirk.endpoints import Console, Endpoint, Files, Sql
+from falkirk.epochs.console import ConsoleTarget
 from falkirk.epochs.inputs import ROW
 from falkirk.errors import HomeError, SparkError
 from falkirk.logs.topics import TopicFacts
@@ -29,7 +31,7 @@ from falkirk.plan.frames import first_line
 from falkirk.regions import fence
 from falkirk.regions.context import Context, Place
 from falkirk.regions.outputs import last_records
-from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX
+from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE
 
 Positions = dict[int, int]
 _TOO_LARGE = "FALKIRK_TOO_LARGE"
@@ -105,7 +107,7 @@ class TopicTarget:
                 return None
         except PySparkException as error:
             raise _failed(self._topic, error) from error
-        reason = F.concat(F.lit("too large: "), size.cast("string"), F.lit(f" bytes, {limit} fit"))
+        reason = F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit"))
         told = F.struct(
             reason.alias("reason"),
             F.lit(self._topic).alias("topic"),
@@ -335,12 +337,14 @@ class FolderTarget:
 _FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
 
 
-def target_of(to: Kafka | Sql | Files, sink: str, place: Place, settle: Callable[[str], Positions]) -> Target:
+def target_of(to: Endpoint, sink: str, place: Place, settle: Callable[[str], Positions]) -> Target:
     """Return the target that an endpoint is."""
     if isinstance(to, Sql):
         return TableTarget(to, place.home.identity, sink)
     if isinstance(to, Files):
         return FolderTarget(to, place.home.identity)
+    if isinstance(to, Console):
+        return ConsoleTarget(to, sink)
     return TopicTarget(place, to.topic, to.keys, settle)
 
 

@@ -96,9 +96,13 @@ def read_messages(
     last: Mapping[int, int],
     *,
     stall_s: float = 30.0,
+    committed: bool = False,
 ) -> Iterator[Message]:
-    """Yield the same records as `read_range` as librdkafka's messages, undecoded. Raises the same."""
-    reading = _Reading(Connection.of(connection), topic, first, last, stall_s)
+    """Yield the same records as `read_range` as librdkafka's messages, undecoded. Raises the same.
+
+    Args: committed: without those of transactions that were aborted; then `last` is a `readable` position.
+    """
+    reading = _Reading(Connection.of(connection), topic, first, last, stall_s, committed=committed)
     try:
         while reading.open:
             yield from reading.next_batch()
@@ -116,6 +120,8 @@ class _Reading:
         first: Mapping[int, int],
         last: Mapping[int, int],
         stall_s: float,
+        *,
+        committed: bool,
     ) -> None:
         self._connection, self._topic, self._stall_s = connection, topic, stall_s
         self._last = last
@@ -139,7 +145,7 @@ class _Reading:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,
-                "isolation.level": "read_uncommitted",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
             }
         )
         self._check_partitions()

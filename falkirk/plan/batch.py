@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from falkirk.app import Processor, Sink
 from falkirk.cut import SLICE, ByClock, ByTime, Cut, OnArrival
-from falkirk.endpoints import Kafka, Sql
+from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
 from falkirk.operators.call import Call, Epoch, calling
@@ -49,7 +49,7 @@ class Input:
     Args:
         name: of the parameter that gets its rows.
         log: the topic, or the log of epochs of another batch.
-        topic: a topic, with its schema; None: a log of epochs.
+        topic: a topic, with its schema. folder: of files, which are its records. Neither: a log of epochs.
         reads_hop: a topic of ours.
         view: only its newest complete epoch is read.
         schema: of the rows.
@@ -60,6 +60,7 @@ class Input:
     name: str
     log: str
     topic: Kafka | None = None
+    folder: Files | None = None
     reads_hop: bool = False
     view: bool = False
     sliced: bool = False
@@ -128,6 +129,7 @@ class Batch:
             name=self.name,
             log=self.log,
             topics=tuple(i.log for i in self.inputs if i.topic is not None),
+            files=tuple(i.log for i in self.inputs if i.folder is not None),
             sinks=tuple(sink.name for sink in self.sinks),
             dead_letters=self.dead_letter_topic,
         )
@@ -156,6 +158,16 @@ def stamped(given: Input, column: str, where: object) -> Input:
     """Return an input whose rows come with their stamps. Raises: DefinitionError: `COLUMN_TWICE`."""
     frames.check_names([*given.schema.names, column], where, ours=(frames.STAMP,))
     return replace(given, schema=StructType([*given.schema.fields, StructField(column, STAMP_TYPE)]), stamped=column)
+
+
+def file_log(source: str) -> str:
+    """Return what the log is called whose records are the files of a source."""
+    return f"files:{source}"
+
+
+def is_file_log(log: str) -> bool:
+    """Tell a log of files from a topic."""
+    return log.startswith("files:")
 
 
 def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> Processor:
@@ -370,4 +382,6 @@ def address(sink: Sink) -> str:
     to = sink.to
     if isinstance(to, Kafka):
         return f"topic {to.topic}"
+    if isinstance(to, Console):
+        return "the terminal"
     return f"table {to.table}" if isinstance(to, Sql) else f"files in {to.path}"

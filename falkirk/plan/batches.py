@@ -12,8 +12,11 @@ from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import frames
-from falkirk.plan.batch import Batch, Input, plan_batch, sorter_of, stamped, view_of
+from falkirk.plan.batch import Batch, Input, file_log, plan_batch, sorter_of, stamped, view_of
+from falkirk.plan.folders import columns_of
 from falkirk.plan.frames import Frame
+from falkirk.plan.promises import check_printed
+from falkirk.plan.refusals import check_batch_of_files
 from falkirk.stream import SourceNode
 
 
@@ -53,7 +56,9 @@ class BatchPlanner:
         with self._live.visit(processor):
             inputs = tuple(self._input(read, processor) for read in processor.reads if read != name)
         sinks = tuple(s for s in self._app.sinks.values() if s.reads == name)
-        may_fail = any(i.topic is not None and not i.reads_hop for i in inputs)
+        for sink in sinks:
+            check_printed(sink)
+        may_fail = any((i.topic is not None and not i.reads_hop) or i.folder is not None for i in inputs)
         may_fail = may_fail or any(isinstance(s.to, Kafka) for s in sinks)
         dead = f"{self._app.name}-{name}.dead-letters"
         batch = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead, may_fail=may_fail)
@@ -88,6 +93,9 @@ class BatchPlanner:
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
             return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
+        if (folder := self._app.folders.get(name)) is not None:
+            check_batch_of_files(name, reader, reader.where)
+            return Input(name=name, log=file_log(name), folder=folder, schema=columns_of(folder))
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
         given = Input(

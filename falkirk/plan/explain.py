@@ -7,6 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from falkirk.app import Sink
+from falkirk.endpoints import Console
 from falkirk.plan.batch import Batch, address
 from falkirk.plan.region import Plan, Region
 from falkirk.plan.slots import RegionSlots
@@ -44,14 +46,17 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
         if region.hop is not None
     ]
     held = [Text(text) for region in plan.regions if (text := _why_held(plan, region))]
+    push = [
+        Text(f"{p.name}: requests posted to {p.path} wait in {p.topic.topic}; answers: {p.answers or 'none'}")
+        for p in plan.push
+    ]
     batches = [_batches(plan)] if plan.batches else []
     total = sum(need.total for need in slots)
     verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
     tables = [table] if plan.regions else []
     engines = [Text(f"{b.name} runs in micro-batches: {b.reason}") for b in plan.batches if b.reason]
-    return Group(
-        *tables, *hops, *held, *batches, *engines, Text(f"core slots: {total} needed, {available} available: {verdict}")
-    )
+    needed = Text(f"core slots: {total} needed, {available} available: {verdict}")
+    return Group(*tables, *push, *hops, *held, *batches, *engines, needed)
 
 
 def _batches(plan: Plan) -> RenderableType:
@@ -64,11 +69,15 @@ def _batches(plan: Plan) -> RenderableType:
             batch.name,
             "\n".join(f"newest epoch of {i.name}" if i.view else i.name for i in batch.inputs),
             str(batch.cut),
-            "\n".join(f"{s.name}: {address(s)}" for s in batch.sinks) or "its log, for other batches",
+            "\n".join(map(_writes, batch.sinks)) or "its log, for other batches",
             "nothing between epochs" if batch.state is None else f"{', '.join(batch.state.names)}, {_saves(batch)}",
             _batch_promise(batch),
         )
     return table
+
+
+def _writes(sink: Sink) -> str:
+    return f"{sink.name}: {address(sink)}{' (again after a failure)' if isinstance(sink.to, Console) else ''}"
 
 
 def _saves(batch: Batch) -> str:
@@ -131,6 +140,7 @@ def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[
         "slots": {"needed": sum(s.total for s in slots), "available": available},
         "regions": [_region(plan, r, s) for r, s in zip(plan.regions, slots, strict=True)],
         "batches": [_batch(batch) for batch in plan.batches],
+        "push": [{"source": p.name, "path": p.path, "answers": p.answers} for p in plan.push],
     }
 
 
@@ -141,7 +151,14 @@ def _batch(batch: Batch) -> dict[str, object]:
         "engine_reason": batch.reason or None,
         "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
         "cut": str(batch.cut),
-        "writes": [{"sink": s.name, "to": address(s)} for s in batch.sinks],
+        "writes": [
+            {
+                "sink": s.name,
+                "to": address(s),
+                "delivery": (Delivery.REPEATED if isinstance(s.to, Console) else Delivery.EXACTLY_ONCE).value,
+            }
+            for s in batch.sinks
+        ],
         "state": None if batch.state is None else batch.state.simpleString(),
         "deterministic": batch.deterministic,
         "undetermined": list(batch.undetermined),

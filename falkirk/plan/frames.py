@@ -75,7 +75,7 @@ def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
         fields, columns = F.struct(F.col("value").cast("string").alias("value")), ["value"]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null"))
     else:
-        fields, columns, reason = _parse_json(topic, raw)
+        fields, columns, reason = _parse_json(topic)
     data = raw.withColumn("__falkirk_parsed", fields).withColumn("__falkirk_reason", reason)
     bad = F.when(
         F.col("__falkirk_reason").isNotNull(), F.struct(F.col("__falkirk_reason").alias("reason"), "key", "value")
@@ -87,26 +87,34 @@ def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
     return Frame(data=data.select(*kept, stamp, bad))
 
 
-def _parse_json(topic: Kafka, raw: DataFrame) -> tuple[Column, list[str], Column]:
+def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
+    """Return the columns that a source declares, all nullable, and the names of those that must not be null.
+
+    Args: of: what it is the schema of.
+    Raises: DefinitionError: `SCHEMA_INVALID`, and as `check_names`.
+    """
     try:
-        schema = StructType.fromDDL(topic.ddl)
+        schema = StructType.fromDDL(ddl)
         if not isinstance(schema, StructType):  # a type alone is DDL as well
             schema = StructType([StructField("value", schema)])
     except PySparkException as error:
         raise DefinitionError(
             "SCHEMA_INVALID",
-            f"the schema of topic {topic.topic!r} is not Spark DDL: {first_line(error)}.",
-            where=topic.where,
+            f"the schema of {of} is not Spark DDL: {first_line(error)}.",
+            where=where,
             hint='Write columns as "id STRING NOT NULL, n INT".',
-            schema=topic.ddl,
+            schema=ddl,
         ) from error
-    check_names([field.name for field in schema.fields], topic.where)
+    check_names([field.name for field in schema.fields], where)
     required = [field.name for field in schema.fields if not field.nullable]
-    nullable = [StructField(field.name, field.dataType) for field in schema.fields]
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields]), required
+
+
+def _parse_json(topic: Kafka) -> tuple[Column, list[str], Column]:
+    schema, required = declared(topic.ddl, f"topic {topic.topic!r}", topic.where)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__falkirk_corrupt"}
-    fields = F.from_json(
-        F.col("value").cast("string"), StructType([*nullable, StructField("__falkirk_corrupt", StringType())]), options
-    )
+    corrupt = StructField("__falkirk_corrupt", StringType())
+    fields = F.from_json(F.col("value").cast("string"), StructType([*schema.fields, corrupt]), options)
     parsed = F.col("__falkirk_parsed")
     reason = (
         F.when(F.col("value").isNull(), F.lit("the value is null"))

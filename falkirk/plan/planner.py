@@ -29,7 +29,7 @@ from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
-from falkirk.plan.refusals import check_live
+from falkirk.plan.refusals import check_live, check_not_files
 from falkirk.plan.region import Hop, Plan, Region, Undetermined, root_of, steps_of
 from falkirk.plan.topics import check_declared, dead_letter_topic
 from falkirk.policy import Delivery, Ephemeral, Lazy
@@ -177,13 +177,14 @@ class _Planner:
         """
         if name in self.app.sources:
             return self._begin(self.app.sources[name])
+        check_not_files(self.app, name, where)
         processor = self.app.processors.get(name)
         if processor is None:
             raise DefinitionError(
                 "UNKNOWN_UPSTREAM",
                 f"there is no source or processor named {name!r}.",
                 where=where,
-                hint=f"There are: {', '.join([*self.app.sources, *self.app.processors])}.",
+                hint=f"There are: {', '.join([*self.app.sources, *self.app.folders, *self.app.processors])}.",
                 upstream=name,
             )
         assert processor.cut is None, "what reads a batch runs in micro-batches itself (engines.py)"

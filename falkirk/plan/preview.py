@@ -41,9 +41,11 @@ def _identity(home: Path) -> str:
 
 def _slots(plan: Plan, topics: Topics | None) -> tuple[RegionSlots, ...]:
     found = []
+    requests = {push.topic.topic for push in plan.push}
     for region in plan.regions:
-        partitions = plan.state_partitions if region.reads_hop else PARTITIONS_ASSUMED
-        if topics is not None and not region.reads_hop:
+        ours = region.reads_hop or region.source.topic.topic in requests
+        partitions = plan.state_partitions if ours else PARTITIONS_ASSUMED
+        if topics is not None and not ours:
             try:
                 partitions = topics.facts(region.source.topic.topic).partitions
             except LogError:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from falkirk.app import Sink
-from falkirk.endpoints import Kafka
+from falkirk.endpoints import Console, Kafka
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.plan.region import Undetermined
 from falkirk.policy import Delivery
@@ -37,6 +37,22 @@ def check_live(sink: Sink) -> None:
             f"sink {sink.name!r} is no topic, and live processors write topics.",
             where=sink.where,
             hint="Read the processor from one under @app.batch() or @app.stream(fk.Eager()), and write that.",
+            sink=sink.name,
+        )
+
+
+def check_printed(sink: Sink) -> None:
+    """See that nobody is promised of the terminal what it can't keep.
+
+    Raises: GuaranteeError: `PRINTED_AGAIN`.
+    """
+    if isinstance(sink.to, Console) and sink.delivery is not Delivery.REPEATED:
+        raise GuaranteeError(
+            "PRINTED_AGAIN",
+            f"sink {sink.name!r} is the terminal, which can't be asked what it has shown, so after a failure an epoch "
+            f"may be printed again: {sink.delivery} can't be promised.",
+            where=sink.where,
+            hint='Add delivery="repeated".',
             sink=sink.name,
         )
 

@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import replace
 
+from falkirk.app import App, Processor
+from falkirk.cut import ByRows
 from falkirk.errors import DefinitionError
 from falkirk.plan import frames
 from falkirk.plan.determinism import operations
@@ -41,6 +43,44 @@ def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) 
         if any(keyless[name] > had[name] for name in _BATCH_TIMES):
             instead = 'Put it into a column first: withColumn("now", F.current_timestamp()).'
             raise _invalid(step, "the current time can't stand inside an aggregate", instead)
+
+
+def check_not_files(app: App, name: str, where: object) -> None:
+    """See that something live does not read a folder.
+
+    Raises: DefinitionError: `FILES_READ_LIVE`.
+    """
+    if name in app.folders:
+        raise DefinitionError(
+            "FILES_READ_LIVE",
+            f"{name!r} is a folder of files, and is read by something live.",
+            where=where,
+            hint="Let a batch, or a processor under @app.stream(fk.Eager()), read it.",
+            upstream=name,
+        )
+
+
+def check_batch_of_files(name: str, reader: Processor, where: object) -> None:
+    """See that a batch can read a folder as it means to.
+
+    Raises: DefinitionError: `CUT_INVALID`, `VIEW_HAS_NO_EPOCHS`.
+    """
+    if name in reader.views:
+        raise DefinitionError(
+            "VIEW_HAS_NO_EPOCHS",
+            f"{reader.name!r} reads the newest of {name!r}, which is a folder of files and has no epochs.",
+            where=where,
+            hint=f"Let a batch with state= read {name!r}, and read the newest of that.",
+            upstream=name,
+        )
+    if isinstance(reader.cut, ByRows):
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"{reader.name!r} counts rows, and how many the files of {name!r} have is not known before they are read.",
+            where=where,
+            hint='Write @app.batch(every="1 minute"), or @app.stream(fk.Eager()): an epoch as soon as there is a file.',
+            upstream=name,
+        )
 
 
 def _invalid(step: Step, what: str, instead: str) -> DefinitionError:

@@ -49,8 +49,8 @@ class RegionLogs:
 class BatchLogs:
     """What must be known of a batch while nothing of it runs.
 
-    Args: name. log: of its epochs. topics: that it reads. sinks: the names of those that it writes, dead_letters: the
-        topic of what does not fit, if it reads anything that may not.
+    Args: name. log: of its epochs. topics, files: the topics and the logs of files that it reads. sinks: the names of
+        those that it writes. dead_letters: the topic of what does not fit, if it reads anything that may not.
     """
 
     name: str
@@ -58,6 +58,7 @@ class BatchLogs:
     topics: tuple[str, ...]
     sinks: tuple[str, ...]
     dead_letters: str | None
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

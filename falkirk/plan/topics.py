@@ -1,7 +1,9 @@
 """Topics of a plan: those that Falkirk makes itself (hops, held logs, dead letters), and checks of the user's."""
 
+from pathlib import Path
+
 from falkirk.app import App, Sink
-from falkirk.endpoints import Kafka
+from falkirk.endpoints import Files, Kafka
 from falkirk.errors import DefinitionError, LogError
 from falkirk.logs.topics import TopicFacts, Topics
 from falkirk.plan.region import Plan
@@ -13,12 +15,21 @@ _KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delet
 
 
 def check_declared(app: App) -> None:
-    """See that no two of the topics that the user declared are in each other's way.
+    """See that no two of the topics and folders that the user declared are in each other's way.
 
-    Raises: DefinitionError: `TOPIC_SHARED`.
+    Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`.
     """
     written: dict[str, Sink] = {}
+    folders = {Path(files.path).absolute(): name for name, files in app.folders.items()}
     for sink in app.sinks.values():
+        if isinstance(sink.to, Files) and (reader := folders.get(Path(sink.to.path).absolute())):
+            raise DefinitionError(
+                "FOLDER_SHARED",
+                f"sink {sink.name!r} writes the folder that source {reader!r} reads.",
+                where=sink.where,
+                hint="Let processors read each other by name instead, or give each a folder of its own.",
+                folder=sink.to.path,
+            )
         if not isinstance(sink.to, Kafka):
             continue
         if sink.topic.topic in written:

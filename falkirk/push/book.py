@@ -49,8 +49,8 @@ class Book:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        #: On their way to the topic, oldest first.
-        self._sending: dict[str, Entry] = {}
+        #: On their way to the topic, oldest first, with the size of what is sent.
+        self._sending: dict[str, tuple[Entry, int]] = {}
         self._known: dict[int, deque[Entry]] = {}
         self._unaccepted: dict[int, deque[Entry]] = {}
         self._speaking: dict[int, deque[Entry]] = {}
@@ -73,20 +73,21 @@ class Book:
             )
         return entry
 
-    def add(self, request_id: str, digest: bytes, at_ms: int) -> Entry:
+    def add(self, request_id: str, value: bytes, at_ms: int) -> Entry:
         """Add a request that is about to be sent."""
-        entry = Entry(id=request_id, digest=digest, at_ms=at_ms)
-        self._entries[request_id] = self._sending[request_id] = entry
-        self.weight_bytes += _weight(entry)
+        entry = self._entries[request_id] = Entry(id=request_id, digest=digest_of(value), at_ms=at_ms)
+        self._sending[request_id] = (entry, len(value))
+        self.weight_bytes += _weight(entry) + len(value)
         return entry
 
     def oldest_unsent_ms(self) -> int | None:
         """Return when the oldest of those was asked that are still on their way; None: there are none."""
-        return next((entry.at_ms for entry in self._sending.values()), None)
+        return next((entry.at_ms for entry, _ in self._sending.values()), None)
 
     def sent(self, request_id: str, partition: int, offset: int) -> Entry:
         """Take note of where a request is. What came of it may be outside, and known to be, already."""
-        entry = self._sending.pop(request_id)
+        entry, size = self._sending.pop(request_id)
+        self.weight_bytes -= size
         entry.place = (partition, offset)
         for where in (self._known, self._unaccepted, self._speaking):
             where.setdefault(partition, deque()).append(entry)
@@ -158,7 +159,7 @@ def read_back(records: Iterable[tuple[str, bytes, int, int, int]]) -> Book:
     """
     book = Book()
     for request_id, value, at_ms, partition, offset in records:
-        book.add(request_id, digest_of(value), at_ms)
+        book.add(request_id, value, at_ms)
         book.sent(request_id, partition, offset)
     return book
 

@@ -61,7 +61,18 @@ def former_port(home: Path) -> int:
 
 
 def publish(home: Path, host: str, port: int) -> str:
-    """Write down, and return, where requests are taken."""
+    """Write down, and return, where requests are taken.
+
+    Raises: HomeError: `HOME_UNUSABLE`.
+    """
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "host": host, "port": port}))
+    try:
+        write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "port": port}))
+    except OSError as error:
+        raise HomeError(
+            "HOME_UNUSABLE",
+            f"where requests are taken can't be written down: {error.strerror}.",
+            where=home / _ADDRESS_FILE,
+            hint="Is the disk full?",
+        ) from error
     return url

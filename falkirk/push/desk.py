@@ -80,7 +80,7 @@ class Desk:
             raise passing_error(
                 "REQUESTS_TOO_MANY", "more requests are remembered than there is room for.", retry_after_s=30
             )
-        entry = book.add(request_id, digest_of(value), int(self._clock() * 1000))
+        entry = book.add(request_id, value, int(self._clock() * 1000))
         self._send(entry, value)
         return entry
 

@@ -4,6 +4,7 @@ To the planner such a source *is* a topic of the application's own. So all that 
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from falkirk.endpoints import Kafka
@@ -70,6 +71,17 @@ class Http:
     def window_s(self) -> float:
         """For how long at least an id is remembered, in seconds."""
         return duration_s(self.window)
+
+    def refuse_same_path(self, others: "Iterable[Http]") -> None:
+        """Raises: DefinitionError: `NAME_TAKEN`: another source is at the same path."""
+        if any(other.path == self.path for other in others):
+            raise DefinitionError(
+                "NAME_TAKEN",
+                f"there is already a source at the path {self.path!r}.",
+                where=self.where,
+                hint="Give each source of requests a path of its own.",
+                name=self.path,
+            )
 
     def topic(self, application: str, identity: str, source: str) -> RequestTopic:
         """Return the topic that the requests are in: of one home, whose identity is part of its name.

@@ -102,6 +102,7 @@ class Gateway:
         self._loop.call_soon_threadsafe(self._close)
         for line in self._lines.values():
             line.stop()
+        self._loop.call_soon_threadsafe(self._close)  # a line that was about to begin may have opened it again
         self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join()
 
@@ -123,20 +124,22 @@ class Gateway:
         )
         try:
             await runner.setup()
-            ready.set_result(await self._bind(runner))
+            await self._bind(runner)
+            ready.set_result(publish(self._home.path, self._app.http[0], runner.addresses[0][1]))
             await self._stopping.wait()
         except Exception as error:
             ready.set_exception(error)
         finally:
             await runner.cleanup()
 
-    async def _bind(self, runner: web.AppRunner) -> str:
+    async def _bind(self, runner: web.AppRunner) -> None:
         host, port = self._app.http
         if port == 0 and (former := former_port(self._home.path)):
             with contextlib.suppress(OSError):  # somebody else has it now: any other will do
-                return await self._listen(runner, host, former)
+                await web.TCPSite(runner, host, former).start()
+                return
         try:
-            return await self._listen(runner, host, port)
+            await web.TCPSite(runner, host, port).start()
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             raise MachineError(
@@ -146,11 +149,6 @@ class Gateway:
                 host=host,
                 port=port,
             ) from error
-
-    async def _listen(self, runner: web.AppRunner, host: str, port: int) -> str:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        return publish(self._home.path, host, runner.addresses[0][1])
 
 
 def _positions(content: dict[str, int]) -> dict[int, int]:

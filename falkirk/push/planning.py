@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 class PushSource:
     """A planned push source.
 
-    Args: topic: that the requests are in. schema: of a request. answers: the topic with the answers, if there are any.
+    Args: path: that is posted to. topic: that the requests are in. schema: of a request. answers: the topic with the
+        answers, if there are any.
     """
 
     name: str
+    path: str
     topic: RequestTopic
     schema: StructType
     answers: str | None
@@ -67,7 +69,8 @@ def plan_push(
         schema = StructType.fromDDL(http.schema)
         assert isinstance(schema, StructType), "the planner has parsed it"
         _check_schema(http, schema)
-        found.append(PushSource(name=name, topic=topic, schema=schema, answers=_answers(app, name, http, reached)))
+        answers = _answers(app, name, http, reached)
+        found.append(PushSource(name=name, path=http.path, topic=topic, schema=schema, answers=answers))
     return tuple(found)
 
 

@@ -23,6 +23,8 @@ from falkirk.theory.stamp import Stamp
 OVERHEAD_BYTES = 512
 #: Bytes of the raw value that a dead letter keeps; more could make the dead letter itself too large.
 RAW_BYTES_MAX = 65_536
+#: How the reason of a dead letter begins that is a result, not an input.
+TOO_LARGE = "too large: "
 #: How records are written as JSON: with nulls, to the microsecond (Spark's own default is the millisecond), and in a
 #: time zone that does not depend on the session, since a replay must give the same bytes.
 JSON_OPTIONS = {
@@ -98,7 +100,7 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
         state.alias("__state"),
     )
     limit = release.main.size_limit_bytes - OVERHEAD_BYTES
-    too_large = F.when(size > limit, F.concat(F.lit("too large: "), size.cast("string"), F.lit(f" bytes, {limit} fit")))
+    too_large = F.when(size > limit, F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit")))
     data = data.withColumn("__reason", F.coalesce(F.col(f"{BAD}.reason"), too_large))
     dead = F.col("__reason").isNotNull()
     to = F.when(dead, F.col(f"{STAMP}.partition") % release.dead.partitions).otherwise(F.col("__partition"))

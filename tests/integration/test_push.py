@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import read_topic
@@ -17,11 +18,12 @@ from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.plan import frames
 from falkirk.plan.planner import plan_application
-from falkirk.push import fits, line, sender
+from falkirk.push import desk, fits, line, sender
 from falkirk.push.book import Book
 from falkirk.push.desk import Desk
 from falkirk.push.errors import RequestError
 from falkirk.push.line import Line, Progress
+from falkirk.push.reader import Reader
 from falkirk.push.sender import Sender
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -188,8 +190,62 @@ def test_only_what_is_acknowledged_and_old_is_dropped(
     gate.await_sent(1)
 
 
+@pytest.mark.parametrize("reads_on", [True, False])
+def test_a_request_is_silent_when_all_answers_up_to_there_were_read(
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch, reads_on: bool
+) -> None:
+    lags = threading.Event()
+    lags.set()
+    poll = Reader.poll
+    gate = gates()
+    monkeypatch.setattr(Reader, "poll", lambda self, timeout_s: [] if lags.wait(0.05) else poll(self, timeout_s))
+    if not reads_on:
+        monkeypatch.setattr(Reader, "is_at", lambda self, ends: True)
+    waits = gate.ask("a")
+    gate.await_sent(1)
+    gate.answer("a")
+    gate.progress()
+    gate.ask("a", wants_answer=False)()
+    if not reads_on:
+        assert waits().is_silent, "though there is an answer: the test sees it"
+        return
+    with pytest.raises(RequestError) as late:
+        gate.ask("a", timeout_s=0.5)()
+    assert late.value.condition == "RESULT_AWAITED"
+    monkeypatch.setattr(Reader, "poll", poll)
+    assert waits().answer is not None
+
+
+def test_while_the_broker_hangs_clients_are_told_and_nothing_is_sent_twice(
+    gates: Callable[..., Gate], broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "AWAY_S", 0.3)
+    gate, process = gates(), broker.process()
+    assert process is not None
+    process.suspend()
+    try:
+        for request_id in ("a", "a", "b"):
+            with pytest.raises(RequestError) as refused:
+                gate.ask(request_id, timeout_s=0.5)()
+            assert (refused.value.condition, refused.value.status) == ("BROKER_AWAY", 503)
+    finally:
+        process.resume()
+    waits = gate.ask("a")
+    gate.await_sent(1)
+    gate.answer("a")
+    assert waits().answer is not None
+    assert gate.sent() == ["a"], "b was refused before it was sent"
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        (LogError("BROKER_AWAY", "no answer to the commit.", certainty="maybe"), "BROKER_AWAY"),
+        (ValueError("a bug of ours"), "GATEWAY_FAILED"),
+    ],
+)
 def test_a_line_that_fails_begins_again_and_nobody_waits_for_nothing(
-    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch, error: Exception, condition: str
 ) -> None:
     gate = gates()
     real, failures = Sender.send, iter([True])
@@ -197,13 +253,13 @@ def test_a_line_that_fails_begins_again_and_nobody_waits_for_nothing(
     def send(self: Sender, requests: Any) -> Any:
         places = real(self, requests)
         if next(failures, False):
-            raise LogError("BROKER_AWAY", "no answer to the commit.", certainty="maybe")
+            raise error
         return places
 
     monkeypatch.setattr(Sender, "send", send)
     with pytest.raises(RequestError) as refused:
         gate.ask("a")()
-    assert (refused.value.condition, refused.value.status) == ("BROKER_AWAY", 503)
+    assert (refused.value.condition, refused.value.status) == (condition, 503)
 
     def asks_again() -> bool:
         try:
@@ -236,11 +292,11 @@ def test_what_fits_is_what_spark_reads(spark: "SparkSession") -> None:
         {"inner": {"n": 5}}, {"counts": {"a b": 1, "c": None}}, {"id": "\u2028\u0000\U0001f600"},
     ]  # fmt: skip
     values = [fits.encode({"id": str(n)} | body, schema) for n, body in enumerate(bodies)]
-    raw = spark.createDataFrame(
-        [(None, bytearray(v), "t", 0, n, None, 0) for n, v in enumerate(values)], frames.KAFKA_DDL
-    )
-    frame = frames.parse(raw, fk.Kafka("t", schema=DDL))
-    found = frame.data.orderBy(f"{frames.STAMP}.offset").collect()
+    texts = F.array(*[F.lit(v.decode()) for v in values])
+    raw = spark.range(0, 1, 1, 1).select(F.posexplode(texts)).selectExpr(
+        "CAST(NULL AS BINARY) AS key", "CAST(col AS BINARY) AS value", "0 AS partition", "CAST(pos AS LONG) AS offset"
+    )  # fmt: skip
+    found = frames.parse(raw, fk.Kafka("t", schema=DDL)).data.collect()
     assert not [(body, row[frames.BAD]) for body, row in zip(bodies, found, strict=True) if row[frames.BAD] is not None]
     for body, row in zip(bodies, found, strict=True):
         assert all(row[name] is not None for name in body)

@@ -192,6 +192,7 @@ class Run:
                 self._say(f"asked to go back: {ask}")
                 self._wheel.recover(frozenset(), "asked", asked=ask)
             running = {n: r.incarnations for n, r in self.world.regions.items() if r.running and not self._hangs(r)}
+            self._wheel.release_of(sorted(running)[::2])  # as when some have just completed something
             self._wheel.turn()
             if not crash:
                 self._judge_turn(self._wheel, running)

@@ -1,5 +1,9 @@
 """Up to where all that was read from a source is outside: along hops, held logs, batches and views."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from falkirk.coordinator.acceptance import Acceptance
 from falkirk.coordinator.layout import Layout, Stage
 from falkirk.coordinator.ports import Point
@@ -131,3 +135,67 @@ def test_an_idle_region_needs_no_more_than_it_did() -> None:
     world.saves("a", 1, source=5)
     world.saves("b", 0, hop=3)
     assert world.accepted() == 5
+
+
+class Chain:
+    """Regions one behind the other, whose records are derived from what they read; each log as the offsets, in the
+    source, that its records come from."""
+
+    def __init__(self, regions: int, *, held: bool) -> None:
+        self.logs: list[list[int]] = [[] for _ in range(regions + 1)]
+        self.read, self.saved = [0] * regions, [0] * regions
+        names = ["source", *(f"hop{i}" for i in range(1, regions)), "held" if held else "sink"]
+        stages = [stage(f"r{i}", names[i], names[i + 1]) for i in range(regions)]
+        self.world, self.names = World(*stages, held={"held": "sink"} if held else None), names
+        self.outside = 0
+
+    def step(self, what: str, region: int) -> None:
+        region %= len(self.read)
+        log, output = self.logs[region], self.logs[region + 1]
+        if what == "come":
+            self.logs[0].append(len(self.logs[0]))
+        elif what == "work" and self.read[region] < len(log):
+            place, self.read[region] = self.read[region], self.read[region] + 1
+            output += [log[place]] * ((place * 7 + region) % 3)  # of some nothing comes
+            self.world.ends[self.names[region + 1]] = len(output)
+        elif what == "save":
+            self.saved[region] += 1
+            self.world.saves(f"r{region}", self.saved[region], **{self.names[region]: self.read[region]})
+        elif what == "release" and "held" in self.world.released:
+            self.outside = len(self.logs[-1])
+            self.world.released["held"] = upto(held=self.outside)
+
+    def settled(self) -> int:
+        """Return up to which offset of the source nothing is on its way."""
+        waits = [offset for i, read in enumerate(self.read) for offset in self.logs[i][read:]]
+        if "held" in self.world.released:
+            waits += self.logs[-1][self.outside :]
+        return min(waits, default=len(self.logs[0]))
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["come", "work", "work", "save", "release"]), st.integers(0, 2)), max_size=60
+)
+
+
+@given(steps=STEPS, regions=st.integers(1, 3), held=st.booleans())
+def test_nothing_that_is_accepted_is_on_its_way(steps: list[tuple[str, int]], regions: int, held: bool) -> None:
+    chain = Chain(regions, held=held)
+    for what, region in steps:
+        chain.step(what, region)
+        assert chain.world.accepted() <= chain.settled()
+    for _ in range(regions):  # and when all stands still, all is accepted
+        for region in range(regions):
+            for _ in range(3 * len(chain.logs[region]) + 1):
+                chain.step("work", region)
+            chain.step("release", region)
+            chain.step("save", region)
+    assert chain.world.accepted() == len(chain.logs[0])
+
+
+def test_a_position_before_the_results_would_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Acceptance, "_behind", lambda self, name: EMPTY)
+    chain = Chain(2, held=False)
+    for what, region in (("come", 0), ("come", 0), ("work", 0), ("work", 0), ("save", 0), ("save", 1)):
+        chain.step(what, region)
+    assert chain.world.accepted() > chain.settled(), "the property above sees it"

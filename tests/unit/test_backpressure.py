@@ -82,7 +82,7 @@ class Cutter:
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.batch = log, SimpleNamespace(name="b", cut=OnArrival(records_max=10), is_stateful=False)
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
-        self.progressed_at_s, self.detail = 0.0, ""
+        self.progressed_at_s, self.detail, self.waits_for = 0.0, "", ""
         self.behind = lambda: self.waits
 
     is_ahead = BatchRegion.is_ahead
@@ -109,7 +109,7 @@ def test_a_batch_cuts_no_epoch_while_too_many_wait_for_its_sinks(epochs: EpochLo
     run = Run(cast(Any, cutter), -1)
     cutter.waits = BEHIND_MAX
     assert not run._decide(())
-    assert cutter.detail, "the status says nothing of it"
+    assert cutter.waits_for, "the status says nothing of it"
     cutter.waits -= 1
     assert run._decide(())
 

@@ -91,6 +91,14 @@ def test_an_epoch_by_time_is_complete_when_all_logs_have_passed_it() -> None:
     assert BY.next_slice(present, {"a": 90, "b": 90}, 4) is None
 
 
+def test_who_keeps_a_state_is_told_that_time_has_passed() -> None:
+    present = {"a": {0: frozenset({1})}}
+    assert BY.next_slice(present, {"a": 95}, 1) is None
+    assert BY.next_slice(present, {"a": 95}, None, keeps=True) == (1, {"a": -1}), "what has rows comes first"
+    assert BY.next_slice(present, {"a": 95}, 1, keeps=True) == (8, {"a": -1})
+    assert BY.next_slice(present, {"a": 95}, 8, keeps=True) is None
+
+
 def test_windows_that_slide_go_on_until_their_last_row_has_left() -> None:
     by = ByTime(column="at", every_us=10, over=3)
     present = {"a": {5: frozenset({1})}, "b": {0: frozenset()}}

@@ -32,10 +32,10 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "App", "Connection", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch", "FalkirkError", "Files",
-        "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError", "Kafka", "Latest", "Lazy", "LogError",
-        "LogSends", "MachineError", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "UnrecoverableError",
-        "counted", "epoch", "join", "latest", "map_rows", "sessions", "stateful", "stream",
+        "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch", "FalkirkError",
+        "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError", "Kafka", "Latest", "Lazy",
+        "LogError", "LogSends", "MachineError", "SparkError", "Sql", "Stamped", "StoreError", "Stream",
+        "UnrecoverableError", "counted", "epoch", "join", "latest", "map_rows", "sessions", "stateful", "stream",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 

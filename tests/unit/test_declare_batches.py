@@ -45,6 +45,9 @@ def viewing(weights: fk.Latest) -> Any:
         (lambda a: fk.Sql("postgresql://h/d", "drop table"), "TABLE_NAME_INVALID"),
         (lambda a: fk.Sql("mysql://h/d", "t"), "DATABASE_UNKNOWN"),
         (lambda a: fk.Files("out", "avro"), "OPTION_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda a: a.source("in", fk.Files("in")), "SCHEMA_MISSING"),
+        (lambda a: a.source("in", fk.Sql("sqlite:///x", "t")), "NOT_A_TOPIC"),
+        (lambda a: fk.Console(rows=0), "OPTION_UNKNOWN"),
     ],
 )
 def test_a_mistake_is_refused_with_its_line(declare: Callable[[fk.App], Any], condition: str) -> None:
@@ -80,3 +83,15 @@ def test_a_password_is_not_shown() -> None:
     declared = fk.Sql("postgresql://u:secret@h/d", "t")
     assert "secret" not in repr(declared)
     assert "postgresql://u:***@h/d" in str(declared.where)
+
+
+def test_files_can_be_read_and_are_no_topic() -> None:
+    declared = app()
+    source = declared.source("orders", fk.Files("in", "csv", schema="id LONG"))
+    assert declared.folders["orders"].format == "csv"
+    assert "orders" not in declared.sources
+    with pytest.raises(DefinitionError) as taken:
+        declared.source("orders", fk.Kafka("orders", schema="id LONG"))
+    assert taken.value.condition == "NAME_TAKEN"
+    declared.sink("out", source, fk.Kafka("out"))  # that nothing live can read it is told when it is planned
+    assert declared.sinks["out"].reads == "orders"

@@ -9,14 +9,14 @@ BODY = b'{"id":"a"}'
 
 
 def sent(book: Book, request_id: str, offset: int, *, at_ms: int = 1_000, partition: int = 0) -> Entry:
-    book.add(request_id, digest_of(BODY), at_ms)
+    book.add(request_id, BODY, at_ms)
     return book.sent(request_id, partition, offset)
 
 
 def test_an_id_is_the_same_request_and_another_body_is_refused() -> None:
     book = Book()
     assert book.find("a", digest_of(BODY)) is None
-    entry = book.add("a", digest_of(BODY), 1_000)
+    entry = book.add("a", BODY, 1_000)
     assert book.find("a", digest_of(BODY)) is entry
     with pytest.raises(RequestError) as refused:
         book.find("a", digest_of(b"{}"))
@@ -26,8 +26,8 @@ def test_an_id_is_the_same_request_and_another_body_is_refused() -> None:
 def test_what_is_on_its_way_is_told_by_its_age() -> None:
     book = Book()
     assert book.oldest_unsent_ms() is None
-    book.add("a", digest_of(BODY), 1_000)
-    book.add("b", digest_of(BODY), 2_000)
+    book.add("a", BODY, 1_000)
+    book.add("b", BODY, 2_000)
     book.sent("a", 0, 0)
     assert book.oldest_unsent_ms() == 2_000
 
@@ -45,7 +45,7 @@ def test_a_request_is_accepted_when_its_own_place_is_behind_the_frontier() -> No
 
 def test_a_frontier_that_is_known_before_the_place_counts_for_it() -> None:
     book = Book()
-    book.add("a", digest_of(BODY), 1_000)
+    book.add("a", BODY, 1_000)
     book.accept({0: 5})
     book.silence({0: 5})
     entry = book.sent("a", 0, 4)
@@ -93,6 +93,14 @@ def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
     book.forget({0: 2})
     assert book.weight_bytes == 0
     assert book.oldest_ms() is None
+
+
+def test_what_is_on_its_way_weighs_what_is_sent() -> None:
+    book, value = Book(), b"x" * 1_000_000
+    book.add("a", value, 1_000)
+    assert book.weight_bytes > 1_000_000
+    book.sent("a", 0, 0)
+    assert book.weight_bytes < 1_000
 
 
 def test_forgetting_a_former_use_of_an_id_keeps_the_present_one() -> None:

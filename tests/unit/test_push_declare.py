@@ -63,6 +63,14 @@ def test_an_address_is_a_host_and_a_port(address: str) -> None:
     refused("ADDRESS_INVALID", error)
 
 
+def test_a_token_is_in_no_message() -> None:
+    with pytest.raises(fk.DefinitionError) as error:
+        fk.App("no name", http_token="not-this-one")
+    assert "http_token=***" in str(error.value)
+    assert "not-this-one" not in str(error.value)
+    assert "not-this-one" not in repr(vars(fk.App("shop", http_token="not-this-one")))
+
+
 def test_addresses_have_a_host_and_a_port() -> None:
     assert fk.App("shop").http == ("127.0.0.1", 0)
     assert fk.App("shop", http="[::1]:8088").http == ("::1", 8088)

@@ -1,5 +1,6 @@
 """A query in this process ends whatever happens, so that nobody waits for it for ever."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ class Host:
         self.flushed = False
 
     def start(self) -> None: ...
+
+    def wait(self, timeout_s: float, stopping: threading.Event) -> bool:
+        return stopping.wait(timeout_s)
 
     def poll(self) -> None:
         raise ConnectionError("the JVM is gone")

@@ -325,7 +325,7 @@ def test_a_full_disk_is_no_lost_decision(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError) as caught:
         write()
-    assert caught.value.condition == "STORE_UNREADABLE"
+    assert caught.value.condition == "STORE_AWAY", "it is waited for"
     store.close()
     again = Store(tmp_path / "decisions.db", must_exist=True)
     assert [d.number for d in again.decisions("epoch", "w")] == written

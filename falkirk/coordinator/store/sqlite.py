@@ -18,7 +18,8 @@ import sqlalchemy as sql
 from falkirk.coordinator.store.engine import Database
 
 _PAGE_MIN = 512
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+#: What passes: another writer, a full disk.
+_AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
 
 
 class SqliteDatabase(Database):
@@ -32,8 +33,8 @@ class SqliteDatabase(Database):
     @property
     def _advice(self) -> tuple[str, str]:
         return (
-            "Another process writes to it and does not finish: is it stopped?",
-            "Is the disk full, or the file damaged? Restore it from a backup, or use a new home.",
+            "Is the disk full? Or does another process write to it and not finish: is it stopped?",
+            "Is the file damaged? Restore it from a backup, or use a new home.",
         )
 
     def _open(self, path: Path, mode: str) -> sql.Engine:
@@ -87,7 +88,7 @@ class SqliteDatabase(Database):
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def _is_away(self, error: sql.exc.DBAPIError) -> bool:
-        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _BUSY
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _AWAY
 
 
 def _durable(connection: sqlite3.Connection, _record: object) -> None:

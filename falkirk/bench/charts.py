@@ -1,0 +1,92 @@
+"""Charts of the benches that compare with plain Spark, and of backpressure over time."""
+
+from pathlib import Path
+
+from falkirk.bench.overhead import MEASURES, OverheadRun
+from falkirk.bench.plots import prepare, save
+from falkirk.bench.pressure import PressureRun
+from falkirk.bench.regimes import REGIMES
+from falkirk.bench.report import Report
+
+_BLUE, _ORANGE, _GREY, _RED = "#1f6f8b", "#d08a2e", "#8a8f98", "#b3261e"
+
+
+def draw_overhead(run: OverheadRun, pairs: tuple[str, ...], folder: Path) -> Path:
+    """Draw the ratio of each round, and their median; return the file.
+
+    Raises: MachineError: `PLOTS_MISSING`: matplotlib is not installed.
+    """
+    prepare(folder)
+    from matplotlib import pyplot
+
+    rows = [(pair, m) for pair in pairs for m in MEASURES if run.ratios(pair, m)]
+    figure, axis = pyplot.subplots(figsize=(8, 0.8 + 0.35 * len(rows)))
+    axis.axvspan(0.95, 1.05, color=_GREY, alpha=0.2, linewidth=0)
+    axis.axvline(1.0, color=_GREY, linewidth=1)
+    for height, (pair, measure) in enumerate(reversed(rows)):
+        ratios = sorted(run.ratios(pair, measure))
+        axis.scatter(ratios, [height] * len(ratios), s=12, color=_BLUE, alpha=0.5, linewidths=0)
+        axis.scatter([ratios[len(ratios) // 2]], [height], s=45, color=_ORANGE, marker="|")
+    axis.set_yticks(range(len(rows)), [f"{p}, {m.replace('_', ' ')}" for p, m in reversed(rows)], fontsize=8)
+    axis.set_xscale("log")
+    axis.set_xlabel("Falkirk as a multiple of plain Spark, round by round; grey: within 5 %")
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return save(figure, folder / "overhead.png")
+
+
+def draw_regimes(report: Report, folder: Path) -> Path:
+    """Draw latency, throughput, what is made durable and what a kill costs, by regime; return the file.
+
+    Raises: as `draw_overhead`.
+    """
+    prepare(folder)
+    from matplotlib import pyplot
+
+    panels = {
+        "p50_ms": "latency, median, ms",
+        "records_per_s": "records/s",
+        "durable_bytes_per_record": "durable bytes a record",
+        "recovery_s": "results again after kill -9, s",
+    }
+    names = [name for name in REGIMES if f"{name}_p50_ms" in report.figures]
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 0.8 + 0.4 * len(names)), sharey=True)
+    for axis, (measure, title) in zip(axes, panels.items(), strict=True):
+        values = [report.figures[f"{name}_{measure}"] for name in reversed(names)]
+        bars = axis.barh([name.replace("_", " ") for name in reversed(names)], values, color=_BLUE, height=0.6)
+        axis.bar_label(bars, [f"{v:,.0f}" if v >= 10 else f"{v:.1f}" for v in values], fontsize=7, padding=2)
+        axis.set_title(title, fontsize=9)
+        axis.set_xscale("log" if measure == "p50_ms" else "linear")
+        axis.margins(x=0.2)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return save(figure, folder / "regimes.png")
+
+
+def draw_pressure(run: PressureRun, folder: Path) -> Path:
+    """Draw what waits, and memory, over time; return the file. Raises: as `draw_overhead`."""
+    prepare(folder)
+    from matplotlib import pyplot
+
+    at = [s.at_s for s in run.samples]
+    figure, (records, memory) = pyplot.subplots(2, 1, figsize=(8, 5), sharex=True, height_ratios=(2, 1))
+    for label, values, colour in (
+        ("in Kafka", [s.sent for s in run.samples], _GREY),
+        ("in complete epochs", [s.read for s in run.samples], _ORANGE),
+        ("in the table", [s.kept for s in run.samples], _BLUE),
+    ):
+        records.plot(at, values, color=colour, label=label, linewidth=1.5)
+    records.set_ylabel("records")
+    records.legend(frameon=False, fontsize=8, loc="upper left")
+    memory.plot(at, [s.jvm_bytes / 2**20 for s in run.samples], color=_BLUE, label="JVM", linewidth=1.5)
+    memory.plot(at, [s.host_bytes / 2**20 for s in run.samples], color=_ORANGE, label="Python", linewidth=1.5)
+    memory.set_ylabel("memory, MiB")
+    memory.set_ylim(bottom=0)
+    memory.set_xlabel("seconds since the table was locked")
+    memory.legend(frameon=False, fontsize=8, loc="upper left")
+    for axis in (records, memory):
+        axis.axvspan(0, run.closed_s, color=_RED, alpha=0.08, linewidth=0)
+        axis.spines[["top", "right"]].set_visible(False)
+    records.set_title("a table that takes nothing for a while", fontsize=11)
+    figure.tight_layout()
+    return save(figure, folder / "backpressure.png")

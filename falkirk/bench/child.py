@@ -1,0 +1,90 @@
+"""Children: what is measured runs in a process and a JVM of its own, so that no variant is warmed up by another, and
+one can be killed."""
+
+import contextlib
+import multiprocessing
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from typing import Any, TypeVar
+
+import psutil
+
+from falkirk.errors import SparkError
+
+START_S = 180.0
+STOP_S = 60.0
+
+T = TypeVar("T")
+
+
+class Child:
+    """A subject that has been started. Leave it with `stop` or `kill`.
+
+    Args: body: a module's function that is called in the child with what is given and a pipe; it calls `serve`.
+        label: names it in errors.
+    """
+
+    def __init__(self, body: "Callable[[T, Pipe[Any, Any]], None]", given: T, label: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=body, args=(given, theirs), daemon=True)
+        self._label = label
+        self._process.start()
+        theirs.close()
+
+    def await_running(self) -> None:
+        """Wait until it runs. Raises: SparkError: `BENCH_INCOMPLETE`: it failed."""
+        self._receive(START_S)
+
+    def stop(self) -> Any:
+        """Stop it, and return its account. Raises: SparkError: `BENCH_INCOMPLETE`: it had failed before."""
+        with contextlib.suppress(OSError):  # it is gone, and what it said last is in the pipe
+            self._pipe.send("stop")
+        account = self._receive(STOP_S)
+        self._process.join(30.0)
+        self.kill()
+        return account
+
+    def kill(self) -> None:
+        """kill -9 of the process and its JVM, which must not be left behind as a writer."""
+        found = self.processes()
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(found, timeout=30)
+        self._process.join(30.0)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the process, its JVM, and whatever else it has started."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self._process.pid)
+            return [root, *root.children(recursive=True)]
+        return []
+
+    def _receive(self, timeout_s: float) -> Any:
+        answer: Any = None
+        with contextlib.suppress(EOFError, OSError):
+            answer = self._pipe.recv() if self._pipe.poll(timeout_s) else None
+        if answer is None or (isinstance(answer, str) and answer != "running"):
+            self.kill()
+            raise SparkError(
+                "BENCH_INCOMPLETE",
+                f"{self._label}: {answer or 'no answer'}.",
+                hint="What it printed above may say why.",
+            )
+        return answer
+
+
+def serve(pipe: "Pipe[Any, Any]", start: Callable[[], T], finish: Callable[[T], object]) -> None:
+    """Start what is measured, run it until the bench says so or is gone, and send its account."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the bench ends its children
+    try:
+        running = start()
+    except Exception as error:
+        pipe.send(str(error).split("\n")[0])
+        raise
+    pipe.send("running")
+    with contextlib.suppress(EOFError):
+        pipe.recv()
+    pipe.send(finish(running))

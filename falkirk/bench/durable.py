@@ -1,0 +1,53 @@
+"""Durable: how many bytes were written into a folder that is tidied up all the while."""
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+
+#: More often than anything that is written there is dropped again.
+LOOK_S = 0.2
+
+
+class Durable:
+    """Watches a folder within a ``with`` block; afterwards `bytes_made` is what its files have grown by, those that are
+    gone again included. What is written in place, as the pages of a database, counts once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.bytes_made = folder, 0
+        self._before: dict[str, int] = {}
+        self._largest: dict[str, int] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="durable", daemon=True)
+
+    def __enter__(self) -> "Durable":
+        self._before = self._sizes()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._look()
+        self.bytes_made = sum(max(0, n - self._before.get(name, 0)) for name, n in self._largest.items())
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            self._look()
+
+    def _look(self) -> None:
+        for name, size in self._sizes().items():
+            self._largest[name] = max(size, self._largest.get(name, 0))
+
+    def _sizes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    found[path] = os.stat(path).st_size
+                except FileNotFoundError:
+                    continue  # it was dropped meanwhile
+        return found

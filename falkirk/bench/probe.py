@@ -1,0 +1,184 @@
+"""Probes: load for a subject that keeps running, and what it makes of it, round by round.
+
+A record is *answered* once a result of its key that has seen it can be read: a running count answers each record with a
+result of its own, an epoch all that it has read of a key with one. Records of a key are numbered upwards and stay in
+one partition, so a result with the number n answers all of its key up to n.
+"""
+
+import json
+import random
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+
+WORDS = 40
+#: After the last record was sent: how long nothing may come before what is missing is given up.
+SILENCE_S = 120.0
+#: How often it is looked whether all results of a burst are there.
+LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Records at a steady rate: latencies in seconds of those that were answered, with when each was sent on the
+    monotonic clock, in the order of sending. `missing`: were not answered."""
+
+    latencies_s: list[float]
+    sent_at_s: list[float]
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """Records at once: from the first that was sent, and from when all were there, to when all were answered."""
+
+    records: int
+    since_first_s: float
+    since_there_s: float
+
+
+class Probe:
+    """Sends records (word, n) to one topic and reads results (word, n) from another.
+
+    Args: each: every record has a result of its own, so that results need only be counted.
+    """
+
+    def __init__(self, bootstrap: str, source: str, sink: str, *, each: bool, seed: int = 1) -> None:
+        self._source, self._sink, self._each = source, sink, each
+        self._random = random.Random(seed)
+        self._topics = Topics(Connection.of(bootstrap))
+        common = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._producer = Producer({**common, "linger.ms": 0})
+        self._in_bursts = Producer({**common, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000})
+        self._consumer = Consumer({**common, "group.id": "bench", "enable.auto.commit": False})
+        self.sent = 0
+        #: Of each word, the records that wait for an answer, oldest first.
+        self._waiting: dict[str, deque[tuple[int, float]]] = {f"w{i}": deque() for i in range(WORDS)}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def steady(self, rate: float, seconds: float) -> Window:
+        """Send records at a steady rate, and wait until all are answered, or nothing comes any more."""
+        self._from_now()
+        found: list[tuple[float, float]] = []
+        done = threading.Event()
+        sender = threading.Thread(target=self._send_steadily, args=(rate, seconds, done), daemon=True)
+        last_s = time.monotonic()
+        sender.start()
+        while not (done.is_set() and not self._left()):
+            message = self._consumer.poll(0.1)  # returns at once with the first one
+            now = time.monotonic()
+            if message is not None and message.error() is None:
+                last_s = now
+                found += [(sent, now - sent) for sent in self._answer(message.value() or b"{}")]
+            if done.is_set() and now - last_s > SILENCE_S:
+                break
+        sender.join()
+        missing = self._left()
+        for waiting in self._waiting.values():
+            waiting.clear()
+        found.sort()
+        return Window(latencies_s=[s for _, s in found], sent_at_s=[at for at, _ in found], missing=missing)
+
+    def burst(self, records: int) -> Burst | None:
+        """Send records as fast as it goes, and wait for the results; None: they did not all come."""
+        values = [self._record() for _ in range(records)]
+        before = self._results()
+        self._from_now()
+        began = time.monotonic()
+        for word, value in values:
+            self._in_bursts.produce(self._source, key=word, value=value)
+        self._in_bursts.flush()
+        there = time.monotonic()
+        if not (self._counted(before + records) if self._each else self._all_answered()):
+            return None
+        now = time.monotonic()
+        for waiting in self._waiting.values():
+            waiting.clear()
+        return Burst(records=records, since_first_s=now - began, since_there_s=now - there)
+
+    def results_beyond(self) -> int:
+        """Return how many results there are beyond those that are due; of epochs, by how many the counts are too high.
+        Fewer than are due is negative."""
+        ends = self._topics.end_positions(self._sink)
+        if self._each:
+            return sum(ends.values()) - self.sent
+        self._consumer.assign([TopicPartition(self._sink, p, 0) for p in ends])
+        left, counted = sum(ends.values()), 0
+        while left and (message := self._consumer.poll(10.0)) is not None:
+            if message.error() is None:
+                counted += int(json.loads(message.value() or b"{}")["version"])
+                left -= 1
+        return counted - self.sent
+
+    def _counted(self, results: int) -> bool:
+        last, last_s = -1, time.monotonic()
+        while (found := self._results()) < results:
+            if found != last:
+                last, last_s = found, time.monotonic()
+            elif time.monotonic() - last_s > SILENCE_S:
+                return False
+            time.sleep(LOOK_S)
+        return True
+
+    def _all_answered(self) -> bool:
+        last_s = time.monotonic()
+        while self._left():
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                last_s = time.monotonic()
+                self._answer(message.value() or b"{}")
+            elif time.monotonic() - last_s > SILENCE_S:
+                return False
+        return True
+
+    def _from_now(self) -> None:
+        ends = self._topics.end_positions(self._sink)
+        self._consumer.assign([TopicPartition(self._sink, p, end) for p, end in ends.items()])
+
+    def _results(self) -> int:
+        ends = self._topics.end_positions(self._sink)
+        return sum(ends.values())
+
+    def _record(self) -> tuple[str, str]:
+        word = f"w{self._random.randrange(WORDS)}"
+        with self._lock:
+            self._waiting[word].append((self.sent, time.monotonic()))
+        value = json.dumps({"word": word, "n": self.sent})
+        self.sent += 1
+        return word, value
+
+    def _send_steadily(self, rate: float, seconds: float, done: threading.Event) -> None:
+        began = time.monotonic()
+        try:
+            for number in range(int(rate * seconds)):
+                time.sleep(max(0.0, began + number / rate - time.monotonic()))
+                word, value = self._record()
+                self._producer.produce(self._source, key=word, value=value)
+                self._producer.poll(0)
+            self._producer.flush()
+        finally:
+            done.set()
+
+    def _answer(self, value: bytes) -> list[float]:
+        """Return when the records were sent that a result answers and none has answered before."""
+        row = json.loads(value)
+        answered = []
+        with self._lock:
+            waiting = self._waiting[row["word"]]
+            while waiting and waiting[0][0] <= int(row["n"]):
+                answered.append(waiting.popleft()[1])
+        return answered
+
+    def _left(self) -> int:
+        with self._lock:
+            return sum(map(len, self._waiting.values()))

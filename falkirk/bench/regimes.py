@@ -1,0 +1,277 @@
+"""`falkirk bench regimes`: one input through each regime, so that one can choose: how soon a record is answered, how
+many get through, what is made durable for it, and what a kill -9 costs.
+
+The regimes take turns, each in a JVM of its own. What they compute differs as they do: an ephemeral region keeps
+nothing, so it only passes records on; a lazy one counts on and on; the others count what is new in each epoch.
+"""
+
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from falkirk.app import App
+from falkirk.bench.child import Child, serve
+from falkirk.bench.durable import Durable
+from falkirk.bench.jobs import KEYED_COUNT, application
+from falkirk.bench.pairs import add_batch
+from falkirk.bench.probe import Probe, Window
+from falkirk.bench.report import Report
+from falkirk.coordinator.home import attach_home
+from falkirk.cut import ByClock, OnArrival, waiting
+from falkirk.endpoints import Kafka
+from falkirk.epochs.log import EpochLog
+from falkirk.errors import SparkError
+from falkirk.local import broker as local_broker
+from falkirk.local.spark import session as spark_session
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.plan.batch import epoch_log
+from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, LogSends, Policy
+from falkirk.query import Query, run_here
+from falkirk.stream import Stream, source_node
+
+REGIMES = ("ephemeral", "lazy", "eager", "log_sends", "full_history")
+_EPOCHS: dict[str, Policy] = {"eager": Eager(), "log_sends": LogSends(), "full_history": FullHistory()}
+PARTITIONS = 2
+BURSTS_WARMING = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegimesSettings:
+    """What is measured: times in seconds, rates per second.
+
+    Args: interval_s: between checkpoints of live regions. every_s: between epochs of batches. kill_after_s: of steady
+        load, in which nothing is counted; after_kill_s: how long it goes on.
+    """
+
+    regimes: tuple[str, ...] = REGIMES
+    rate: float = 200.0
+    warm_up_s: float = 40.0
+    window_s: float = 40.0
+    interval_s: float = 10.0
+    every_s: float = 5.0
+    bursts: int = 3
+    burst_records: int = 200_000
+    kill_after_s: float = 12.0
+    after_kill_s: float = 20.0
+
+    @classmethod
+    def quick(cls) -> "RegimesSettings":
+        """Return settings that take about five minutes."""
+        return cls(
+            warm_up_s=8.0, window_s=10.0, interval_s=5.0, every_s=2.0, bursts=1, burst_records=50_000, kill_after_s=6.0,
+            after_kill_s=8.0,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """What runs: a regime by name, topics, a home, and how often it saves or cuts."""
+
+    name: str
+    bootstrap: str
+    source: str
+    sink: str
+    home: Path
+    interval_s: float
+    every_s: float
+
+    @property
+    def each(self) -> bool:
+        """Whether every record has a result of its own."""
+        return self.name not in _EPOCHS
+
+    def application(self) -> App:
+        """Return it as an application."""
+        if self.name == "lazy":
+            return application(KEYED_COUNT, self.source, self.sink, Delivery.EXACTLY_ONCE, self.interval_s, self.home)
+        app = App("bench-regime", home=self.home)
+        if self.name == "ephemeral":
+            app.sources["records"] = source_node("records", Kafka(self.source, schema=KEYED_COUNT.schema, key="word"))
+            app.add_processor("passed", _passed, reads=("records",), policy=Ephemeral())
+            app.sink("passed", "passed", Kafka(self.sink, key="word"))
+            return app
+        cut = OnArrival() if self.name == "eager" else ByClock(every_s=self.every_s)
+        add_batch(app, "records", self.source, self.sink, cut, _EPOCHS[self.name])
+        return app
+
+    def cut_off(self) -> int:
+        """Return how many records are in epochs that were cut and not completed, while nothing of it runs."""
+        if self.each:
+            return 0
+        app = self.application()
+        (batch,) = app.processors
+        home = attach_home(self.home, app.name)
+        try:
+            log = EpochLog(epoch_log(batch), batch, home.checkpoint(batch), home.store)
+            return sum(waiting(e.first, e.last) for e in log.epochs() if not e.is_complete)
+        finally:
+            home.close()
+
+
+def _passed(records: Stream) -> Stream:
+    return records.select("word", "n")
+
+
+class RunningRegime(Child):
+    """A regime that has been started; its account is how many results it computed again and held back."""
+
+    def __init__(self, regime: Regime) -> None:
+        super().__init__(_run, regime, regime.name)
+
+
+def _run(regime: Regime, pipe: "Pipe[Any, Any]") -> None:
+    def start() -> Query:
+        spark_session("falkirk-bench", master="local[24]")
+        return run_here(regime.application(), Connection.of(regime.bootstrap), create_topics=True)
+
+    def finish(query: Query) -> object:
+        suppressed = sum(r.suppressed for r in query.status)
+        query.stop()
+        return suppressed
+
+    serve(pipe, start, finish)
+
+
+def run_regimes(settings: RegimesSettings, say: Callable[[str], None]) -> Report:
+    """Measure, and return what was found. `say` takes a line of progress at a time.
+
+    Raises: SparkError: `BENCH_INCOMPLETE`: a regime failed, or did not answer all.
+    """
+    report = Report(bench="regimes", settings=asdict(settings))
+    folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
+    try:
+        bootstrap = local_broker.start(folder / "broker").bootstrap
+        for name in settings.regimes:
+            _measure(_regime(name, settings, bootstrap, folder), settings, report)
+            figures = {n.removeprefix(f"{name}_"): v for n, v in report.figures.items() if n.startswith(f"{name}_")}
+            say(
+                f"{name}: p50 {figures['p50_ms']:,} ms, {figures['records_per_s']:,.0f} records/s; killed with -9, "
+                f"results again after {figures['recovery_s']:.1f} s, {figures['redone_count']:,} records done again"
+            )
+        return report
+    finally:
+        local_broker.stop(folder / "broker")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _regime(name: str, settings: RegimesSettings, bootstrap: str, folder: Path) -> Regime:
+    tag, topics = f"{name}-{uuid.uuid4().hex[:6]}", Topics(Connection.of(bootstrap))
+    for topic in (tag, f"{tag}-out"):
+        topics.create(topic, PARTITIONS, {})
+    return Regime(
+        name=name,
+        bootstrap=bootstrap,
+        source=tag,
+        sink=f"{tag}-out",
+        home=folder / tag,
+        interval_s=settings.interval_s,
+        every_s=settings.every_s,
+    )
+
+
+def _measure(regime: Regime, settings: RegimesSettings, report: Report) -> None:
+    running = RunningRegime(regime)
+    probe = Probe(regime.bootstrap, regime.source, regime.sink, each=regime.each)
+    try:
+        running.await_running()
+        _steady(regime, probe, settings.rate, settings.warm_up_s)
+        for _ in range(BURSTS_WARMING):
+            _burst(regime, probe, settings.burst_records)
+        with Durable(regime.home) as durable:
+            window = _steady(regime, probe, settings.rate, settings.window_s)
+        report.add_latencies(regime.name, window.latencies_s)
+        throughput = median(_burst(regime, probe, settings.burst_records) for _ in range(settings.bursts))
+        running = _kill(regime, probe, running, settings, report)
+        suppressed = running.stop()
+    finally:
+        running.kill()
+        probe.close()
+    name, figures = regime.name, report.figures
+    figures[f"{name}_records_per_s"] = round(throughput, 1)
+    figures[f"{name}_durable_bytes_per_record"] = round(durable.bytes_made / len(window.latencies_s), 1)
+    figures[f"{name}_redone_count"] += suppressed
+    figures[f"{name}_results_beyond_count"] = probe.results_beyond()
+
+
+def _kill(
+    regime: Regime, probe: Probe, running: RunningRegime, settings: RegimesSettings, report: Report
+) -> RunningRegime:
+    """Kill it with -9 under steady load and start it again at once; return what runs then."""
+    windows: list[Window] = []
+    seconds = settings.kill_after_s + settings.after_kill_s
+    load = threading.Thread(target=lambda: windows.append(probe.steady(settings.rate, seconds)), daemon=True)
+    load.start()
+    time.sleep(settings.kill_after_s)
+    killed_at_s = time.monotonic()
+    running.kill()
+    cut_off = regime.cut_off()
+    again = RunningRegime(regime)
+    try:
+        again.await_running()
+        load.join()
+    except BaseException:
+        again.kill()
+        raise
+    (window,) = windows
+    if window.missing:
+        raise _incomplete(regime, window.missing)
+    answered = [at + s - killed_at_s for at, s in zip(window.sent_at_s, window.latencies_s, strict=True)]
+    report.figures |= {
+        f"{regime.name}_recovery_s": round(min(at for at in answered if at > 1.0), 3),
+        f"{regime.name}_kill_longest_latency_s": round(max(window.latencies_s), 3),
+        f"{regime.name}_redone_count": cut_off,
+    }
+    return again
+
+
+def _steady(regime: Regime, probe: Probe, rate: float, seconds: float) -> Window:
+    window = probe.steady(rate, seconds)
+    if window.missing:
+        raise _incomplete(regime, window.missing)
+    return window
+
+
+def _burst(regime: Regime, probe: Probe, records: int) -> float:
+    burst = probe.burst(records)
+    if burst is None:
+        raise _incomplete(regime, records)
+    return burst.records / burst.since_first_s
+
+
+def _incomplete(regime: Regime, missing: int) -> SparkError:
+    return SparkError(
+        "BENCH_INCOMPLETE",
+        f"{regime.name}: {missing:,} records were not answered.",
+        hint="What it printed above may say why.",
+    )
+
+
+def regimes_table(report: Report) -> Table:
+    """Return what was found, a regime a line."""
+    columns = {
+        "p50_ms": "p50, ms",
+        "p99_ms": "p99, ms",
+        "records_per_s": "records/s",
+        "durable_bytes_per_record": "durable bytes a record",
+        "recovery_s": "results again, s",
+        "kill_longest_latency_s": "longest latency, s",
+        "redone_count": "done again",
+    }
+    table = Table(title="regimes", title_justify="left")
+    for title in ("", *columns.values()):
+        table.add_column(title, justify="right" if title else "left")
+    for name in REGIMES:
+        if f"{name}_p50_ms" in report.figures:
+            table.add_row(name, *[f"{report.figures[f'{name}_{c}']:,.1f}" for c in columns])
+    return table

@@ -1,0 +1,63 @@
+"""Console: where the epochs of a batch are printed for somebody to look at.
+
+What was printed can't be asked for, so an epoch that a failure cut off is printed again. Under a coordinator the lines
+go to its terminal through a pipe, since the host's own output is a log; in a process of the user's own they are printed
+there.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from falkirk.coordinator.status import CONSOLE
+from falkirk.endpoints import Console
+from falkirk.epochs.inputs import ROW
+from falkirk.errors import SparkError
+from falkirk.plan.frames import first_line
+
+
+class ConsoleTarget:
+    """A Target that prints, and that nobody can ask what it has printed.
+
+    Args: sink: its name. write: takes the text; by default as this process prints.
+    """
+
+    def __init__(self, to: Console, sink: str, write: Callable[[str], None] | None = None) -> None:
+        self._to, self._sink, self._write = to, sink, write or _print
+
+    def seen(self) -> int:
+        """See Target. Nobody is bound by what was printed."""
+        return 0
+
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+        """See Target, but an epoch may be printed twice. Raises: SparkError: `RELEASE_FAILED`."""
+        try:
+            ordered = rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)
+            shown = ordered.drop(ROW).limit(self._to.rows + 1).collect()
+            count = len(shown) if len(shown) <= self._to.rows else rows.count()
+        except PySparkException as error:
+            raise SparkError(
+                "RELEASE_FAILED",
+                f"what waits could not be read for the terminal: {first_line(error)}.",
+                certainty="definitely",
+                topic=self._sink,
+            ) from error
+        lines = [f"── {self._sink}, epoch {epoch}: {count:,} row(s)"]
+        lines += [", ".join(f"{name}={value}" for name, value in r.asDict().items()) for r in shown[: self._to.rows]]
+        if count > self._to.rows:
+            lines.append(f"… and {count - self._to.rows:,} more")
+        self._write("\n".join(lines) + "\n")
+        return None
+
+
+def _print(text: str) -> None:
+    pipe = os.environ.get(CONSOLE)
+    if pipe is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    with os.fdopen(int(pipe), "w", closefd=False, encoding="utf-8") as out:
+        out.write(text)

@@ -1,0 +1,134 @@
+"""The command `falkirk redrive`."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from falkirk.app import App
+from falkirk.coordinator.commands import home_of, local_broker, of_application
+from falkirk.coordinator.home import Home
+from falkirk.coordinator.load import broker_of, load_application
+from falkirk.coordinator.shape import Shape, read_shape
+from falkirk.coordinator.visit import never_ran
+from falkirk.errors import DefinitionError
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.redrive.letters import Letter, read_letters
+from falkirk.redrive.sending import AT_ONCE, Notes, Sender, counted, originals, waiting
+
+_out = Console(highlight=False)
+
+
+@click.command()
+@of_application
+@click.option("--region", "named", metavar="NAME", help="Only the dead letters of this region or processor.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def redrive(
+    file: Path, broker: str | None, local: bool, home: Path | None, named: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Send the dead letters of FILE's application again to the topics that they came from, once the cause is mended.
+
+    Each record is sent once, however often this is said and whatever fails. All who read such a topic get it again.
+    Works on a running and on a stopped application.
+    """
+    app = load_application(file)
+    connection = broker_of(app, local_broker() if local else broker)
+    with _of(app, home) as (held, shape):
+        report = send_again(app, held, shape, connection, named=named, dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+    else:
+        _show(report, dry_run=dry_run)
+
+
+def send_again(
+    app: App, home: Home, shape: Shape, connection: Connection, *, named: str | None = None, dry_run: bool = False
+) -> dict[str, int]:
+    """Send dead letters again; return how many were sent and what became of the others.
+
+    Args: named: only those of this region or processor. dry_run: send nothing.
+    Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
+    """
+    topics = Topics(connection)
+    sources = {source.topic.topic for source in app.sources.values()}
+    letters: list[Letter] = []
+    for region, dead_letters in _regions(shape, named).items():
+        letters += read_letters(connection, topics, dead_letters, region, sources)
+    notes = Notes(connection, topics, home.application, home.identity)
+    kinds = counted(letters)
+    found = {
+        "results": kinds["result"],
+        "rows_of_files": kinds["file"],
+        "unknown": kinds["unknown"],
+        "gone": 0,
+        "refused": 0,
+    }
+    if dry_run:
+        todo = waiting(letters, notes.read())
+        return {"waiting": len(todo), **found}
+    notes.prepare()
+    sender = Sender(connection, notes, home.identity)
+    # Behind the fence: from here on nobody else sends, and what was sent is noted.
+    todo, sent = waiting(letters, notes.read()), 0
+    for i in range(0, len(todo), AT_ONCE):
+        records, gone = originals(todo[i : i + AT_ONCE], connection)
+        done = sender.send(records)
+        sent += done
+        found["gone"] += gone
+        found["refused"] += len(records) - done
+    return {"sent": sent, **found}
+
+
+@contextmanager
+def _of(app: App, home: Path | None) -> Iterator[tuple[Home, Shape]]:
+    with home_of(app, home) as (held, _runs):
+        shape = read_shape(held.path)
+        if shape is None:
+            raise never_ran(held.path)
+        yield held, shape
+
+
+def _regions(shape: Shape, named: str | None) -> dict[str, str]:
+    """Return the dead-letter topics by region."""
+    found = {r.name: r.dead_letters for r in shape.regions}
+    found |= {b.name: b.dead_letters for b in shape.batches if b.dead_letters is not None}
+    if named is None:
+        return found
+    region = shape.region_of(named)
+    if region is None:
+        raise DefinitionError(
+            "REGION_UNKNOWN",
+            f"there is no region or processor named {named!r}.",
+            hint=f"There are: {', '.join(dict.fromkeys([*shape.layout.stages, *found]))}.",
+            region=named,
+        )
+    return {region: found[region]} if region in found else {}
+
+
+_MEANING = {
+    "waiting": "records would be sent again",
+    "sent": "records were sent again",
+    "results": "are results that were too large for their topic: raise its max.message.bytes and go back by hand",
+    "rows_of_files": "are rows of files: mend them, and put them into the folder in a file of another name",
+    "gone": "can't be sent: they have expired in their topic, and the dead letter does not hold all of them",
+    "refused": "are too large for their topic as it is now",
+    "unknown": "are not of a source of this application",
+}
+
+
+def _show(report: dict[str, int], *, dry_run: bool) -> None:
+    table = Table(show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for name, number in report.items():
+        if number or name in ("waiting", "sent"):
+            table.add_row(f"{number:,}", _MEANING[name])
+    _out.print(table)
+    if dry_run:
+        click.echo("Nothing was sent.", err=True)

@@ -1,0 +1,240 @@
+"""Sending: inputs that did not fit go back to their topics, in transactions of Kafka's.
+
+Each transaction holds some of them and the note which they are, in a topic of the home's own. So what was sent and what
+is known to be sent can't differ, whatever is cut off between any two calls: a transaction that its process did not end
+is aborted by the next process, which has the same transactional id, and the regions of Falkirk read nothing of it. Nor
+can anything of the dead process arrive later.
+
+A record is sent as it is in its topic, to the partition that it was in. Where it has expired, the dead letter serves if
+it holds all of it.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from falkirk.errors import LogError
+from falkirk.logs.connection import Connection
+from falkirk.logs.faults import ClientErrors, away, fault, is_away, quiet_options
+from falkirk.logs.ranges import read_messages
+from falkirk.logs.topics import Topics
+from falkirk.redrive.letters import Letter, Origin
+
+#: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
+HEADER = "falkirk-redriven"
+#: So many records are one transaction.
+AT_ONCE = 200
+#: A record this near is read on to; one further away is sought.
+_NEAR = 500
+_PATIENCE_S = 30.0
+#: Notes are kept for ever, as the dead letters are.
+_KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+_TAKEN_OVER = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original:
+    """A record as it was sent at first."""
+
+    origin: Origin
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Notes:
+    """Which inputs have been sent again, as the topic of the home's own says it.
+
+    Args: application, identity: of the home.
+    """
+
+    def __init__(self, connection: Connection, topics: Topics, application: str, identity: str) -> None:
+        self.topic = f"falkirk.{application}.{identity}.redriven"
+        self._connection, self._topics = connection, topics
+
+    def read(self) -> frozenset[Origin]:
+        """Return what was sent again. Raises: LogError."""
+        if not self._topics.exists(self.topic):
+            return frozenset()
+        first, last = self._topics.first_positions(self.topic), self._topics.readable_positions(self.topic)
+        messages = read_messages(self._connection, self.topic, first, last, committed=True)
+        return frozenset((t, p, o) for m in messages for t, p, o in json.loads(m.value() or b"[]"))
+
+    def prepare(self) -> None:
+        """Make the topic if it is not there."""
+        self._topics.create(self.topic, 1, _KEEP)
+
+
+class Originals:
+    """Reads single records of topics, which are asked for in order. A context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._errors = connection, ClientErrors()
+        self._consumer = Consumer(
+            {
+                **quiet_options(connection, self._errors),
+                "group.id": "falkirk-redrive",  # required by the client; nobody joins it, nothing is committed
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        self._place: TopicPartition | None = None
+
+    def __enter__(self) -> "Originals":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read(self, origin: Origin) -> Original | None:
+        """Return a record, or None when it is no longer there. Raises: LogError."""
+        topic, partition, offset = origin
+        here = self._place
+        if here is None or (here.topic, here.partition) != (topic, partition) or not 0 <= offset - here.offset < _NEAR:
+            self._consumer.assign([TopicPartition(topic, partition, offset)])
+        message = self._next(topic, partition, offset)
+        if message is None:
+            self._place = None  # the client waits there for what will not come
+            return None
+        self._place = TopicPartition(topic, partition, offset + 1)
+        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+        return Original(
+            origin=origin, key=message.key(), value=message.value(), headers=tuple(h for h in headers if h[0] != HEADER)
+        )
+
+    def _next(self, topic: str, partition: int, offset: int) -> Message | None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            message = self._consumer.poll(0.1)
+            if message is None or (message.topic(), message.partition()) != (topic, partition):
+                continue
+            error = message.error()
+            if error is None:
+                found = message.offset()
+                assert found is not None
+                if found >= offset:
+                    return message if found == offset else None
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF):
+                return None
+            elif not is_away(error):
+                raise fault(error, "reading a record", self._connection, self._errors, topic)
+        raise away("reading a record", self._connection, topic, "STALLED", self._errors)
+
+
+def originals(letters: Iterable[Letter], connection: Connection) -> tuple[list[Original], int]:
+    """Return the records behind dead letters, by their places, and how many can't be had any more. Raises: LogError."""
+    found, gone = [], 0
+    with Originals(connection) as reader:
+        for letter in letters:
+            assert letter.origin is not None, "only an input has an origin"
+            record = reader.read(letter.origin)
+            if record is None and letter.is_whole:
+                text = None if letter.value is None else letter.value.encode()
+                record = Original(origin=letter.origin, key=letter.key, value=text)
+            if record is None:
+                gone += 1
+            else:
+                found.append(record)
+    return found, gone
+
+
+class Sender:
+    """Sends records again, with their notes.
+
+    Args: identity: of the home: of all processes that send for it, the newest one may.
+    Raises: LogError: of all methods: `REDRIVE_TAKEN_OVER`, `BROKER_AWAY` and others: what was not committed by then is
+        not there.
+    """
+
+    def __init__(self, connection: Connection, notes: Notes, identity: str) -> None:
+        self._connection, self._notes, self._errors = connection, notes, ClientErrors()
+        self._refused: dict[Origin, KafkaError] = {}
+        self._settings = {
+            **quiet_options(connection, self._errors),
+            "transactional.id": f"falkirk-redrive-{identity}",
+            "message.max.bytes": 1_000_000_000,  # each topic has its own limit
+            "batch.num.messages": 1,  # which is that of a batch
+        }
+        self._producer = self._open()
+
+    def _open(self) -> Producer:
+        """Return a producer behind the fence: what others of this home had begun is aborted, and can't be ended."""
+        producer = Producer(self._settings)
+        self._do(lambda: producer.init_transactions(_PATIENCE_S))
+        return producer
+
+    def send(self, records: Sequence[Original]) -> int:
+        """Send records and note it, all at once or not at all; return how many were sent: those that their topic does
+        not take are left out."""
+        taken = list(records)
+        while taken and not self._commit(taken):
+            taken = [r for r in taken if r.origin not in self._refused]
+        return len(taken)
+
+    def _commit(self, records: Sequence[Original]) -> bool:
+        """Tell whether it was done; if not, some are refused."""
+        self._refused = {}
+        self._producer.begin_transaction()
+        for record in records:
+            topic, partition, offset = record.origin
+            self._producer.produce(
+                topic, partition=partition, key=record.key, value=record.value,
+                headers=[*record.headers, (HEADER, f"{topic}/{partition}/{offset}".encode())],
+                on_delivery=partial(self._note, record.origin),
+            )  # fmt: skip
+        self._producer.produce(self._notes.topic, value=json.dumps([r.origin for r in records]).encode())
+        # What follows one that was refused is not sent any more.
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self._producer) and not self._refused and time.monotonic() < deadline:
+            self._producer.poll(0.1)
+        if self._refused:
+            # To abort it the client would wait for what it has in flight.
+            self._producer.purge()
+            self._producer = self._open()
+            return False
+        self._do(lambda: self._producer.commit_transaction(_PATIENCE_S))
+        return True
+
+    def _note(self, origin: Origin, error: KafkaError | None, _message: Message) -> None:
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self._refused[origin] = error
+
+    def _do(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.code() in _TAKEN_OVER:
+                raise LogError(
+                    "REDRIVE_TAKEN_OVER",
+                    "another process sends this home's dead letters again; what this one had not noted is not there.",
+                    where=self._notes.topic,
+                    hint="See how far the other one comes.",
+                ) from error
+            raise fault(reason, "sending dead letters again", self._connection, self._errors) from error
+
+
+def waiting(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:
+    """Return the inputs that are to be sent, each once, by their places; of several letters about one, a whole one."""
+    found: dict[Origin, Letter] = {}
+    for letter in letters:
+        if letter.origin is not None and letter.origin not in sent:
+            known = found.get(letter.origin)
+            if known is None or (letter.is_whole and not known.is_whole):
+                found[letter.origin] = letter
+    return [found[origin] for origin in sorted(found)]
+
+
+def counted(letters: Iterable[Letter]) -> Mapping[str, int]:
+    """Return how many letters there are of each kind."""
+    found = {"input": 0, "result": 0, "file": 0, "unknown": 0}
+    for letter in letters:
+        found[letter.kind] += 1
+    return found

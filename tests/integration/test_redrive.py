@@ -1,0 +1,262 @@
+"""Dead letters that are sent again: each input once, as it was, whatever is cut off; without the notes, twice."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.coordinator.home import Home, attach_home, open_home
+from falkirk.coordinator.layout import Layout
+from falkirk.coordinator.shape import Shape, read_shape
+from falkirk.errors import DefinitionError, InternalError, LogError
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.logs.ranges import read_messages
+from falkirk.plan.region import BatchLogs
+from falkirk.query import run_here
+from falkirk.redrive.command import send_again
+from falkirk.redrive.sending import HEADER, Notes, Sender
+from falkirk.regions.rows import RAW_BYTES_MAX
+from tests.integration.live import Wire
+from tests.integration.test_batches import Table
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Sent = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+@dataclass
+class Stage:
+    """An application at rest with dead letters of two batches that read one topic."""
+
+    wire: Wire
+    home: Home
+    limit: int = 1_000_000
+    events: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.events = self.wire.topic("events", max_message_bytes=str(self.limit))
+        self.app = fk.App("again")
+        self.app.source("events", fk.Kafka(self.events, schema="id LONG"))
+        self.dead = {name: self.wire.topic(f"{name}-dead", partitions=1) for name in ("left", "right")}
+        logs = [
+            BatchLogs(name=n, log=f"epochs:{n}", topics=(self.events,), sinks=(), dead_letters=t)
+            for n, t in self.dead.items()
+        ]
+        self.shape = Shape(
+            layout=Layout(stages={}, partitions={}, held={}),
+            regions=(),
+            batches=tuple(logs),
+            processors={n: (n,) for n in self.dead},
+        )
+
+    def put(self, partition: int, value: bytes | None, key: bytes | None = None) -> int:
+        """Send an input; return its offset."""
+        offset = self.wire.topics.end_positions(self.events)[partition]
+        producer = self.wire.producer
+        producer.produce(self.events, partition=partition, key=key, value=value, headers=[("trace", b"\xff")])
+        assert producer.flush(30) == 0
+        return offset
+
+    def bury(self, batch: str, partition: int, offset: int, **content: Any) -> None:
+        told = {"reason": "does not fit the schema", "region": batch, "topic": self.events}
+        letter = told | {"partition": partition, "offset": offset} | content
+        self.wire.send(self.dead[batch], [{k: v for k, v in letter.items() if v is not None}])
+
+    def again(self, **options: Any) -> dict[str, int]:
+        connection = Connection.of(self.wire.bootstrap)
+        return send_again(self.app, self.home, self.shape, connection, **options)
+
+    def inputs(self) -> Counter[Sent]:
+        """Return what an ordinary reader of committed records finds in the topic, without the notes of its origin."""
+        topics = self.wire.topics
+        # A transaction's end reaches its partitions a moment after its producer is told.
+        wait_until(
+            lambda: topics.readable_positions(self.events) == topics.end_positions(self.events),
+            30,
+            "ended transactions",
+        )
+        first, last = topics.first_positions(self.events), topics.readable_positions(self.events)
+        found = read_messages(self.wire.bootstrap, self.events, first, last, committed=True)
+        return Counter(
+            (m.partition(), m.key(), m.value(), tuple(h for h in m.headers() or [] if h[0] != HEADER)) for m in found
+        )
+
+
+@pytest.fixture
+def stage(broker: Broker, home: Path, tag: str) -> Any:
+    with open_home(home, "again") as opened:
+        yield Stage(Wire(bootstrap=broker.bootstrap, tag=tag), opened)
+
+
+def _bury_some(stage: Stage) -> Counter[Sent]:
+    """Bury inputs in both dead letters, some in both; return what is there once they are sent again."""
+    for i in range(12):
+        partition, value = i % 2, None if i == 3 else b"\xff bytes, no text %d" % i
+        offset = stage.put(partition, value, key=None if i % 3 else b"\xffkey %d" % i)
+        for batch in ("left", "right") if i % 2 else ("left",):
+            stage.bury(batch, partition, offset, value="\ufffd")
+        if i % 4 == 0:
+            stage.bury("left", partition, offset)  # a region that was restored tells it again
+    stage.put(0, b'{"id": 1}')
+    return stage.inputs()
+
+
+def test_each_input_is_sent_once_as_it_was(stage: Stage) -> None:
+    before = _bury_some(stage)
+    stage.bury("left", 0, 0, reason="too large: 9 bytes, 8 fit")
+    stage.bury("left", 0, 0, topic="files:orders")
+    stage.wire.send(stage.dead["right"], [b"no letter"])
+    assert stage.again(dry_run=True)["waiting"] == 12
+    assert stage.inputs() == before
+    report = stage.again(named="right")
+    assert (report["sent"], report["unknown"], report["results"]) == (6, 1, 0)
+    report = stage.again()
+    assert (report["sent"], report["results"], report["rows_of_files"]) == (6, 1, 1)
+    once_more = before + Counter({sent: n for sent, n in before.items() if sent[2] != b'{"id": 1}'})
+    assert stage.inputs() == once_more
+    assert stage.again()["sent"] == 0
+    assert stage.inputs() == once_more
+    with pytest.raises(DefinitionError) as unknown:
+        stage.again(named="middle")
+    assert unknown.value.condition == "REGION_UNKNOWN"
+    # One that does not fit again is another input.
+    stage.bury("left", 0, stage.wire.topics.readable_positions(stage.events)[0] - 2)
+    assert stage.again()["sent"] == 1
+
+
+#: Between which calls of the producer a process is killed.
+PLACES: dict[str, tuple[type, str, bool]] = {
+    "fenced, nothing begun": (Sender, "send", False),
+    "sent, not committed": (Producer, "commit_transaction", False),
+    "committed, not told": (Sender, "send", True),
+    "noted, not read": (Notes, "read", True),
+}
+
+
+def test_cut_off_anywhere_each_input_is_sent_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _bury_some(stage)
+    monkeypatch.setattr("falkirk.redrive.command.AT_ONCE", 3)
+    left_alive: list[Sender] = []
+    real_init = Sender.__init__
+
+    def init(self: Sender, *arguments: Any) -> None:
+        real_init(self, *arguments)
+        left_alive.append(self)
+
+    monkeypatch.setattr(Sender, "__init__", init)
+    for place in PLACES:
+        with monkeypatch.context() as patch:
+            _cut_off_at(place, patch)
+            with pytest.raises(InternalError):
+                stage.again()
+    stage.again()
+    assert stage.again()["sent"] == 0
+    assert stage.inputs() == before + Counter({s: n for s, n in before.items() if s[2] != b'{"id": 1}'})
+    for sender in left_alive[:-1]:  # what a dead process had on its way can't arrive, and what hangs can't go on
+        with pytest.raises(LogError) as fenced:
+            sender._do(lambda sender=sender: sender._producer.commit_transaction(10))  # type: ignore[misc]
+        assert fenced.value.condition in ("REDRIVE_TAKEN_OVER", "KAFKA_REFUSED")
+    assert stage.inputs() == before + Counter({s: n for s, n in before.items() if s[2] != b'{"id": 1}'})
+
+
+def _cut_off_at(place: str, patch: pytest.MonkeyPatch) -> None:
+    owner, name, behind = PLACES[place]
+    if owner is Producer:  # a class of C's, which can't be patched
+        owner, name = Sender, "_do"
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if name == "_do" and calls < 3:  # the fence, and what is sent
+            return real(*arguments, **options)
+        if behind:
+            real(*arguments, **options)
+        raise InternalError("CUT_OFF", place)
+
+    patch.setattr(owner, name, call)
+
+
+def test_without_the_notes_it_is_sent_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _bury_some(stage)
+    monkeypatch.setattr(Notes, "read", lambda self: frozenset())
+    assert [stage.again()["sent"] for _ in range(2)] == [12, 12]
+    assert stage.inputs().total() == before.total() + 24
+
+
+def test_what_has_expired_is_sent_from_the_letter_if_that_holds_all_of_it(stage: Stage) -> None:
+    for i in range(4):
+        stage.put(0, b"x%d" % i, key=b"k")
+    stage.wire.expire(stage.events)
+    stage.bury("left", 0, 0, value="x0")
+    stage.bury("left", 0, 1, value="x" * RAW_BYTES_MAX)
+    stage.bury("left", 0, 2, value="x\ufffd")
+    stage.bury("left", 0, 3, value=None, reason="the value is null")
+    report = stage.again()
+    assert (report["sent"], report["gone"]) == (2, 2)
+    assert {s[2] for s in stage.inputs()} == {b"x0", None}
+    assert stage.again()["sent"] == 0
+
+
+def test_what_the_topic_does_not_take_any_more_holds_up_nothing_else(broker: Broker, home: Path, tag: str) -> None:
+    with open_home(home, "again") as opened:
+        stage = Stage(Wire(bootstrap=broker.bootstrap, tag=tag), opened, limit=2_000)
+        for i in range(3):
+            stage.put(0, b"x")
+            stage.bury("left", 0, i, value="y" * (5_000 if i == 1 else 10))
+        stage.wire.expire(stage.events)
+        report = stage.again()
+        assert (report["sent"], report["refused"]) == (2, 1)
+        assert stage.inputs().total() == 2
+
+
+def test_once_the_cause_is_mended_what_was_refused_counts(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str
+) -> None:
+    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
+    events = wire.topic("events")
+    counts = Table(database, "counts")
+
+    def application(schema: str) -> fk.App:
+        app = fk.App(f"mended-{tag}", home=home)
+        app.source("events", fk.Kafka(events, schema=schema))
+
+        @app.stream(fk.Eager())
+        def counted(events: "DataFrame") -> "DataFrame":
+            return events.groupBy("n").agg(F.count("*").alias("count"))
+
+        app.sink("counts", counted, fk.Sql(database, "counts"))
+        return app
+
+    dead = f"mended-{tag}-counted.dead-letters"
+    strict, mended = (application(schema) for schema in ("n INT NOT NULL", "n INT"))
+    query = run_here(strict, Connection.of(broker.bootstrap))
+    try:
+        wire.send(events, [{"n": 1}, {"n": None}, {"n": 2}], partition=1)
+        wait_until(lambda: len(counts.rows()) == 2 and wire.count(dead) == 1, 60, f"two counts: {query.status}")
+    finally:
+        query.stop()
+    query = run_here(mended, Connection.of(broker.bootstrap))
+    try:
+        with attach_home(home, mended.name) as held:
+            shape = read_shape(home)
+            assert shape is not None
+            for expected in (1, 0):
+                assert send_again(mended, held, shape, Connection.of(broker.bootstrap))["sent"] == expected
+        wire.send(events, [{"n": 3}])  # behind it
+        wait_until(lambda: len(counts.rows()) == 4, 60, f"all four: {counts.rows()}, {query.status}")
+    finally:
+        query.stop()
+    assert sorted(((r["n"], r["count"]) for r in counts.rows()), key=str) == [(1, 1), (2, 1), (3, 1), (None, 1)]
+    assert json.loads(wire.records(dead)[0].value or b"")["offset"] == 1

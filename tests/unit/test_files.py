@@ -1,0 +1,190 @@
+"""Files as a log: which file has which number is decided once, and a file that is no longer what it was is told."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import falkirk as fk
+from falkirk.coordinator.store import Store
+from falkirk.epochs import files
+from falkirk.epochs.files import FileLog
+from falkirk.errors import FalkirkError, InternalError, LogError
+
+
+@pytest.fixture(autouse=True)
+def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """List the folder each time that somebody asks."""
+    monkeypatch.setattr(files, "LOOK_S", 0.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of the source."""
+    made = tmp_path / "in"
+    made.mkdir()
+    return made
+
+
+def log(folder: Path, store: Store, **options: str) -> FileLog:
+    """Return the log as a process that has just begun sees it."""
+    endpoint = fk.Files(str(folder), options.get("format", "json"), schema="n INT")  # type: ignore[arg-type]
+    return FileLog("orders", endpoint, store)
+
+
+def put(folder: Path, name: str, text: str = "{}", *, changed_at_s: int = 1_000) -> Path:
+    """Put a file in place as the protocol has it."""
+    path, unfinished = folder / name, folder / f".{name}"
+    unfinished.write_text(text)
+    os.utime(unfinished, (changed_at_s, changed_at_s))
+    unfinished.rename(path)
+    return path
+
+
+def names(found: FileLog, first: int = 0) -> list[str]:
+    return [path.name for path in found.paths(first, found.end())]
+
+
+def test_numbers_are_decided_once_whatever_comes_later(folder: Path, store: Store) -> None:
+    put(folder, "b", changed_at_s=1)
+    put(folder, "c", changed_at_s=3)
+    put(folder, "a", changed_at_s=3)
+    orders = log(folder, store)
+    assert names(orders) == ["b", "a", "c"]
+    put(folder, "0", changed_at_s=0)  # older, and found later
+    assert names(orders) == ["b", "a", "c", "0"]
+    assert names(log(folder, store)) == ["b", "a", "c", "0"], "another process numbers them otherwise"
+    assert list(log(folder, store).paths(1, 3).values()) == [1, 2]
+
+
+def test_a_crash_between_numbering_and_reading_numbers_nothing_twice(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "a")
+    real = Store.record_decision
+
+    def cut_off(self: Store, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        raise InternalError("CUT_OFF", "behind the decision")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "record_decision", cut_off)
+        with pytest.raises(InternalError):
+            log(folder, store).end()
+    put(folder, "b")
+    assert names(log(folder, store)) == ["a", "b"]
+
+
+def test_without_the_decision_a_replay_would_read_something_else(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "record_decision", lambda *arguments: None)
+    put(folder, "b", changed_at_s=2)
+    before = names(log(folder, store))
+    put(folder, "a", changed_at_s=1)
+    assert names(log(folder, store))[: len(before)] != before
+
+
+def test_a_file_is_left_alone_while_it_is_being_written(folder: Path, store: Store) -> None:
+    for name in ("_orders.json", ".orders.json"):
+        (folder / name).write_text("{}")
+    (folder / "empty.json").touch()
+    (folder / "folder.json").mkdir()
+    orders = log(folder, store)
+    assert orders.end() == 0
+    (folder / "_orders.json").rename(folder / "orders.json")
+    assert names(orders) == ["orders.json"]
+
+
+def test_a_parquet_file_without_its_end_is_left_alone(folder: Path, store: Store) -> None:
+    orders = log(folder, store, format="parquet")
+    torn = folder / "torn.parquet"
+    torn.write_bytes(b"PAR1 and half of a row gro")
+    put(folder, "not.parquet", "no parquet at all")
+    assert orders.end() == 0
+    torn.write_bytes(b"PAR1 and a row group PAR1")
+    assert names(orders) == ["torn.parquet"]
+
+
+STRANGE = ("12:00.json", "a[1].json", "a*", "a?b", "{a}", "line\nbreak", os.fsdecode(b"\xff.json"))
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_name_that_spark_can_not_read_gets_no_number(folder: Path, store: Store, name: str) -> None:
+    path = put(folder, name)
+    orders = log(folder, store)
+    with pytest.raises(LogError) as told:
+        orders.end()
+    assert (told.value.condition, told.value.parameters["file"]) == ("FILE_NAME_INVALID", name)
+    path.rename(folder / "renamed.json")
+    assert names(log(folder, store)) == ["renamed.json"]
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _grow(path: Path) -> None:
+    path.write_text("{}\n{}")
+
+
+def _replace_by_the_like(path: Path) -> None:
+    path.unlink()
+    path.write_text("[]")  # as long as it was
+
+
+@pytest.mark.parametrize(
+    ("change", "condition"),
+    [(_remove, "INPUT_EXPIRED"), (_grow, "INPUT_CHANGED"), (_replace_by_the_like, "INPUT_CHANGED")],
+)
+def test_a_file_that_is_needed_and_no_longer_what_it_was_is_told(
+    folder: Path, store: Store, change: Callable[[Path], None], condition: str
+) -> None:
+    first, second = put(folder, "a"), put(folder, "b")
+    orders = log(folder, store)
+    assert orders.end() == 2
+    before = second.stat()
+    change(second)
+    with pytest.raises(LogError) as told:
+        orders.paths(0, 2)
+    assert told.value.condition == condition
+    assert told.value.parameters["file"] == "b"
+    assert list(orders.paths(0, 1)) == [first], "what is not concerned can be read"
+    assert orders.end() == 2, "a name is read once"
+    second.write_text("{}")
+    os.utime(second, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert names(orders) == ["a", "b"], "put back, it goes on"
+
+
+def test_it_is_known_from_where_a_replay_is_possible(folder: Path, store: Store) -> None:
+    paths = [put(folder, f"{i}") for i in range(4)]
+    orders = log(folder, store)
+    assert (orders.end(), orders.there_from()) == (4, 0)
+    paths[1].unlink()
+    assert log(folder, store).there_from() == 2
+    assert orders.there_from() == 2
+
+
+def test_a_folder_that_is_away_is_waited_for(folder: Path, store: Store, tmp_path: Path) -> None:
+    put(folder, "a")
+    orders = log(folder, store)
+    assert orders.end() == 1
+    folder.rename(tmp_path / "elsewhere")
+    assert (orders.end(), orders.there_from()) == (1, 0)
+    for ask in (orders.require, lambda: orders.paths(0, 1)):
+        with pytest.raises(FalkirkError) as told:
+            ask()
+        assert told.value.condition == "FOLDER_MISSING"
+    put(tmp_path / "elsewhere", "b")
+    (tmp_path / "elsewhere").rename(folder)
+    assert names(orders) == ["a", "b"]
+
+
+def test_listing_seldom_misses_nothing(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = log(folder, store)
+    orders.end()
+    put(folder, "a")
+    orders.there_from()  # lists
+    monkeypatch.setattr(files, "LOOK_S", 1_000.0)
+    assert orders.end() == 1, "what was listed by another question is numbered"

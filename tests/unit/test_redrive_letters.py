@@ -1,0 +1,71 @@
+"""Dead letters: which of them can be sent again, and which hold all that is needed for it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from falkirk.redrive.letters import Letter, letter_of
+from falkirk.redrive.sending import counted, waiting
+from falkirk.regions.rows import RAW_BYTES_MAX
+
+
+def said(**content: Any) -> Letter:
+    told = {"reason": "does not fit the schema", "topic": "events", "partition": 1, "offset": 7, **content}
+    kept = {name: value for name, value in told.items() if value is not None}
+    return letter_of("counts", b"key", json.dumps(kept).encode(), {"events"})
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ({}, "input"),
+        ({"reason": "column id is null", "value": "{}"}, "input"),
+        ({"reason": "too large: 9 bytes, 8 fit"}, "result"),
+        ({"reason": "too large: 9 bytes", "topic": "out", "partition": None, "offset": None, "epoch": 3}, "result"),
+        ({"topic": "files:orders"}, "file"),
+        ({"topic": "falkirk.shop.deadbeef.sales-by-id"}, "unknown"),
+        ({"offset": None}, "unknown"),
+        ({"partition": "1"}, "unknown"),
+        ({"topic": None}, "unknown"),
+    ],
+)  # fmt: skip
+def test_only_an_input_that_did_not_fit_can_be_sent_again(content: dict[str, Any], kind: str) -> None:
+    letter = said(**content)
+    assert letter.kind == kind
+    assert letter.origin == (("events", 1, 7) if kind == "input" else None)
+    assert counted([letter])[kind] == 1
+
+
+@pytest.mark.parametrize("value", [None, b"", b"no json", b"[]", b"\xff", b"null"])
+def test_what_somebody_else_wrote_there_is_left_alone(value: bytes | None) -> None:
+    assert letter_of("counts", None, value, {"events"}).kind == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("value", "whole"),
+    [
+        (None, True),
+        ("no json", True),
+        ("x" * RAW_BYTES_MAX, False),
+        ("ü" * (RAW_BYTES_MAX // 2), False),
+        ("x" * (RAW_BYTES_MAX - 1) + "\N{REPLACEMENT CHARACTER}", False),
+        ("bytes that are no text: \N{REPLACEMENT CHARACTER}", False),
+    ],
+)
+def test_a_letter_that_does_not_hold_all_is_known(value: str | None, whole: bool) -> None:
+    assert said(value=value).is_whole is whole
+
+
+def test_a_key_that_is_no_text_may_have_lost_something() -> None:
+    content = b'{"reason": "column id is null", "topic": "events", "partition": 0, "offset": 0, "value": "{}"}'
+    keys = (None, b"key", "k\N{REPLACEMENT CHARACTER}".encode(), b"\xff")
+    assert [letter_of("counts", key, content, {"events"}).is_whole for key in keys] == [True, True, False, False]
+
+
+def test_one_input_in_several_dead_letters_is_one() -> None:
+    cut_off = said(value="x" * RAW_BYTES_MAX)
+    letters = [cut_off, said(value="x"), said(offset=3), said(offset=9), said(reason="too large: ")]
+    found = waiting(letters, frozenset({("events", 1, 9)}))
+    assert [letter.origin for letter in found] == [("events", 1, 3), ("events", 1, 7)]
+    assert found[1].is_whole
