@@ -109,6 +109,7 @@ def rank(modules, rank):
 @app.stream(fk.Eager())
 def answers(queries, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
     """The best modules for each query as soon as it has come, by the newest epoch of each view; and what was read."""
+    # Few queries, and views that fit into memory: one task does all of it, without a shuffle.
     asked = queries.coalesce(1).withColumn("word", F.explode_outer(F.array_distinct(tokens("text"))))
     ranked = rank.selectExpr("name AS module", "version AS newest", "rank")
     hits = asked.join(postings, "word", "left").join(weights.select("word", "weight"), "word", "left")
@@ -120,6 +121,7 @@ def answers(queries, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
         F.expr("collect_list(if(change > 0, named_struct('word', word, 'change', change), null)) AS seen"),
     )
     found = "if(score > 0, named_struct('score', score, 'module', module), null)"
+    # The evidence: of each word, up to which of its changes was read.
     read = "named_struct('word', word, 'changes', array_max(filter(seen, each -> each.word = word).change))"
     epoch = fk.epoch()
     return (

@@ -26,11 +26,15 @@ def module(name: str, version: int, text: str, *imports: str) -> dict[str, Any]:
     return {"name": name, "version": version, "text": text, "imports": list(imports)}
 
 
-#: What comes at each epoch; in the end nobody says "sea" any more but c, and a is imported by none.
+#: What comes at each epoch. At the second one, only c still says "sea".
 EPOCHS = [
-    [module("a", 1, "The sea, the SEA! naïve snake_case", "b", "c", "b"), module("b", 1, "sea salt", "c", "nowhere")],
-    [module("c", 1, "sea " * 40, "a"), module("d", 1, "", "c", "d"), module("b", 2, "salt and pepper", "c")],
-    [module("a", 2, "land", "d"), module("c", 2, "sea and land")],
+    [
+        module("a", 1, "The sea, the SEA! naïve snake_case", "b", "c", "b"),
+        module("b", 1, "sea salt", "c", "nowhere"),
+        module("c", 1, "sea " * 40, "a"),
+        module("d", 1, "", "c", "d"),
+    ],
+    [module("b", 2, "salt and pepper", "c"), module("a", 2, "land", "d"), module("c", 2, "sea and land")],
 ]
 QUERIES = ["sea", "Salt sea sea", "naïve d", "", "…", "nothing_of_this"]
 
@@ -84,6 +88,6 @@ def test_what_the_functions_give_is_what_the_judge_expects(
     findings = judge(Run(**{**out, "index": index}, statistics=kept["statistics"]))
     assert [(finding.output, finding.faults) for finding in findings if finding.faults] == []
     best = {a["id"]: [each["module"] for each in a["best"]] for a in out["answers"]}
-    assert set(best["0.0"]) == {"a"} or best["0.0"] == []
-    assert best["2.0"] == ["c"], "what newer versions no longer say is found no more"
+    assert set(best["0.0"]) == {"a", "b", "c"}
+    assert best["1.0"] == ["c"], "what newer versions no longer say is found no more"
     assert best["1.5"] == best["1.3"] == best["1.4"] == []
