@@ -81,6 +81,7 @@ def serve(pipe: "Pipe[Any, Any]", start: Callable[[], T], finish: Callable[[T], 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the bench ends its children
     try:
         running = start()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # PySpark has put a handler of its own there
     except Exception as error:
         pipe.send(str(error).split("\n")[0])
         raise

@@ -192,7 +192,7 @@ class _Pair:
     def _tell(self, number: int) -> None:
         found = []
         for measure, label in (("p50_ms", "median {:,.1f} and {:,.1f} ms"), ("records_per_s", "{:,.0f} and {:,.0f}/s")):
-            last = [self._run.values[self._name, side, measure][-1:] for side in SIDES]
+            last = [self._run.values.get((self._name, side, measure), [])[-1:] for side in SIDES]
             if all(last):
                 found.append(label.format(*(value for (value,) in last)))
         self._say(f"{self._name}, round {number + 1} of {self._settings.rounds}, plain and Falkirk: {'; '.join(found)}")

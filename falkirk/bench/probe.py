@@ -19,7 +19,7 @@ from falkirk.logs.topics import Topics
 
 WORDS = 40
 #: After the last record was sent: how long nothing may come before what is missing is given up.
-SILENCE_S = 120.0
+SILENCE_S = 300.0
 #: How often it is looked whether all results of a burst are there.
 LOOK_S = 0.02
 

@@ -193,7 +193,7 @@ def _measure(regime: Regime, settings: RegimesSettings, report: Report) -> None:
         report.add_latencies(regime.name, window.latencies_s)
         throughput = median(_burst(regime, probe, settings.burst_records) for _ in range(settings.bursts))
         running = _kill(regime, probe, running, settings, report)
-        suppressed = running.stop()
+        suppressed, beyond = running.stop(), probe.results_beyond()
     finally:
         running.kill()
         probe.close()
@@ -201,7 +201,7 @@ def _measure(regime: Regime, settings: RegimesSettings, report: Report) -> None:
     figures[f"{name}_records_per_s"] = round(throughput, 1)
     figures[f"{name}_durable_bytes_per_record"] = round(durable.bytes_made / len(window.latencies_s), 1)
     figures[f"{name}_redone_count"] += suppressed
-    figures[f"{name}_results_beyond_count"] = probe.results_beyond()
+    figures[f"{name}_results_beyond_count"] = beyond
 
 
 def _kill(

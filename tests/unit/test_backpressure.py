@@ -1,5 +1,6 @@
 """Backpressure: a sink that does not get on keeps its batch from cutting, and nobody from looking after the rest."""
 
+import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.store import Store
 from falkirk.cut import OnArrival, Positions
 from falkirk.epochs import run as runs
@@ -71,9 +73,34 @@ def test_an_outlet_tells_how_much_waits_for_its_sink(epochs: EpochLog, fails: bo
     assert outlet.release(spark, 0, 3) == 0
     assert outlet.behind() == 3
     sink.open.set()
+    if not fails:
+        wait_until(lambda: sink.taken == [0, 1, 2], 30, "what was asked for while it was at work, unasked")
     wait_until(lambda: outlet.release(spark, 0, 3) == 3, 30, "the release")
     assert (outlet.behind(), sink.taken) == (0, [0, 1, 2])
     assert Outlet(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one begins where it is"
+
+
+class Wheel:
+    """What a host needs to release epochs."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[str]] = []
+
+    def release_of(self, names: set[str]) -> None:
+        self.asked.append(names)
+
+
+def test_what_is_complete_is_released_while_a_host_waits_for_its_next_look() -> None:
+    host, wheel, stopping = LiveHost.__new__(LiveHost), Wheel(), threading.Event()
+    host._wheel, host._completed = cast(Any, wheel), queue.SimpleQueue()
+    for name in ("a", "b"):
+        host._completed.put(name)
+    assert not host.wait(0.05, stopping)
+    assert wheel.asked == [{"a", "b"}]
+    stopping.set()
+    host._completed.put("a")
+    assert host.wait(30.0, stopping)
+    assert len(wheel.asked) == 1, "nothing more leaves once it is to stop"
 
 
 class Cutter:
