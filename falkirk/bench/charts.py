@@ -1,6 +1,7 @@
 """Charts of the benches that compare with plain Spark, and of backpressure over time."""
 
 from pathlib import Path
+from statistics import median
 
 from falkirk.bench.overhead import MEASURES, OverheadRun
 from falkirk.bench.plots import prepare, save
@@ -26,9 +27,9 @@ def draw_overhead(run: OverheadRun, pairs: tuple[str, ...], folder: Path) -> Pat
     for height, (pair, measure) in enumerate(reversed(rows)):
         ratios = sorted(run.ratios(pair, measure))
         axis.scatter(ratios, [height] * len(ratios), s=12, color=_BLUE, alpha=0.5, linewidths=0)
-        axis.scatter([ratios[len(ratios) // 2]], [height], s=45, color=_ORANGE, marker="|")
+        axis.scatter([median(ratios)], [height], s=45, color=_ORANGE, marker="|")
     axis.set_yticks(range(len(rows)), [f"{p}, {m.replace('_', ' ')}" for p, m in reversed(rows)], fontsize=8)
-    axis.set_xscale("log")
+    axis.set_ylim(-0.6, len(rows) - 0.4)
     axis.set_xlabel("Falkirk as a multiple of plain Spark, round by round; grey: within 5 %")
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -238,10 +238,11 @@ def _incomplete(pair: str, missing: int) -> SparkError:
 
 
 def overhead_table(run: OverheadRun, pairs: Sequence[str]) -> Table:
-    """Return both sides of each pair, and the median ratio with its least and greatest."""
+    """Return both sides of each pair, and the median ratio with its least and greatest. It is within the target when it
+    is so in each round, and unclear when the rounds disagree."""
     table = Table(title="overhead: plain Spark and Falkirk", title_justify="left")
-    for column in ("", "plain", "Falkirk", "ratio", "least", "greatest", "plain alone", "within"):
-        table.add_column(column, justify="right" if column else "left")
+    for column in ("", "plain", "Falkirk", "ratio", "least", "greatest", "alone", "within"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=not column)
     for pair in pairs:
         for measure, bound in MEASURES.items():
             ratios = run.ratios(pair, measure)
@@ -249,11 +250,10 @@ def overhead_table(run: OverheadRun, pairs: Sequence[str]) -> Table:
                 continue
             plain, falkirk = (run.values[pair, side, measure] for side in SIDES)
             ratio = median(ratios)
-            is_within = ratio <= bound if bound > 1 else ratio >= bound
+            within = {r <= bound if bound > 1 else r >= bound for r in ratios}
+            verdict = "unclear" if len(within) > 1 else "yes" if within == {True} else "no"
             cells = (f"{median(plain):,.1f}", f"{median(falkirk):,.1f}", f"{ratio:.3f}", f"{min(ratios):.3f}")
             spread = max(plain) / min(plain)
             name = measure.replace("_", " ", 1).replace("records per_s", "records/s")
-            table.add_row(
-                f"{pair}, {name}", *cells, f"{max(ratios):.3f}", f"×{spread:.2f}", "yes" if is_within else "no"
-            )
+            table.add_row(f"{pair}, {name}", *cells, f"{max(ratios):.3f}", f"×{spread:.2f}", verdict)
     return table
