@@ -1,12 +1,12 @@
 """A live search engine over modules of source code: four ways to compute, side by side, in one application.
 
     falkirk demo                                   # with a crowd of users, a kill -9 and a judge
-    falkirk run examples/search.py --local         # alone: send to `modules` and `queries`, read `answers`
+    falkirk run examples/search.py --local         # alone: send to `modules`, ask by the curl line that it prints
 
     modules ──▶ words ──▶ index ──▶ postings ──┐         live, then every 2 seconds
        ├──────▶ weights ───────────────────────┤         every 10 seconds: how rare each word is
        └──────▶ rank ──────────────────────────┤         every 15 seconds: how much the others rely on each module
-    queries ──────────────────────────────▶ answers ──▶ statistics ──▶ SQL
+    queries, /search ─────────────────────▶ answers ──▶ statistics ──▶ SQL
 
 A module that is sent again, with a higher version, replaces what it was. An answer says which epoch of each view it
 has read, so it can be checked long after the views have moved on. All numbers are whole: they come out the same
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 
 DATA = os.environ.get("SEARCH_DATA", ".")  # where tables and files go
+QUERY = "id STRING NOT NULL, user STRING, text STRING"
 BEST = 5  # modules in an answer
 ROUNDS = 3  # of the ranking
 NEW_WEIGHT, NEW_RANK = 5_000, 1_000_000  # of what no epoch has weighed or ranked yet
@@ -30,7 +31,8 @@ app.source(
     "modules",
     fk.Kafka("modules", schema="name STRING NOT NULL, version INT NOT NULL, text STRING, imports ARRAY<STRING>"),
 )
-app.source("queries", fk.Kafka("queries", schema="id STRING NOT NULL, user STRING, text STRING"))
+app.source("queries", fk.Kafka("queries", schema=QUERY))
+app.source("posted", fk.Http("/search", schema=QUERY, answers="answers"))  # whoever posts one is told the answer
 
 
 def tokens(*texts):
@@ -107,10 +109,11 @@ def rank(modules, rank):
 
 
 @app.stream(fk.Eager())
-def answers(queries, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
+def answers(queries, posted, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
     """The best modules for each query as soon as it has come, by the newest epoch of each view; and what was read."""
     # Few queries, and views that fit into memory: one task does all of it, without a shuffle.
-    asked = queries.coalesce(1).withColumn("word", F.explode_outer(F.array_distinct(tokens("text"))))
+    asked = queries.unionByName(posted).coalesce(1)
+    asked = asked.withColumn("word", F.explode_outer(F.array_distinct(tokens("text"))))
     ranked = rank.selectExpr("name AS module", "version AS newest", "rank")
     hits = asked.join(postings, "word", "left").join(weights.select("word", "weight"), "word", "left")
     hits = hits.join(ranked, "module", "left")

@@ -12,6 +12,7 @@ from typing import Any
 from falkirk.demo.load import FLUSH_S, consumer_of, producer_of
 from falkirk.demo.modules import Event
 from falkirk.demo.pages import words
+from falkirk.demo.visitor import Visitor
 
 NAMES = (
     "ada", "alan", "barbara", "donald", "edsger", "frances", "grace", "jean", "john", "katherine", "ken", "leslie",
@@ -39,17 +40,19 @@ class Crowd(threading.Thread):
     Each user waits for the answer, however long it takes.
 
     Args: users: how many. sent: returns the modules that can be asked about. on_answer: takes each answer with its
-        question and how long it took, in seconds.
+        question and how long it took, in seconds. visitor: posts the questions of the first user over HTTP.
     Attributes: asked: all questions by id. answers: all answers, in the order in which they came. received: how many.
     """
 
     def __init__(
         self, bootstrap: str, *, users: int, partitions: int, sent: Callable[[], list[Event]], seed: int | None = None,
         on_answer: Callable[[Question, dict[str, Any], float], None] = lambda *_: None,
+        visitor: Visitor | None = None,
     ) -> None:  # fmt: skip
         super().__init__(name="demo-crowd", daemon=True)
         self._producer, self._consumer = producer_of(bootstrap), consumer_of(bootstrap, "answers", partitions)
         self._sent, self._random, self._on_answer = sent, random.Random(seed), on_answer
+        self._visitor = visitor
         self._lock = threading.Lock()
         self._users = [name_of(i) for i in range(users)]
         self._due_s = {user: time.monotonic() + self._thinks_s() for user in self._users}
@@ -76,7 +79,11 @@ class Crowd(threading.Thread):
         with self._lock:
             number = str(len(self.asked))
             self.asked[number] = Question(user=user, text=text, at_s=time.monotonic())
-        self._producer.produce("queries", key=user, value=json.dumps({"id": number, "user": user, "text": text}))
+        question = {"id": number, "user": user, "text": text}
+        if self._visitor is not None and user in self._users[:1]:
+            self._visitor.ask(question)
+            return number
+        self._producer.produce("queries", key=user, value=json.dumps(question))
         self._producer.poll(0)
         return number
 

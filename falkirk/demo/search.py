@@ -5,7 +5,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,6 +28,7 @@ from falkirk.demo.prompt import Prompt
 from falkirk.demo.screen import Show, latency
 from falkirk.demo.search_judge import Finding, Run, judge, read_by_rank, read_by_weights
 from falkirk.demo.search_screen import SearchScreen
+from falkirk.demo.visitor import Visitor
 from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.logs.connection import Connection
@@ -105,10 +106,11 @@ class Drama:
         self._settings, self._collector, self._bootstrap, self._folder = settings, collector, bootstrap, folder
         self._producer = ModuleProducer(bootstrap, "modules", collector.found, settings.rate)
         self._reader = Reader(bootstrap, "index", PARTITIONS["index"], self._producer.sent_at_s)
+        self._visitor = Visitor(folder / "home", "/search")
         self._crowd = Crowd(
             bootstrap, users=settings.users, partitions=PARTITIONS["answers"], seed=settings.seed,
             sent=lambda: collector.found[: len(self._producer.sent_at_s)],
-            on_answer=lambda *answer: self._screen.hear(*answer),
+            on_answer=lambda *answer: self._screen.hear(*answer), visitor=self._visitor,
         )  # fmt: skip
         self._screen = SearchScreen(
             console=console, producer=self._producer, reader=self._reader, crowd=self._crowd, total=settings.modules,
@@ -131,6 +133,7 @@ class Drama:
                 self._producer.warm.set()
                 self._reader.stopping.set()
                 self._crowd.stopping.set()
+                self._visitor.leave()
                 self._application.stop()
                 for thread in (self._reader, self._crowd):
                     if thread.ident is not None:
@@ -240,7 +243,7 @@ class Drama:
         """Print the judge's word; return whether nothing is wrong."""
         console = self._screen.console
         console.print("\nThe judge recomputes everything from what went in …")
-        findings = judge(collect(self._bootstrap, self._folder))
+        findings = judge(collect(self._bootstrap, self._folder, self._visitor.told))
         console.print(render(findings))
         good = not any(finding.faults for finding in findings)
         with contextlib.closing(Store(self._folder / "home" / "decisions.db")) as store:
@@ -265,8 +268,8 @@ def regimes(app: App) -> dict[str, str]:
     }
 
 
-def collect(bootstrap: str, folder: Path) -> Run:
-    """Return what went in and what came out of a run."""
+def collect(bootstrap: str, folder: Path, told: Mapping[str, dict[str, Any]]) -> Run:
+    """Return what went in and what came out of a run. Args: told: answers over HTTP, by the query's id."""
     config = {"bootstrap.servers": bootstrap}
 
     def rows(topic: str) -> list[dict[str, Any]]:
@@ -274,13 +277,20 @@ def collect(bootstrap: str, folder: Path) -> Run:
 
     return Run(
         modules=rows("modules"),
-        queries=rows("queries"),
+        queries=[query for topic in queries_of(folder / "home") for query in rows(topic)],
         index=tuple(outputs_of(read_topic(config, "index"))),
         weights=epochs(folder / "weights"),
         rank=epochs(folder / "rank"),
         answers=rows("answers"),
         statistics=statistics(folder),
+        told=told,
     )
+
+
+def queries_of(home: Path) -> list[str]:
+    """Return the topics with queries: that of the crowd, and those of the requests that were posted."""
+    app, identity = load_application(example()), json.loads((home / "falkirk.json").read_text())["identity"]
+    return ["queries", *(http.topic(app.name, identity, name).topic for name, http in app.pushed.items())]
 
 
 def epochs(folder: Path, *, newest: bool = False) -> dict[int, list[dict[str, Any]]]:

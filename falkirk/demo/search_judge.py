@@ -8,7 +8,7 @@ answer went back behind them, and that from exactly them follows exactly this an
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -71,6 +71,7 @@ class Run:
         index: what was seen on the topic `index`, with its places.
         weights, rank: the rows of each epoch that was released.
         statistics: the rows of the table.
+        told: what clients were told over HTTP, by the id of the query.
     """
 
     modules: Rows
@@ -80,6 +81,7 @@ class Run:
     rank: Mapping[int, Rows]
     answers: Rows
     statistics: Rows
+    told: Mapping[str, Row] = field(default_factory=dict)
 
     @cached_property
     def changes(self) -> Mapping[str, Rows]:
@@ -92,7 +94,8 @@ class Run:
 
 def judge(run: Run) -> tuple[Finding, ...]:
     """Return what was found of each output, upstream first."""
-    return (judge_index(run), judge_weights(run), judge_rank(run), judge_answers(run), judge_statistics(run))
+    found = (judge_index(run), judge_weights(run), judge_rank(run), judge_answers(run), judge_statistics(run))
+    return (*found, judge_told(run)) if run.told else found
 
 
 def judge_index(run: Run) -> Finding:
@@ -283,6 +286,18 @@ def _going_back(answers: Rows) -> Iterable[Fault]:
             if changes < there or (epoch == before and changes != there):
                 yield Fault(flaw=Flaw.WENT_BACK, subject=f"{subject}, word {word!r}", due=there, found=changes)
             seen[word] = (epoch, changes)
+
+
+def judge_told(run: Run) -> Finding:
+    """Judge what clients were told over HTTP: the answer that is in the topic, and nothing else."""
+    there = {a.get("id"): a for a in run.answers}
+    faults = tuple(
+        Fault(flaw=Flaw.WRONG if i in there else Flaw.FOREIGN, subject=f"query {i}", due=there.get(i), found=told)
+        for i, told in run.told.items()
+        if there.get(i) != told
+    )
+    claim = "whoever posted a query was told the answer that is in the topic"
+    return Finding(output="over HTTP", claim=claim, checked=len(run.told), faults=faults)
 
 
 def judge_statistics(run: Run) -> Finding:

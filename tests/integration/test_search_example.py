@@ -77,7 +77,8 @@ def test_what_the_functions_give_is_what_the_judge_expects(
             out["weights"][number], kept["weights"] = rows(weighed), rows(known)
             out["rank"][number] = kept["rank"] = rows(bodies["rank"](modules, frame("rank", kept["rank"])))
             ranked = frame("rank", kept["rank"])
-            answers = bodies["answers"](frame("queries", asked), frame("postings", kept["postings"]), weighed, ranked)
+            queries = [frame("queries", asked[1:]), frame("posted", asked[:1])]
+            answers = bodies["answers"](*queries, frame("postings", kept["postings"]), weighed, ranked)
             answers = answers.localCheckpoint()
             kept["statistics"] = rows(bodies["statistics"](answers, frame("statistics", kept["statistics"])))
         out["modules"] += new

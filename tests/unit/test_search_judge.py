@@ -186,3 +186,13 @@ def test_two_answers_of_one_epoch_read_the_same() -> None:
     assert flaws(run) == {("answers", Flaw.WENT_BACK)}
     run["answers"][-1] |= {"postings_epoch": 5, "epoch": 3}  # nor later, when more was there already
     assert flaws(run) == {("answers", Flaw.WENT_BACK)}
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "flaw"),
+    [("0", {}, None), ("0", {"best": []}, Flaw.WRONG), ("7", {}, Flaw.FOREIGN)],
+)
+def test_what_clients_were_told_is_what_is_in_the_topic(number: str, change: Any, flaw: Flaw | None) -> None:
+    run = good_run()
+    run["told"] = {number: run["answers"][0] | change}
+    assert flaws(run) == (set() if flaw is None else {("over HTTP", flaw)})
