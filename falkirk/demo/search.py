@@ -77,7 +77,8 @@ def run_demo(settings: SearchSettings, console: Console) -> bool:
     collector.start()
     console.print(f"a search engine over {settings.source or 'the modules of this Python'}:", soft_wrap=True)
     console.print(
-        "words go into a live index, batches weigh and rank, each answer reads the newest epoch of each view\n"
+        "words go into a live index, batches weigh and rank, each answer reads the newest epoch of each view\n",
+        soft_wrap=True,
     )
     try:
         with stage.workplace(keep=settings.keep, console=console) as folder:
@@ -172,7 +173,8 @@ class Drama:
         screen.say("starting Spark")
         yield from _until(lambda: screen.running() and not self._collector.is_alive())
         screen.total = len(self._collector.found)
-        screen.say("all regions run; modules begin to arrive, and people to ask")
+        screen.say("all regions run; modules begin to arrive, and people to ask. You can ask as well:")
+        screen.console.print(self._visitor.curl(), soft_wrap=True, markup=False, highlight=False)
         producer.start()
         yield from _until(lambda: reader.received)
         producer.warm.set()

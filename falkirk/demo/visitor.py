@@ -39,16 +39,23 @@ class Visitor:
                 self._stopping.wait(PAUSE_S)
 
     def _post(self, question: dict[str, str]) -> dict[str, Any]:
-        address = json.loads((self._home / "http.json").read_text())
         token = (self._home / "http.token").read_text().strip()
         request = urllib.request.Request(
-            f"http://{address['host']}:{address['port']}{self._path}",
-            data=json.dumps(question).encode(),
-            headers={"Authorization": f"Bearer {token}"},
+            self.url(), data=json.dumps(question).encode(), headers={"Authorization": f"Bearer {token}"}
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
             found: dict[str, Any] = json.load(reply)
             return found
+
+    def url(self) -> str:
+        """Return where questions are taken."""
+        return str(json.loads((self._home / "http.json").read_text())["url"]) + self._path
+
+    def curl(self) -> str:
+        """Return how anybody can ask at a shell."""
+        body = json.dumps({"id": "curl-1", "user": "you", "text": "json parser"})
+        token = self._home / "http.token"
+        return f"curl -d '{body}' -H \"Authorization: Bearer $(cat {token})\" {self.url()}"
 
     def leave(self, timeout_s: float = 5.0) -> None:
         """Wait for what is still to come, but not for long, and ask no more."""
