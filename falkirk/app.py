@@ -16,7 +16,7 @@ from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
 from falkirk.logs.secret import Secret
-from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
+from falkirk.policy import DEFAULT_POLICY, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
 from falkirk.push.address import DEFAULT, as_address
 from falkirk.push.endpoint import Http
 from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
@@ -197,7 +197,9 @@ class App:
         def declare(body: Body) -> Body:
             reads = tuple(inspect.signature(body).parameters)
             where = place_of(body)
-            self.add_processor(body.__name__, body, reads=reads, policy=policy or Lazy(), where=where, engine=engine)
+            self.add_processor(
+                body.__name__, body, reads=reads, policy=policy or DEFAULT_POLICY, where=where, engine=engine
+            )
             return body
 
         return declare

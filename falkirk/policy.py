@@ -104,6 +104,10 @@ class Lazy(Policy):
         return since_s >= self.interval_s if self.when is None else bool(self.when(epoch))
 
 
+#: Of a stream that names none: in micro-batches it gives way to `Eager`, which lets results out at once.
+DEFAULT_POLICY = Lazy()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eager(Policy):
     """Every result, and the state behind it, is durable before it leaves."""

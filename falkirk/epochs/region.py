@@ -221,7 +221,11 @@ class BatchRegion(BatchAtRest):
         called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
         marks, scratch = self._marks_before(epoch), lambda: self._new_folder(epoch, "once")
         call = InEpoch(called_for, self._session, state, scratch, marks)
-        result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
+        try:
+            result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
+        except BaseException:
+            call.clean()
+            raise
         after = {slot: _as(frame, batch.slots[slot]) for slot, frame in call.kept.items()}
         if kept is not None and kept is not result and batch.state is not None:
             after[OWN] = _as(kept, batch.state)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from falkirk.app import App, Processor
 from falkirk.cut import OnArrival
 from falkirk.errors import DefinitionError
-from falkirk.policy import Eager, Lazy
+from falkirk.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.stream import Node, ProcessorNode, Step, Stream
 
 if TYPE_CHECKING:
@@ -100,13 +100,16 @@ def _in_micro_batches(processor: Processor, reason: str) -> Processor:
         processor,
         body=_replayed(processor),
         cut=OnArrival(),
-        policy=processor.policy if isinstance(processor.policy, Lazy) and _keeps(processor) else Eager(),
+        policy=processor.policy if _saves_by_itself(processor) else Eager(),
         stamped=dict.fromkeys(processor.reads, frames.STAMP),
         engine_reason=reason,
     )
 
 
-def _keeps(processor: Processor) -> bool:
+def _saves_by_itself(processor: Processor) -> bool:
+    """Tell whether a user has said how often its state is to be saved, and it keeps one."""
+    if not isinstance(processor.policy, Lazy) or processor.policy is DEFAULT_POLICY:
+        return False
     return any(step.operation in ("stateful", "join") for step in _steps(_result(processor)))
 
 

@@ -56,6 +56,22 @@ def test_live_where_it_can_be_else_in_micro_batches_with_the_reason() -> None:
     assert "join()" in reasons["pairs"]
 
 
+def test_results_leave_at_once_unless_a_user_saves_more_rarely() -> None:
+    def chained(events: fk.Stream) -> fk.Stream:
+        return events.stateful(lambda row, state: (None, None), key="n", state="x INT", returns="n INT")
+
+    def policy(*bodies: Any, given: fk.Lazy | None = None) -> Any:
+        app = fk.App("shop")
+        app.source("events", fk.Kafka("events", schema="n INT"))
+        for body in bodies:
+            app.stream(given)(body)
+        return in_engines(app).processors[bodies[-1].__name__].policy
+
+    assert policy(chained) == fk.Eager()
+    assert policy(chained, given=fk.Lazy("1 minute")) == fk.Lazy("1 minute")
+    assert policy(doubled, given=fk.Lazy("1 minute")) == fk.Eager(), "it keeps nothing that could be saved"
+
+
 def test_the_declaration_stays_as_it_was() -> None:
     app = shop(doubled)
     in_engines(app)

@@ -1,0 +1,80 @@
+"""A row on which a user's function fails, where that is to end the application: at once, and with the row named."""
+
+import itertools
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from falkirk.epochs.run import Run
+from falkirk.errors import SparkError
+from falkirk.operators import python
+from falkirk.operators.python import KIND, Poison, Sender, folding, mapping
+
+RESULT = pa.struct([("n", pa.int32())])
+STATE = pa.struct([("key", pa.string()), ("seen", pa.int32())])
+LETTER = pa.struct([("key", pa.string()), ("value", pa.string())])
+SCHEMA = pa.schema([(KIND, pa.string()), ("result", RESULT), ("state", STATE), ("letter", LETTER)])
+
+
+def sender(*, fails: bool = False) -> Sender:
+    return Sender(SCHEMA, "here", fails=fails)
+
+
+def done(work: Any, rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Return what a task sends back of a kind."""
+    batches = work(iter([pa.RecordBatch.from_pylist(rows)]))
+    return [row[kind] for batch in batches for row in batch.to_pylist() if row[KIND] == kind]
+
+
+def test_the_application_ends_with_the_row_and_the_functions_words() -> None:
+    work = mapping(lambda row: {"n": 1 // row.n}, ["n"], lambda: sender(fails=True))
+    with pytest.raises(Poison) as raised:
+        done(work, [{"n": 0}], "result")
+    future: Future[None] = Future()
+    # As a worker's words come back: with Spark's around them.
+    future.set_exception(
+        RuntimeError(f"Job aborted … falkirk.operators.python.Poison: {raised.value} … Driver stacktrace")
+    )
+    batch = SimpleNamespace(name="halves", where="shop.py:3", is_stateful=False)
+    region = SimpleNamespace(batch=batch, began_s=lambda: 0.0)
+    run = Run(cast(Any, region), -1)
+    with pytest.raises(SparkError) as ended:
+        run._finish(7, future)
+    assert ended.value.condition == "FUNCTION_FAILED"
+    assert ended.value.parameters == {"processor": "halves", "epoch": 7}
+    assert '{"n": 0}' in str(ended.value)
+    assert "ZeroDivisionError" in str(ended.value)
+
+
+def test_a_state_is_of_its_key_alone_and_stays_as_it_was_before_a_bad_row() -> None:
+    def step(row: Row, state: Row | None) -> Any:
+        seen = 0 if state is None else state.seen
+        if row.n < 0:
+            raise ValueError("negative")
+        if row.n == 9:
+            return None, None
+        return {"n": seen}, {"seen": seen + row.n}
+
+    rows = [
+        {"key": {"key": key}, "order": i, "state": None, "row": {"key": key, "n": n}}
+        for key, numbers in {"a": [1, -1, 2], "b": [3], "c": [4, 9]}.items()
+        for i, n in enumerate(numbers)
+    ]
+    held = {"key": {"key": "b"}, "order": None, "state": {"seen": 10}, "row": None}
+    rows = [*rows[:3], held, *rows[3:]]
+    whole = folding(step, ["key", "n"], ["key"], ["seen"], sender)
+    assert [r["n"] for r in done(whole, rows, "result")] == [0, 1, 10, 0]
+    assert done(whole, rows, "state") == [{"key": "a", "seen": 3}, {"key": "b", "seen": 13}]
+    assert len(done(whole, rows, "letter")) == 1
+
+
+def test_what_goes_back_goes_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "ROWS_AT_ONCE", 3)
+    work = mapping(lambda row: [{"n": row.n}, {"n": -row.n}], ["n"], sender)
+    sizes = [batch.num_rows for batch in work(iter([pa.RecordBatch.from_pylist([{"n": i} for i in range(5)])]))]
+    assert sizes == [4, 4, 2]
+    assert list(itertools.accumulate(sizes))[-1] == 10
