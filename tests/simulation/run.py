@@ -82,6 +82,7 @@ class Run:
 
     def __init__(self, seed: int, folder: Path, wheel: type[Wheel] = Wheel) -> None:
         self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), wheel
+        self._early = random.Random(seed + 1_000_000)
         self.world = World(random_layout(self._rng), self._rng, decided=0)
         self._history = self._rng.choice([0, 0, 1, 3])
         file, new = folder / f"{seed}.db", folder / "new.db"
@@ -192,7 +193,8 @@ class Run:
                 self._say(f"asked to go back: {ask}")
                 self._wheel.recover(frozenset(), "asked", asked=ask)
             running = {n: r.incarnations for n, r in self.world.regions.items() if r.running and not self._hangs(r)}
-            self._wheel.release_of(sorted(running)[::2])  # as when some have just completed something
+            if self._early.random() < 0.25:  # some have just completed something
+                self._wheel.release_of([name for name in sorted(running) if self._early.random() < 0.5])
             self._wheel.turn()
             if not crash:
                 self._judge_turn(self._wheel, running)
