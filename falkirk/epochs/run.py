@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JNetworkError
 
 from falkirk.coordinator.disk import is_full
-from falkirk.cut import ByTime
+from falkirk.cut import ByTime, OnArrival
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.log import Epoch
 from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
@@ -57,7 +57,8 @@ class Run:
         self._unsaved, self._restored = False, False
         self._saved_at_s = time.time()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
-        at_once = 1 if self._batch.is_stateful else AT_ONCE
+        # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later.
+        at_once = 1 if self._batch.is_stateful or isinstance(self._batch.cut, OnArrival) else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         self._at_once = at_once
         self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
@@ -131,6 +132,7 @@ class Run:
         epochs = self._region.epochs.epochs()
         waiting = [e for e in epochs if not e.is_complete]
         if len(waiting) < self._at_once and self._decide(epochs):
+            self._wake.set()  # to run it, at once
             return
         for epoch in waiting[: self._at_once] if self._restored else ():
             if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
