@@ -1,0 +1,24 @@
+"""Faults: what is waited for, and what is told at once."""
+
+import pytest
+from confluent_kafka import KafkaError
+
+from falkirk.logs.connection import Connection
+from falkirk.logs.faults import ClientErrors, fault
+
+
+@pytest.mark.parametrize(
+    ("code", "condition"),
+    [
+        (KafkaError._NOENT, "BROKER_AWAY"),  # "No leaders found", seen when a broker was killed and came back
+        (KafkaError.LEADER_NOT_AVAILABLE, "BROKER_AWAY"),
+        (KafkaError._TRANSPORT, "BROKER_AWAY"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "ACCESS_REFUSED"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "TOPIC_MISSING"),
+        (KafkaError.POLICY_VIOLATION, "KAFKA_REFUSED"),
+    ],
+)
+def test_a_broker_that_comes_back_is_waited_for(code: int, condition: str) -> None:
+    error = fault(KafkaError(code), "deleting records", Connection("broker:9092"), ClientErrors(), "events")
+    assert error.condition == condition
+    assert condition == "TOPIC_MISSING" or error.parameters["topic"] == "events"
