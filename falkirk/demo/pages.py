@@ -7,6 +7,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,19 @@ class Page:
 
     name: str
     text: str
+
+
+def opened(found: Iterator[_T], source: Path | None) -> Iterator[_T]:
+    """Return what was found of an input, having seen that there is anything.
+
+    Raises: MachineError: `INPUT_MISSING`.
+    """
+    first = next(found, None)
+    if first is None:
+        raise MachineError(
+            "INPUT_MISSING", "there are no words in it.", where=source, hint="Name some text with --input."
+        )
+    return chain([first], found)
 
 
 def words(text: str) -> list[str]:

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ from falkirk.demo import stage
 from falkirk.demo.crowd import Crowd
 from falkirk.demo.load import Collector, ModuleProducer, Reader, percentiles_ms
 from falkirk.demo.modules import Event, events, modules
+from falkirk.demo.pages import opened
 from falkirk.demo.prompt import Prompt
 from falkirk.demo.screen import Show, latency
 from falkirk.demo.search_judge import Finding, Run, judge, read_by_rank, read_by_weights
 from falkirk.demo.search_screen import SearchScreen
 from falkirk.demo.visitor import Visitor
-from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
@@ -67,13 +66,8 @@ def run_demo(settings: SearchSettings, console: Console) -> bool:
 
     Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
     """
-    found = modules(settings.source, seed=settings.seed)
-    first = next(found, None)
-    if first is None:
-        raise MachineError(
-            "INPUT_MISSING", "there are no words in it.", where=settings.source, hint="Name some text with --input."
-        )
-    collector = Collector(events(chain([first], found), settings.modules, seed=settings.seed or 0))
+    found = opened(modules(settings.source, seed=settings.seed), settings.source)
+    collector = Collector(events(found, settings.modules, seed=settings.seed or 0))
     collector.start()
     console.print(f"a search engine over {settings.source or 'the modules of this Python'}:", soft_wrap=True)
     console.print(

@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -26,9 +26,8 @@ from falkirk.check import (
 from falkirk.coordinator.store import Store
 from falkirk.demo import stage
 from falkirk.demo.load import Collector, IndexReader, PageProducer, percentiles_ms
-from falkirk.demo.pages import Page, pages, words
+from falkirk.demo.pages import Page, opened, pages, words
 from falkirk.demo.screen import IndexScreen, Show, latency
-from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
@@ -60,13 +59,8 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
 
     Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
     """
-    source = pages(settings.source, seed=settings.seed)
-    first = next(source, None)
-    if first is None:
-        raise MachineError(
-            "INPUT_MISSING", "there are no words in it.", where=settings.source, hint="Name some text with --input."
-        )
-    collector = Collector(islice(chain([first], source), settings.pages))
+    source = opened(pages(settings.source, seed=settings.seed), settings.source)
+    collector = Collector(islice(source, settings.pages))
     collector.start()
     console.print(f"word index over {settings.source or 'the docstrings of this Python'}", soft_wrap=True)
     try:

@@ -1,6 +1,6 @@
 """Computed: what one epoch of a batch comes to, before it is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -28,11 +28,13 @@ class Computed:
     """What an epoch comes to.
 
     Args: kept: the state after it, by slot; the batch's own is missing when it is the result. bad: what it read that
-        may not fit. letters: what operators have refused. clean: drops what was computed for it alone.
+        may not fit. letters: what operators have refused. marks: what the epoch before has left. clean: drops what was
+        computed for it alone.
     """
 
     result: DataFrame
     kept: State
     bad: list[Bad]
     letters: list[DataFrame]
+    marks: Mapping[str, int]
     clean: Callable[[], None]

@@ -137,17 +137,9 @@ def _stamp(given: Input, partition: Column, offset: Column, row: Column) -> Colu
 
 def dead_letters(region: str, bad: Bad) -> DataFrame:
     """Return what did not fit, as the dead letters tell it."""
-    record = F.struct(
-        F.col(f"{BAD}.reason").alias("reason"),
-        F.lit(region).alias("region"),
-        F.lit(bad.topic).alias("topic"),
-        F.col(f"{STAMP}.partition").alias("partition"),
-        F.col(f"{STAMP}.offset").alias("offset"),
-        F.substring(F.col(f"{BAD}.value"), 1, RAW_BYTES_MAX).cast("string").alias("value"),
-    )
-    return bad.records.where(~frames.is_good()).select(
-        F.col(f"{BAD}.key").alias("key"), F.to_json(record).alias("value")
-    )
+    value = F.substring(F.col(f"{BAD}.value"), 1, RAW_BYTES_MAX).cast("string")
+    told = frames.dead_letter(F.col(f"{BAD}.reason"), region, bad.topic, value)
+    return bad.records.where(~frames.is_good()).select(F.col(f"{BAD}.key").alias("key"), told.alias("value"))
 
 
 def read_folders(session: SparkSession, folders: list[Path], schema: StructType) -> DataFrame:

@@ -230,8 +230,9 @@ class BatchRegion(BatchAtRest):
         if kept is not None and kept is not result and batch.state is not None:
             after[OWN] = _as(kept, batch.state)
         return Computed(
-            result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, clean=call.clean
-        )
+            result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, marks=marks,
+            clean=call.clean,
+        )  # fmt: skip
 
     def _new_folder(self, epoch: Epoch, what: str = "") -> Path:
         return self.epochs.path("-".join(filter(None, (str(epoch.number), uuid.uuid4().hex[:12], what))))
@@ -257,8 +258,8 @@ class BatchRegion(BatchAtRest):
             return folder.name, read_folders(self._session, [folder], self.batch.schema).count(), dead
         return folder.name, int(rows["rows"]), dead
 
-    def marks(self, epoch: Epoch, folder: str) -> dict[str, int]:
-        """Return what the next epoch must know of this one, whose results are written: how far event time has come."""
+    def marks(self, computed: Computed, folder: str) -> dict[str, int]:
+        """Return what the next epoch must know of one whose results are written: how far event time has come."""
         by = self.batch.sorts
         if by is None:
             return {}
@@ -268,7 +269,7 @@ class BatchRegion(BatchAtRest):
             time = F.max(F.unix_micros(f"`{by.column}`")).alias("time")
             found = rows.groupBy(F.col(f"{STAMP}.partition").alias("partition")).agg(time).collect()
             newest = {str(row["partition"]): int(row["time"]) for row in found}
-        return marks_after(self._marks_before(epoch), newest, by)
+        return marks_after(computed.marks, newest, by)
 
     def _marks_before(self, epoch: Epoch) -> Mapping[str, int]:
         if self.batch.sorts is None:

@@ -57,7 +57,8 @@ class Run:
         self._unsaved, self._restored = False, False
         self._saved_at_s = time.time()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
-        # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later.
+        # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later. What sorts
+        # by time needs what the epoch before it has left, too.
         at_once = 1 if self._batch.is_stateful or isinstance(self._batch.cut, OnArrival) else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         self._at_once = at_once
@@ -116,9 +117,11 @@ class Run:
                 continue
             before = self._before(epoch.number)
             computed = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
-            after = self._after(computed.kept, str(epoch.folder))
-            self._states, self._unsaved = {epoch.number: after}, True
-            computed.clean()
+            try:
+                self._states = {epoch.number: self._after(computed.kept, str(epoch.folder))}
+            finally:
+                computed.clean()
+            self._unsaved = True
 
     def _after(self, kept: State, folder: str) -> State:
         """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
@@ -167,7 +170,7 @@ class Run:
         try:
             folder, rows, dead = self._region.write(epoch, computed)
             saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
-            state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(epoch, folder)
+            state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(computed, folder)
         finally:
             computed.clean()
         recorded = self._region.adopt(
@@ -182,7 +185,7 @@ class Run:
     def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
         """Save the state after an epoch, if its policy says so; return its folder, if there is one."""
         state, kept = None, computed.kept
-        if self._batch.state is None and not self._batch.slots:
+        if not self._batch.is_stateful:
             return None
         if self._batch.state is not None and not kept:
             state, after = folder, self._region.read_state(folder, is_result=True)

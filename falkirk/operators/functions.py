@@ -5,13 +5,14 @@ from typing import Any, Literal
 
 import pyspark.cloudpickle as cloudpickle
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.operators.call import KIND, LETTER, Call, current
+from falkirk.plan.columns import require
 
 Poison = Literal["dead-letter", "fail"]
 #: The column with a row's stamp, of a parameter that is marked `Stamped`.
@@ -71,21 +72,21 @@ def stateful(
     Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
     """
     call, where = current("stateful"), where or caller()
-    keys = [key] if isinstance(key, str) else list(key)
+    keys = keys_of(key)
     check_columns(rows, [*keys, order], where)
     own = schema_of(state, "state", where)
     whole = StructType([*[rows.schema[k] for k in keys], *own.fields])
     kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER}
     slot = call.slot("stateful")
     before = call.before(slot, whole)
-    touched = rows.select(*_named(keys)).distinct()
-    mine, others = (_joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))
-    of_rows = [F.struct(*_named(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
+    touched = rows.select(*named(keys)).distinct()
+    mine, others = (joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))
+    of_rows = [F.struct(*named(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
     names = [c for c in rows.columns if not c.startswith(OURS)]
-    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*_named(names)).alias("row"))
+    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*named(names)).alias("row"))
     old = mine.select(
-        F.struct(*_named(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
-        F.struct(*_named(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
+        F.struct(*named(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
+        F.struct(*named(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
     )  # fmt: skip
     sorted_ = new.unionByName(old).repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
     work = _worker("folding", kinds, poison, where)
@@ -129,11 +130,18 @@ def _taken(call: Call, rows: DataFrame, kinds: dict[str, StructType]) -> dict[st
     return taken
 
 
-def _named(names: Sequence[str]) -> list[Any]:
+def keys_of(key: str | Sequence[str]) -> list[str]:
+    """Return the key columns that a user named."""
+    return [key] if isinstance(key, str) else list(key)
+
+
+def named(names: Sequence[str]) -> list[Column]:
+    """Return columns by their names, whatever those are made of."""
     return [F.col(f"`{name}`") for name in names]
 
 
-def _joined(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
+def joined(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
+    """Return a join by keys, in which a null is a key as any other."""
     return left.join(right, [left[f"`{k}`"].eqNullSafe(right[f"`{k}`"]) for k in keys], how)
 
 
@@ -165,13 +173,4 @@ def check_columns(rows: DataFrame, names: Sequence[str], where: SourceLocation) 
             hint="Mark the parameter, def f(events: fk.Stamped), and keep its column; or name another with order=.",
             columns=tuple(rows.columns),
         )
-    missing = [name for name in names if name not in rows.columns]
-    if missing:
-        raise DefinitionError(
-            "COLUMN_MISSING",
-            f"the rows have no column {missing[0]!r}.",
-            where=where,
-            hint=f"Columns here: {', '.join(rows.columns)}.",
-            column=missing[0],
-            columns=tuple(rows.columns),
-        )
+    require(names, rows.columns, where, lambda name: f"the rows have no column {name!r}.")

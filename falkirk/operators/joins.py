@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.operators.call import current
-from falkirk.operators.functions import check_columns
+from falkirk.operators.functions import check_columns, keys_of
 from falkirk.policy import duration_s
 
 
@@ -34,7 +34,7 @@ def join(
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `CUT_INVALID`, `DURATION_MALFORMED`.
     """
     call, where = current("join"), where or caller()
-    keys = [on] if isinstance(on, str) else list(on)
+    keys = keys_of(on)
     if (time is None) != (within is None):
         raise DefinitionError(
             "CUT_INVALID",

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 
 from falkirk.cut import SLICE, ByTime
 from falkirk.operators.call import KIND, LETTER, current
-from falkirk.plan.frames import STAMP
+from falkirk.plan.frames import STAMP, dead_letter
 
 #: The mark under which an epoch leaves up to where, in microseconds, slices are complete.
 COMPLETE = "complete"
@@ -39,13 +39,10 @@ def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
     reason = F.when(time.isNull(), F.lit(f"column {by.column} is null")).when(
         (number + 1) * F.lit(by.every_us) <= complete, F.lit("late")
     )
-    told = F.struct(
-        reason.alias("reason"), F.lit(region).alias("region"), F.lit(topic).alias("topic"),
-        partition.alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
-        F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != STAMP])).alias("value"),
-    )  # fmt: skip
+    row = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != STAMP]))
+    told = dead_letter(reason, region, topic, row)
     result = F.struct(*[F.col(f"`{c}`") for c in rows.columns], number.alias(SLICE))
-    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), F.to_json(told).alias("value"))
+    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), told.alias("value"))
     judged = rows.select(
         F.when(reason.isNull(), F.lit("result")).otherwise(F.lit("letter")).alias(KIND),
         F.when(reason.isNull(), result).alias("result"), F.when(reason.isNotNull(), letter).alias("letter"),

@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from falkirk.errors import DefinitionError
 from falkirk.location import caller
 from falkirk.operators.call import KIND, Call, current
-from falkirk.operators.functions import STAMP, check_columns
+from falkirk.operators.functions import STAMP, check_columns, joined, keys_of, named
 from falkirk.policy import duration_s
 
 
@@ -24,7 +24,7 @@ def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: str |
         epochs are cut otherwise.
     """
     call, where = current("sessions"), caller()
-    keys = [key] if isinstance(key, str) else list(key)
+    keys = keys_of(key)
     check_columns(rows, [*keys, time], where)
     if call.epoch.ends is None:
         raise DefinitionError(
@@ -36,11 +36,11 @@ def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: str |
     gap_us, slot = round(duration_s(gap) * 1_000_000), call.slot("sessions")
     open_ = call.before(slot, rows.schema).unionByName(rows)
     at = F.unix_micros(F.col(f"`{time}`"))
-    of_key = Window.partitionBy(*[F.col(f"`{k}`") for k in keys]).orderBy("__at")
+    of_key = Window.partitionBy(*named(keys)).orderBy("__at")
     timed = open_.withColumn("__at", at)
     begins = F.coalesce(F.col("__at") - F.lag("__at").over(of_key) >= F.lit(gap_us), F.lit(True))
     numbered = timed.withColumn("__begins", begins.cast("long")).withColumn("__number", F.sum("__begins").over(of_key))
-    of_session = Window.partitionBy(*[F.col(f"`{k}`") for k in keys], "__number")
+    of_session = Window.partitionBy(*named(keys), "__number")
     end = F.max("__at").over(of_session) + F.lit(gap_us)
     whole = numbered.withColumn("__end", end).withColumn("__begin", F.min("__at").over(of_session))
     bounds = F.struct(F.timestamp_micros("__begin").alias("begin"), F.timestamp_micros("__end").alias("end"))
@@ -56,7 +56,7 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `STAMP_MISSING`, `CUT_INVALID`.
     """
     call, where = current("counted"), caller()
-    keys = [key] if isinstance(key, str) else list(key)
+    keys = keys_of(key)
     check_columns(rows, [*keys, order], where)
     if not isinstance(size, int) or size < 1:
         raise DefinitionError(
@@ -66,12 +66,11 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
             hint="Use a whole number of at least 1.",
         )
     slots = call.slot("counted"), call.slot("groups")
-    of_key = Window.partitionBy(*[F.col(f"`{k}`") for k in keys])
+    of_key = Window.partitionBy(*named(keys))
     count = StructType([*[rows.schema[k] for k in keys], StructField("__groups", LongType())])
     groups = call.before(slots[1], count)
     waiting = call.before(slots[0], rows.schema).unionByName(rows)
-    same = [waiting[f"`{k}`"].eqNullSafe(groups[f"`{k}`"]) for k in keys]
-    known = waiting.join(groups, same, "left").select(
+    known = joined(waiting, groups, keys, "left").select(
         *[waiting[f"`{c}`"] for c in waiting.columns], F.coalesce("__groups", F.lit(0)).alias("__groups")
     )
     place = F.row_number().over(of_key.orderBy(F.col(f"`{order}`"))) - F.lit(1)
@@ -79,15 +78,15 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
     group = (F.col("__groups") + F.floor(F.col("__place") / F.lit(size))).alias("group")
     complete = F.floor(F.col("__place") / F.lit(size)) < F.floor(F.col("__all") / F.lit(size))
     result = _divided(call, rows, whole, complete, group, slots[0])
-    mine = result.groupBy(*[F.col(f"`{k}`") for k in keys]).agg((F.max("group") + 1).alias("__groups"))
-    newer = groups.unionByName(mine).groupBy(*[F.col(f"`{k}`") for k in keys])
+    mine = result.groupBy(*named(keys)).agg((F.max("group") + 1).alias("__groups"))
+    newer = groups.unionByName(mine).groupBy(*named(keys))
     call.keep(slots[1], newer.agg(F.max("__groups").alias("__groups")))
     return result
 
 
 def _divided(call: Call, rows: DataFrame, whole: DataFrame, complete: Column, extra: Column, slot: str) -> DataFrame:
     """Return what is complete, with one column more, and keep the rest; both from rows that were computed once."""
-    own = [F.col(f"`{c}`") for c in rows.columns]
+    own = named(rows.columns)
     divided = whole.select(
         F.when(complete, F.lit("result")).otherwise(F.lit("state")).alias(KIND),
         F.when(complete, F.struct(*own, extra)).alias("result"), F.when(~complete, F.struct(*own)).alias("state"),

@@ -25,6 +25,7 @@ from falkirk.operators.functions import schema_of
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.operators.times import sort
 from falkirk.plan import avro, determinism, frames
+from falkirk.plan.columns import require
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
 from falkirk.policy import Eager, Lazy, Policy
@@ -116,7 +117,7 @@ class Batch:
     @property
     def is_stateful(self) -> bool:
         """Whether it keeps anything from one epoch to the next: then one epoch is run after the other."""
-        return self.state is not None or bool(self.slots) or self.sorts is not None
+        return self.state is not None or bool(self.slots)
 
     @property
     def is_held(self) -> bool:
@@ -322,16 +323,9 @@ def returned(
     assert isinstance(result, DataFrame)
     frames.check_names(result.columns, where, ours=(frames.STAMP, SLICE))
     if state is not None and kept is not None:
-        missing = [field.name for field in state.fields if field.name not in kept.columns]
-        if missing:
-            raise DefinitionError(
-                "COLUMN_MISSING",
-                f"the state of batch {name!r} has no column {missing[0]!r}.",
-                where=where,
-                hint=f"Columns here: {', '.join(kept.columns)}.",
-                column=missing[0],
-                columns=tuple(kept.columns),
-            )
+        require(
+            state.names, kept.columns, where, lambda column: f"the state of batch {name!r} has no column {column!r}."
+        )
     return result, kept
 
 

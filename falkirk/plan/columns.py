@@ -1,7 +1,7 @@
 """Columns: which of them a grouping key is, and what their types must bear: to be hashed and to be carried by a hop."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -9,6 +9,24 @@ from pyspark.sql import functions as F
 
 from falkirk.errors import DefinitionError
 from falkirk.plan.frames import Frame, first_line, key_column, quiet
+
+
+def require(wanted: Iterable[str], there: Sequence[str], where: object, says: Callable[[str], str]) -> None:
+    """See that columns are there.
+
+    Args: there: all columns. says: returns what to say of one that is missing.
+    Raises: DefinitionError: `COLUMN_MISSING`.
+    """
+    missing = next((name for name in wanted if name not in there), None)
+    if missing is not None:
+        raise DefinitionError(
+            "COLUMN_MISSING",
+            says(missing),
+            where=where,
+            hint=f"Columns here: {', '.join(there)}.",
+            column=missing,
+            columns=tuple(there),
+        )
 
 
 def plain_keys(frame: Frame, keys: Sequence[Any]) -> tuple[Any, ...]:

@@ -87,7 +87,8 @@ def _steps(node: Node) -> list[Step]:
 def _in_micro_batches(processor: Processor, reason: str) -> Processor:
     from falkirk.plan import frames
 
-    keyed = [step for step in _steps(_result(processor)) if step.operation in ("agg", "count")]
+    steps = _steps(_result(processor))
+    keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:
         raise DefinitionError(
             "ENGINE_UNSUITABLE",
@@ -100,17 +101,17 @@ def _in_micro_batches(processor: Processor, reason: str) -> Processor:
         processor,
         body=_replayed(processor),
         cut=OnArrival(),
-        policy=processor.policy if _saves_by_itself(processor) else Eager(),
+        policy=processor.policy if _saves_by_itself(processor, steps) else Eager(),
         stamped=dict.fromkeys(processor.reads, frames.STAMP),
         engine_reason=reason,
     )
 
 
-def _saves_by_itself(processor: Processor) -> bool:
+def _saves_by_itself(processor: Processor, steps: list[Step]) -> bool:
     """Tell whether a user has said how often its state is to be saved, and it keeps one."""
     if not isinstance(processor.policy, Lazy) or processor.policy is DEFAULT_POLICY:
         return False
-    return any(step.operation in ("stateful", "join") for step in _steps(_result(processor)))
+    return any(step.operation in ("stateful", "join") for step in steps)
 
 
 def _replayed(processor: Processor) -> "Callable[..., DataFrame]":

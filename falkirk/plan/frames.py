@@ -63,6 +63,16 @@ def is_good() -> Column:
     return F.col(BAD).isNull()
 
 
+def dead_letter(reason: Column, region: str, topic: str, value: Column) -> Column:
+    """Return what a dead letter says of a record with a stamp, as JSON, which `falkirk redrive` reads."""
+    told = F.struct(
+        reason.alias("reason"), F.lit(region).alias("region"), F.lit(topic).alias("topic"),
+        F.col(f"{STAMP}.partition").alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
+        value.alias("value"),
+    )  # fmt: skip
+    return F.to_json(told)
+
+
 def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
     """Return the frame of a topic's raw Kafka records: its columns, a stamp each, and the bad ones marked.
 

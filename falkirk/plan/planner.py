@@ -213,16 +213,10 @@ class _Planner:
     def _begin(self, source: SourceNode) -> _Draft:
         empty = self.session.createDataFrame([], frames.KAFKA_DDL)
         frame = frames.parse(empty, source.topic)
-        missing = [key for key in source.topic.keys if key not in frame.columns]
-        if missing:
-            raise DefinitionError(
-                "COLUMN_MISSING",
-                f"source {source.name!r} is keyed by {missing[0]!r}, which its schema lacks.",
-                where=source.topic.where,
-                hint=f"Columns here: {', '.join(frame.columns)}.",
-                column=missing[0],
-                columns=tuple(frame.columns),
-            )
+        columns.require(
+            source.topic.keys, frame.columns, source.topic.where,
+            lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",
+        )  # fmt: skip
         ids = columns.expression_ids(frame)
         keys = {key: ids[key] for key in source.topic.keys}
         return _Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys)

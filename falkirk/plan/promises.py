@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from falkirk.app import Sink
 from falkirk.endpoints import Console, Kafka
 from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.plan.columns import require
 from falkirk.plan.region import Undetermined
 from falkirk.policy import Delivery
 
@@ -14,16 +15,10 @@ def check_key(sink: Sink, columns: Sequence[str]) -> None:
 
     Raises: DefinitionError: `COLUMN_MISSING`.
     """
-    missing = [key for key in sink.to.keys if key not in columns]
-    if missing:
-        raise DefinitionError(
-            "COLUMN_MISSING",
-            f"sink {sink.name!r} has key {missing[0]!r}, which {sink.reads!r} has no column for.",
-            where=sink.where,
-            hint=f"Columns here: {', '.join(columns)}.",
-            column=missing[0],
-            columns=tuple(columns),
-        )
+    require(
+        sink.to.keys, columns, sink.where,
+        lambda key: f"sink {sink.name!r} has key {key!r}, which {sink.reads!r} has no column for.",
+    )  # fmt: skip
 
 
 def check_live(sink: Sink) -> None:

@@ -1,7 +1,6 @@
 """Replay: applies the steps that a stream has recorded to the DataFrames of a micro-batch."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -24,13 +23,12 @@ def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> 
     Args: given: by name, each with its stamps in a column `STAMP`.
     Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a state behind a step that leaves no order.
     """
-    frame = _replay(node, given, processor)
-    return frame.data.select(*[F.col(f"`{c}`") for c in frame.columns])
+    return _own(_replay(node, given, processor))
 
 
 def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> Frame:
     if isinstance(node, ProcessorNode) and node.name in given:
-        return Frame(data=given[node.name].withColumn(BAD, F.lit(None).cast(_BAD)))
+        return _good(given[node.name])
     if not isinstance(node, Step):
         raise DefinitionError(
             "NOT_A_STREAM",
@@ -43,15 +41,13 @@ def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) ->
     if node.operation not in ("map_rows", "stateful", "join"):
         return frames.apply(frame, node)
     options = dict(node.arguments[-1])
-    own = frame.data.select(*[F.col(f"`{c}`") for c in frame.columns])
     if node.operation == "map_rows":
-        return _unordered(map_rows(own, node.arguments[0], where=node.where, **options))
+        return _good(map_rows(_own(frame), node.arguments[0], where=node.where, **options))
     if node.operation == "join":
         other = node.arguments[0]
         assert isinstance(other, Stream), "checked when it was recorded"
         right = _replay(other.node, given, processor)
-        rights = right.data.select(*[F.col(f"`{c}`") for c in right.columns])
-        return _unordered(join(own, rights, node.arguments[1], where=node.where, **options))
+        return _good(join(_own(frame), _own(right), node.arguments[1], where=node.where, **options))
     if STAMP not in frame.data.columns:
         raise DefinitionError(
             "STAMP_MISSING",
@@ -60,10 +56,14 @@ def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) ->
             hint="Put it first, or into a processor of its own.",
             processor=processor.name,
         )
-    stamped = frame.data.drop(BAD)
-    return _unordered(stateful(stamped, node.arguments[0], order=STAMP, where=node.where, **options))
+    return _good(stateful(frame.data.drop(BAD), node.arguments[0], order=STAMP, where=node.where, **options))
 
 
-def _unordered(rows: DataFrame) -> Frame:
-    """Return results of which nothing says which comes first, as a frame on which only plain steps can follow."""
-    return replace(Frame(data=rows), data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))
+def _own(frame: Frame) -> DataFrame:
+    """Return the user's columns."""
+    return frame.data.select(*[F.col(f"`{c}`") for c in frame.columns])
+
+
+def _good(rows: DataFrame) -> Frame:
+    """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
+    return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from falkirk.endpoints import Kafka
 from falkirk.errors import InternalError
 from falkirk.plan import avro
-from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, is_good, key_column
+from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, dead_letter, is_good, key_column
 from falkirk.plan.region import Region
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.stamp import Stamp
@@ -167,16 +167,8 @@ def _partition(region: Region, release: Release) -> Column:
 
 def _dead_letter(region: Region) -> Column:
     raw = F.coalesce(F.col(f"{BAD}.value"), F.col(_text_of(region)).cast("binary"))
-    return F.to_json(
-        F.struct(
-            F.col("__reason").alias("reason"),
-            F.lit(region.name).alias("region"),
-            F.lit(region.source.topic.topic).alias("topic"),
-            F.col(f"{STAMP}.partition").alias("partition"),
-            F.col(f"{STAMP}.offset").alias("offset"),
-            F.substring(raw, 1, RAW_BYTES_MAX).cast("string").alias("value"),
-        )
-    )
+    value = F.substring(raw, 1, RAW_BYTES_MAX).cast("string")
+    return dead_letter(F.col("__reason"), region.name, region.source.topic.topic, value)
 
 
 def _co_partitioned(topic: Column, text: str) -> Column:

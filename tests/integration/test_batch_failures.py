@@ -11,14 +11,11 @@ import falkirk as fk
 from falkirk.coordinator.store import Store
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.targets import TableTarget
-from falkirk.errors import InternalError
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import run_here
 from tests.integration.batches import ROWS, application
+from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.test_batches import WORDS, Table
-from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 #: Of the random walk, at least so many.
 STEPS = 6
 #: What is called, and whether it is cut off before or behind it.
-PLACES: dict[str, tuple[type, str, bool]] = {
+PLACES: dict[str, Place] = {
     "written, not recorded": (EpochLog, "record", False),
     "recorded, not released": (EpochLog, "record", True),
     "in a topic, not in the table": (TableTarget, "deliver", False),
@@ -35,22 +32,7 @@ PLACES: dict[str, tuple[type, str, bool]] = {
 }
 
 
-def cut_off_at(place: str, patch: pytest.MonkeyPatch) -> None:
-    """Make the next call of a place the last thing that happens."""
-    owner, name, behind = PLACES[place]
-    real = getattr(owner, name)
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        if behind:
-            real(*arguments, **options)
-        raise InternalError("CUT_OFF", place)
-
-    patch.setattr(owner, name, call)
-
-
-def test_cut_off_between_any_two_writes(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cut_off_between_any_two_writes(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
     events, queries = wire.topic("events"), wire.topic("queries")
     weights, answers = wire.topic("weights"), wire.topic("answers")
@@ -68,19 +50,8 @@ def test_cut_off_between_any_two_writes(
 
     def run(place: str | None) -> None:
         policy = fk.Lazy(when=lambda epoch: epoch % 3 == 2)
-        with monkeypatch.context() as patch:
-            query = run_here(application(tag, home, database, policy=policy), Connection.of(broker.bootstrap))
-            if place is not None:
-                cut_off_at(place, patch)
-            work()
-            try:
-                wait_until(
-                    lambda: _is_done(query) if place is None else not query.isActive, 120, f"{place}: {query.status}"
-                )
-            finally:
-                query.stop()
-            error = query.exception()
-            assert place is None or (isinstance(error, InternalError) and error.condition == "CUT_OFF"), error
+        app = application(tag, home, database, policy=policy)
+        run_until_cut_off(app, broker, None if place is None else PLACES[place], work, _is_done)
 
     def _is_done(query: Any) -> bool:
         assert query.isActive, query.exception()

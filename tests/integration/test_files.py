@@ -14,16 +14,15 @@ from falkirk.coordinator.home import open_home
 from falkirk.coordinator.visit import Visit
 from falkirk.epochs.files import FileLog
 from falkirk.epochs.targets import TableTarget
-from falkirk.errors import DefinitionError, InternalError
+from falkirk.errors import DefinitionError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.plan.folders import rows_of
 from falkirk.plan.frames import BAD, STAMP
 from falkirk.plan.planner import plan_application
-from falkirk.query import run_here
+from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table
-from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,7 +125,7 @@ def test_what_can_not_read_files_is_refused(spark: "SparkSession", tmp_path: Pat
 
 
 #: What is called, and whether the run is cut off before or behind it.
-PLACES: dict[str, tuple[type, str, bool]] = {
+PLACES: dict[str, Place] = {
     "numbered, not decided": (FileLog, "_number", True),
     "decided, not read": (FileLog, "paths", False),
     "released, not recorded": (TableTarget, "deliver", True),
@@ -154,7 +153,7 @@ def application(folder: Path, home: Path, database: str) -> fk.App:
 
 
 def test_each_file_counts_once_whatever_is_cut_off(
-    spark: "SparkSession", broker: Broker, home: Path, tmp_path: Path, tag: str, monkeypatch: pytest.MonkeyPatch,
+    spark: "SparkSession", broker: Broker, home: Path, tmp_path: Path, tag: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     folder, database = tmp_path / "in", f"sqlite:///{home}.db"
@@ -168,19 +167,8 @@ def test_each_file_counts_once_whatever_is_cut_off(
         put(folder / f"{number}.json", "\n".join([*lines, '{"n": 1}']))
 
     def run(number: int, place: str | None) -> None:
-        with monkeypatch.context() as patch:
-            query = run_here(application(folder, home, database), Connection.of(broker.bootstrap))
-            if place is not None:
-                _cut_off_at(place, patch)
-            work(number)
-            try:
-                wait_until(
-                    lambda: _is_done(query) if place is None else not query.isActive, 120, f"{place}: {query.status}"
-                )
-            finally:
-                query.stop()
-            error = query.exception()
-            assert place is None or (isinstance(error, InternalError) and error.condition == "CUT_OFF"), error
+        at = None if place is None else PLACES[place]
+        run_until_cut_off(application(folder, home, database), broker, at, lambda: work(number), _is_done)
 
     def _is_done(query: Any) -> bool:
         assert query.isActive, query.exception()
@@ -218,15 +206,3 @@ def _can_be_looked_at_and_taken_back(folder: Path, home: Path, database: str, br
         (folder / f"{len(PLACES)}.json").unlink()  # only the newest point needs it no more
         again = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=2)
         assert len([p for p in again.history() if p.region == "totals"]) == 1
-
-
-def _cut_off_at(place: str, patch: pytest.MonkeyPatch) -> None:
-    owner, name, behind = PLACES[place]
-    real = getattr(owner, name)
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        if behind:
-            real(*arguments, **options)
-        raise InternalError("CUT_OFF", place)
-
-    patch.setattr(owner, name, call)

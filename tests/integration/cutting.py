@@ -1,0 +1,46 @@
+"""Running an application until a call of its own is the last thing that happens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.errors import InternalError
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.query import Query, run_here
+from tests.support import wait_until
+
+Place = tuple[type, str, bool]
+"""What is called, and whether it is cut off before or behind it."""
+
+
+def cut_off_at(place: Place, patch: pytest.MonkeyPatch) -> None:
+    """Make the next call of a place the last thing that happens."""
+    owner, name, behind = place
+    real = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if behind:
+            real(*arguments, **options)
+        raise InternalError("CUT_OFF", name)
+
+    patch.setattr(owner, name, call)
+
+
+def run_until_cut_off(
+    app: fk.App, broker: Broker, place: Place | None, work: Callable[[], None], is_done: Callable[[Query], bool]
+) -> None:
+    """Run an application, with work to do, until it is cut off at a place, or without one until it is done."""
+    with pytest.MonkeyPatch.context() as patch:
+        query = run_here(app, Connection.of(broker.bootstrap))
+        if place is not None:
+            cut_off_at(place, patch)
+        work()
+        try:
+            wait_until(lambda: is_done(query) if place is None else not query.isActive, 120, f"{place}: {query.status}")
+        finally:
+            query.stop()
+        error = query.exception()
+        assert place is None or (isinstance(error, InternalError) and error.condition == "CUT_OFF"), error
