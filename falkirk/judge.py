@@ -36,6 +36,7 @@ from falkirk.logs.connection import Connection
 from falkirk.plan import frames
 from falkirk.plan.determinism import operations, undetermined
 from falkirk.plan.frames import STAMP, Frame
+from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.region import steps_of
 from falkirk.policy import Delivery
 from falkirk.regions.rows import JSON_OPTIONS
@@ -77,7 +78,7 @@ def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSessi
     reader = session.read.format("kafka").options(**connection.spark_options())
     reader = reader.option("subscribe", declared.source.topic.topic).option("startingOffsets", "earliest")
     raw = reader.option("kafka.isolation.level", "read_committed").load()
-    frame = frames.parse(raw, declared.source.topic)
+    frame = parse(raw, parsing(declared.source.topic))
     for step in declared.before:
         frame = _recomputable(frame, step, sink)
     good = Frame(data=frame.data.where(frames.is_good()), depth=frame.depth)

@@ -18,6 +18,7 @@ from falkirk.plan import frames
 from falkirk.plan.batch import STAMP_TYPE, Batch, Input
 from falkirk.plan.folders import rows_of
 from falkirk.plan.frames import BAD, STAMP, Frame
+from falkirk.plan.parsing import Parsing, dead_letter, parse
 from falkirk.regions.context import Context
 from falkirk.regions.rows import RAW_BYTES_MAX, without
 
@@ -39,15 +40,16 @@ class Bad:
 class Inputs:
     """What one epoch reads, as DataFrames by parameter.
 
-    Args: logs: of all batches, by name. files: of all sources that have some, by log.
+    Args: logs: of all batches, by name. files: of all sources that have some, by log. parsings: of topics, by log.
     """
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
         logs: Mapping[str, EpochLog], files: Mapping[str, FileLog],
+        parsings: Mapping[str, Parsing],
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
-        self._cut = batch.cut
+        self._cut, self._parsings = batch.cut, parsings
         self.bad: list[Bad] = []
         self.frames = {i.name: self._frame(i) for i in batch.inputs}
 
@@ -107,7 +109,7 @@ class Inputs:
             void = self._context.home.store.voided_ranges(given.log)
             mine = [(v.partition, v.first, v.last_exclusive) for v in void]
             records = without(records, [r for r in mine if r[2] > first.get(r[0], 0) and r[1] < last.get(r[0], 0)])
-        frame = frames.parse(records, given.topic)
+        frame = parse(records, self._parsings[given.log])
         return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop)
 
     def _rows_of_files(self, given: Input, folder: Files) -> DataFrame:
@@ -138,7 +140,7 @@ def _stamp(given: Input, partition: Column, offset: Column, row: Column) -> Colu
 def dead_letters(region: str, bad: Bad) -> DataFrame:
     """Return what did not fit, as the dead letters tell it."""
     value = F.substring(F.col(f"{BAD}.value"), 1, RAW_BYTES_MAX).cast("string")
-    told = frames.dead_letter(F.col(f"{BAD}.reason"), region, bad.topic, value)
+    told = dead_letter(F.col(f"{BAD}.reason"), region, bad.topic, value)
     return bad.records.where(~frames.is_good()).select(F.col(f"{BAD}.key").alias("key"), told.alias("value"))
 
 

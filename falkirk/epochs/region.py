@@ -41,6 +41,7 @@ from falkirk.operators.in_epoch import InEpoch, State, empty
 from falkirk.operators.times import COMPLETE, marks_after
 from falkirk.plan.batch import Batch, returned
 from falkirk.plan.frames import STAMP
+from falkirk.plan.parsing import parsing
 from falkirk.regions.context import Context
 from falkirk.regions.record import compare
 
@@ -73,6 +74,7 @@ class BatchRegion(BatchAtRest):
         self._session: SparkSession = context.session.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
+        self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self._lock = threading.Lock()
         self._run: Run | None = None
         self.progressed_at_s = time.monotonic()
@@ -212,7 +214,7 @@ class BatchRegion(BatchAtRest):
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
         batch = self.batch
-        inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs, self.files)
+        inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs, self.files, self._parsings)
         given = dict(inputs.frames)
         if batch.state is not None:
             given[batch.name] = state[OWN] if OWN in state else empty(self._session, batch.state)

@@ -11,13 +11,13 @@ that a crash cut off goes on where it was, and none is there twice.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy as sql
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -64,6 +64,8 @@ class TopicTarget:
     ) -> None:  # fmt: skip
         self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
         self._last: dict[int, tuple[int, int]] | None = None
+        #: Made once: each column costs calls to the JVM.
+        self._columns: list[Column] = []
 
     def seen(self) -> int:
         """See Target."""
@@ -87,7 +89,9 @@ class TopicTarget:
         context = self._place
         assert isinstance(context, Context), "an application at rest releases nothing"
         facts = context.topics.facts(self._topic)
-        data = _as_they_are(rows) if self._encoded else _encoded(rows, self._to)
+        if not self._columns:
+            self._columns = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
+        data = rows.select(*self._columns)
         data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
         size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
         limit = facts.max_message_bytes - OVERHEAD_BYTES
@@ -145,24 +149,24 @@ class TopicTarget:
         self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 
 
-def _as_they_are(rows: DataFrame) -> DataFrame:
-    """Return rows of (key, value, ROW) as `_encoded` does."""
+def _as_they_are() -> list[Column]:
+    """Return for rows of (key, value, ROW) what `_encoded` does."""
     unfit = F.lit(None).cast("string").alias("unfit")
-    return rows.select("key", "value", F.col("value").alias("text"), unfit, F.hash(ROW).alias("hash"), ROW)
+    return [F.col("key"), F.col("value"), F.col("value").alias("text"), unfit, F.hash(ROW).alias("hash"), F.col(ROW)]
 
 
-def _encoded(rows: DataFrame, to: Kafka) -> DataFrame:
-    """Return rows as (key, value, text, unfit, hash, ROW): as a topic's readers get them, the value as text, and why
-    there is none; `hash` decides the partition, as that of live regions' keys does."""
-    value, text, unfit = encoded([c for c in rows.columns if c != ROW], to)
+def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
+    """Return the columns (key, value, text, unfit, hash, ROW): as a topic's readers get them, the value as text, and
+    why there is none; `hash` decides the partition, as that of live regions' keys does."""
+    value, text, unfit = encoded([c for c in names if c != ROW], to)
     parts = [F.col(f"`{k}`") for k in to.keys]
     made = F.lit(None).cast("string")
     if parts:
         made = parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
-    return rows.select(
+    return [
         made.alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"),
-        F.hash(*(parts or [F.col(ROW)])).alias("hash"), ROW,
-    )  # fmt: skip
+        F.hash(*(parts or [F.col(ROW)])).alias("hash"), F.col(ROW),
+    ]  # fmt: skip
 
 
 _marks_metadata = sql.MetaData()

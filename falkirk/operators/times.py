@@ -17,7 +17,8 @@ from pyspark.sql.types import StringType, StructType
 
 from falkirk.cut import SLICE, ByTime
 from falkirk.operators.call import KIND, LETTER, current
-from falkirk.plan.frames import STAMP, dead_letter
+from falkirk.plan.frames import STAMP
+from falkirk.plan.parsing import dead_letter
 
 #: The mark under which an epoch leaves up to where, in microseconds, slices are complete.
 COMPLETE = "complete"

@@ -12,15 +12,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.endpoints import Files, Kafka
-from falkirk.plan import frames
 from falkirk.plan.frames import BAD, STAMP, Frame
+from falkirk.plan.parsing import declared, parse, parsing
 
 _CORRUPT, _FILE = "__falkirk_corrupt", "__falkirk_file"
 
 
 def columns_of(files: Files) -> StructType:
-    """Return the columns of a source's rows. Raises: DefinitionError: `SCHEMA_INVALID`, and as `frames.check_names`."""
-    return frames.declared(files.schema or "", f"files in {files.path!r}", files.where)[0]
+    """Return the columns of a source's rows. Raises: DefinitionError: `SCHEMA_INVALID`, and as `declared`."""
+    return declared(files.schema or "", f"files in {files.path!r}", files.where)[0]
 
 
 def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> Frame:
@@ -29,7 +29,7 @@ def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> F
     A CSV file whose first line does not name the columns fails the job that reads it, so that it can be mended by
     correcting the schema: nothing of it is lost.
     """
-    schema, required = frames.declared(files.schema or "", f"files in {files.path!r}", files.where)
+    schema, required = declared(files.schema or "", f"files in {files.path!r}", files.where)
     reader = session.read
     names = [str(path) for path in paths]
     numbers = {path.name: number for path, number in paths.items()}
@@ -39,7 +39,7 @@ def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> F
             F.encode(_FILE, "utf-8").alias("key"), F.col("value").cast("binary").alias("value"),
             F.lit(0).alias("partition"), _number(numbers).alias("offset"), _FILE,
         )  # fmt: skip
-        return frames.parse(raw, Kafka("files", schema=files.schema, where=files.where))
+        return parse(raw, parsing(Kafka("files", schema=files.schema, where=files.where)))
     if files.format == "parquet":
         read = reader.schema(schema).parquet(*names)
         return _marked(read, schema, required, F.lit(None).cast("string"), numbers)

@@ -20,22 +20,15 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
 
-from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
-from falkirk.plan import avro
 from falkirk.stream import Latest, Step
 
 STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
 OURS = (STAMP, BAD, LEAST)
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
 _PREFIX = "__falkirk"
-
-#: The columns of Spark's Kafka source, for analysis without a broker.
-KAFKA_DDL = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,82 +54,6 @@ class Frame:
 def is_good() -> Column:
     """Return the condition that a record is not a bad one."""
     return F.col(BAD).isNull()
-
-
-def dead_letter(reason: Column, region: str, topic: str, value: Column) -> Column:
-    """Return what a dead letter says of a record with a stamp, as JSON, which `falkirk redrive` reads."""
-    told = F.struct(
-        reason.alias("reason"), F.lit(region).alias("region"), F.lit(topic).alias("topic"),
-        F.col(f"{STAMP}.partition").alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
-        value.alias("value"),
-    )  # fmt: skip
-    return F.to_json(told)
-
-
-def parse(raw: DataFrame, topic: Kafka, source_index: int = 0) -> Frame:
-    """Return the frame of a topic's raw Kafka records: its columns, a stamp each, and the bad ones marked.
-
-    Bad is: no value, a value that does not parse as the schema or has a wrong type, a null in a NOT NULL column.
-    """
-    stamp = F.struct(F.lit(source_index).alias("source"), "partition", "offset").alias(STAMP)
-    if topic.format == "binary":
-        fields, columns = F.struct("value"), ["value"]
-        reason = F.when(F.col("value").isNull(), F.lit("the value is null"))
-    elif topic.format == "text":
-        fields, columns = F.struct(F.col("value").cast("string").alias("value")), ["value"]
-        reason = F.when(F.col("value").isNull(), F.lit("the value is null"))
-    elif topic.format == "avro":
-        fields, columns, reason = avro.parsed(topic)
-        check_names(columns, topic.where)
-    else:
-        fields, columns, reason = _parse_json(topic)
-    data = raw.withColumn("__falkirk_parsed", fields).withColumn("__falkirk_reason", reason)
-    bad = F.when(
-        F.col("__falkirk_reason").isNotNull(), F.struct(F.col("__falkirk_reason").alias("reason"), "key", "value")
-    ).alias(BAD)
-    kept = [
-        F.when(F.col("__falkirk_reason").isNull(), F.col("__falkirk_parsed").getField(name)).alias(name)
-        for name in columns
-    ]
-    return Frame(data=data.select(*kept, stamp, bad))
-
-
-def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
-    """Return the columns that a source declares, all nullable, and the names of those that must not be null.
-
-    Args: of: what it is the schema of.
-    Raises: DefinitionError: `SCHEMA_INVALID`, and as `check_names`.
-    """
-    try:
-        schema = StructType.fromDDL(ddl)
-        if not isinstance(schema, StructType):  # a type alone is DDL as well
-            schema = StructType([StructField("value", schema)])
-    except PySparkException as error:
-        raise DefinitionError(
-            "SCHEMA_INVALID",
-            f"the schema of {of} is not Spark DDL: {first_line(error)}.",
-            where=where,
-            hint='Write columns as "id STRING NOT NULL, n INT".',
-            schema=ddl,
-        ) from error
-    check_names([field.name for field in schema.fields], where)
-    required = [field.name for field in schema.fields if not field.nullable]
-    return StructType([StructField(field.name, field.dataType) for field in schema.fields]), required
-
-
-def _parse_json(topic: Kafka) -> tuple[Column, list[str], Column]:
-    schema, required = declared(topic.ddl, f"topic {topic.topic!r}", topic.where)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__falkirk_corrupt"}
-    corrupt = StructField("__falkirk_corrupt", StringType())
-    fields = F.from_json(F.col("value").cast("string"), StructType([*schema.fields, corrupt]), options)
-    parsed = F.col("__falkirk_parsed")
-    reason = (
-        F.when(F.col("value").isNull(), F.lit("the value is null"))
-        .when(parsed.isNull() | parsed.getField("__falkirk_corrupt").isNotNull(), F.lit("does not fit the schema"))
-    )  # fmt: skip
-    for name in required:
-        reason = reason.when(parsed.getField(name).isNull(), F.lit(f"column {name} is null"))
-    return fields, [field.name for field in schema.fields], reason
 
 
 def apply(frame: Frame, step: Step) -> Frame:

@@ -29,6 +29,7 @@ from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint
 from falkirk.plan.frames import Frame
+from falkirk.plan.parsing import KAFKA_DDL, parse, parsing
 from falkirk.plan.refusals import check_live, check_not_files
 from falkirk.plan.region import Hop, Plan, Region, Undetermined, root_of, steps_of
 from falkirk.plan.topics import check_declared, dead_letter_topic
@@ -211,8 +212,8 @@ class _Planner:
         return replace(self._begin(log.source), reads_hop=True, split=log.split, inherited=log.undetermined)
 
     def _begin(self, source: SourceNode) -> _Draft:
-        empty = self.session.createDataFrame([], frames.KAFKA_DDL)
-        frame = frames.parse(empty, source.topic)
+        empty = self.session.createDataFrame([], KAFKA_DDL)
+        frame = parse(empty, parsing(source.topic))
         columns.require(
             source.topic.keys, frame.columns, source.topic.where,
             lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",

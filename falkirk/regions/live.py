@@ -26,6 +26,7 @@ from falkirk.errors import LogError, SparkError
 from falkirk.local.spark import LIVE_POOL
 from falkirk.logs.tail import Tail
 from falkirk.plan import frames
+from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.region import Region
 from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
@@ -206,7 +207,7 @@ class LiveRegion(RegionAtRest):
         voided = context.home.store.voided_ranges(source) if region.reads_hop else ()
         ranges = [*opening.skips, *((v.partition, v.first, v.last_exclusive) for v in voided)]
         raw = without(raw, [r for r in ranges if r[2] > restored.get(r[0], 0)])
-        frame = frames.parse(raw, region.source.topic)
+        frame = parse(raw, parsing(region.source.topic))
         for step in region.steps():
             frame = frames.apply(frame, step)
         data = rows.rows(frame, region, opening.release)

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from falkirk.endpoints import Kafka
 from falkirk.errors import InternalError
 from falkirk.plan import avro
-from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, dead_letter, is_good, key_column
+from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, is_good, key_column
+from falkirk.plan.parsing import dead_letter
 from falkirk.plan.region import Region
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.stamp import Stamp

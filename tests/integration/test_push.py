@@ -17,6 +17,7 @@ from falkirk.errors import LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.plan import frames
+from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.planner import plan_application
 from falkirk.push import desk, fits, line, sender
 from falkirk.push.book import Book
@@ -296,7 +297,7 @@ def test_what_fits_is_what_spark_reads(spark: "SparkSession") -> None:
     raw = spark.range(0, 1, 1, 1).select(F.posexplode(texts)).selectExpr(
         "CAST(NULL AS BINARY) AS key", "CAST(col AS BINARY) AS value", "0 AS partition", "CAST(pos AS LONG) AS offset"
     )  # fmt: skip
-    found = frames.parse(raw, fk.Kafka("t", schema=DDL)).data.collect()
+    found = parse(raw, parsing(fk.Kafka("t", schema=DDL))).data.collect()
     assert not [(body, row[frames.BAD]) for body, row in zip(bodies, found, strict=True) if row[frames.BAD] is not None]
     for body, row in zip(bodies, found, strict=True):
         assert all(row[name] is not None for name in body)
