@@ -44,6 +44,8 @@ _CONTEXT_SETTINGS = {
     # A second try of a task sends again what the first has sent; failures are for Falkirk to handle.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
+    # Over TCP what tells a Python worker that its input has ended waits 40 ms for an acknowledgement, in each task.
+    "spark.python.unix.domain.socket.enabled": "true",
     # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "20s",
