@@ -1,0 +1,362 @@
+"""Collections that change: what a user writes an iteration with.
+
+A collection is a multiset of rows at each epoch; what is kept and sent is only what changes. Each of its operators is
+incremental, over epochs and over the rounds of loops: a row that is added or taken away costs what depends on it.
+Source: Falkirk Wheel, §2.2; McSherry et al., Differential Dataflow (CIDR 2013).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StructField, StructType, VariantType
+
+from falkirk.differential.graph import (
+    Concat,
+    Entered,
+    Joined,
+    Left,
+    Mapped,
+    Node,
+    Reduced,
+    Scope,
+    Variable,
+)  # fmt: skip
+from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
+from falkirk.differential.rows import DIFFERENCE
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation, caller
+from falkirk.plan.columns import require
+from falkirk.plan.frames import check_names, first_line, quiet
+
+_OURS = "__falkirk"
+
+
+class Collection:
+    """Rows that change.
+
+    Args: like: an empty DataFrame with its columns, which tells what an expression over them comes to.
+    """
+
+    def __init__(self, node: Node, like: DataFrame) -> None:
+        self._node, self._like = node, like
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(self._like.columns)
+
+    @property
+    def schema(self) -> StructType:
+        """The names and types of its columns."""
+        return self._like.schema
+
+    # -- row by row ---------------------------------------------------------------------------------------------------
+
+    def select(self, *columns: "str | Column") -> "Collection":
+        """Return a collection of expressions over each row.
+
+        Raises: DefinitionError: `STEP_INVALID`; `NON_DETERMINISTIC`: what is taken away must be what was added.
+        """
+        plain = [c for entry in columns for c in (self.columns if isinstance(entry, str) and entry == "*" else [entry])]
+        return self._mapped("select", lambda rows: rows.select(*plain, *_ours(rows)))
+
+    def where(self, condition: "str | Column") -> "Collection":
+        """Return the rows for which a condition holds. Raises: as `select`."""
+        return self._mapped("where", lambda rows: rows.where(condition))
+
+    def withColumns(self, columns: dict[str, Column]) -> "Collection":
+        """Return the rows with columns added or replaced. Raises: as `select`."""
+        return self._mapped("withColumns", lambda rows: rows.withColumns(columns))
+
+    def withColumnRenamed(self, existing: str, new: str) -> "Collection":
+        """Return the rows with a column renamed. Raises: DefinitionError: `COLUMN_MISSING`."""
+        self._require([existing], "withColumnRenamed")
+        return self._mapped("withColumnRenamed", lambda rows: rows.withColumnRenamed(existing, new))
+
+    def negate(self) -> "Collection":
+        """Return the same rows, each there as often less as it was there more: with `concat`, a difference."""
+        minus = {DIFFERENCE: -F.col(DIFFERENCE)}
+        node = Mapped(scope=self._node.scope, schema=self.schema, of=self._node, how=lambda r: r.withColumns(minus))
+        return Collection(node, self._like)
+
+    def concat(self, *others: "Collection") -> "Collection":
+        """Return the rows of all; one that is in several is there several times.
+
+        Raises: DefinitionError: `COLUMNS_DIFFER`.
+        """
+        where, scope = caller(), _innermost(self, *others)
+        nodes = [self._node]
+        for other in others:
+            if [(f.name, f.dataType) for f in other.schema] != [(f.name, f.dataType) for f in self.schema]:
+                raise DefinitionError(
+                    "COLUMNS_DIFFER",
+                    f"concat(): {_told(self.schema)} and {_told(other.schema)} are different columns.",
+                    where=where,
+                    hint="Make them alike with select(), types included.",
+                    columns=tuple(other.columns),
+                )
+            nodes.append(other._node)
+        entered = tuple(_entered(node, scope) for node in nodes)
+        return Collection(Concat(scope=scope, schema=self.schema, of=entered), self._like)
+
+    # -- with memory --------------------------------------------------------------------------------------------------
+
+    def join(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
+        """Return each pair of rows with equal keys: the keys, and the other columns of both.
+
+        Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `KEYS_DIFFER`, `TYPE_UNSUITABLE`.
+        """
+        where, keys = caller(), _names(on)
+        self._require(keys, "join", where)
+        other._require(keys, "join", where)
+        for key in keys:
+            mine, theirs = self.schema[key].dataType, other.schema[key].dataType
+            if mine != theirs:
+                raise DefinitionError(
+                    "KEYS_DIFFER",
+                    f"join(): {key!r} is {mine.simpleString()} here and {theirs.simpleString()} there.",
+                    where=where,
+                    hint="Cast one of them.",
+                    column=key,
+                )
+        left, right = ([c for c in side.columns if c not in keys] for side in (self, other))
+        check_names([*keys, *left, *right], where)
+        fields = [*(self.schema[c] for c in (*keys, *left)), *(other.schema[c] for c in right)]
+        scope = _innermost(self, other)
+        operator = Join(keys=tuple(keys), left=tuple(left), right=tuple(right))
+        of = (_entered(self._node, scope), _entered(other._node, scope))
+        return self._made(Joined(scope=scope, schema=_checked(fields, where), of=of, operator=operator))
+
+    def semijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
+        """Return the rows whose key the other has. Raises: as `join`."""
+        keys = _names(on)
+        other._require(keys, "semijoin")
+        return self.join(other.select(*keys).distinct(), keys).select(*self.columns)
+
+    def antijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
+        """Return the rows whose key the other has not. Raises: as `join`."""
+        return self.concat(self.semijoin(other, on).negate())
+
+    def distinct(self) -> "Collection":
+        """Return each row once. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
+        return self._reduced(self.columns, [], Group(), caller())
+
+    def groupBy(self, *keys: str) -> "Grouped":
+        """Return the rows by key; without keys, all of them as one group. Raises: DefinitionError: `COLUMN_MISSING`."""
+        where = caller()
+        self._require(keys, "groupBy", where)
+        return Grouped(self, list(keys), where)
+
+    def iterate(self, body: "Callable[[Collection], Collection]", rounds: int = 1_000) -> "Collection":
+        """Return what comes of applying a body again and again, beginning with these rows, until nothing changes.
+
+        Args: body: gets what the round before has come to; may read other collections. rounds: at most; how many there
+            were, and whether anything was left to change, is told with the result.
+        Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns others than it gets; `ROUNDS_INVALID`.
+        """
+        return _loop(self, self._like, self._node.scope, body, rounds, restarts=True, where=caller())
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _made(self, node: Node) -> "Collection":
+        return Collection(node, self._like.sparkSession.createDataFrame([], node.schema))
+
+    def _require(self, names: Sequence[str], operation: str, where: SourceLocation | None = None) -> None:
+        require(names, self.columns, where or caller(), lambda name: f"{operation}(): there is no column {name!r}.")
+
+    def _mapped(self, operation: str, how: Callable[[DataFrame], DataFrame]) -> "Collection":
+        where = caller()
+        try:
+            with quiet():
+                like = how(self._like)
+                is_deterministic = bool(like._jdf.queryExecution().analyzed().deterministic())
+        except (PySparkException, Py4JJavaError, TypeError) as error:
+            raise DefinitionError(
+                "STEP_INVALID",
+                f"{operation}(): {first_line(error)}.",
+                where=where,
+                hint=f"Columns here: {', '.join(self.columns)}.",
+                operation=operation,
+            ) from error
+        if not is_deterministic:
+            raise DefinitionError(
+                "NON_DETERMINISTIC",
+                f"{operation}() comes out differently each time, so a row could not be taken away again.",
+                where=where,
+                hint="Draw lots in front of the iteration: what comes in is recorded.",
+                operation=operation,
+            )
+        check_names(like.columns, where)
+
+        node = Mapped(scope=self._node.scope, schema=like.schema, of=self._node, how=how)
+        return Collection(node, like)
+
+    def _reduced(self, keys: list[str], results: list[StructField], how: Group | Top, where: object) -> "Collection":
+        values = [c for c in self.columns if c not in keys]
+        if isinstance(how, Group):
+            values = [c for c in values if c in {a.column for a in how.aggregates}]
+        schema = _checked([*(self.schema[k] for k in keys), *results], where)
+        _checked([self.schema[v] for v in values], where)
+        operator = Reduce(
+            keys=tuple(keys), values=tuple(values), results=tuple(f.name for f in results), how=how,
+        )  # fmt: skip
+        return self._made(Reduced(scope=self._node.scope, schema=schema, of=self._node, operator=operator))
+
+
+class Grouped:
+    """Rows by key."""
+
+    def __init__(self, of: Collection, keys: list[str], where: SourceLocation) -> None:
+        self._of, self._keys, self._where = of, keys, where
+
+    def count(self, name: str = "count") -> Collection:
+        """Return how many rows each key has."""
+        return self.agg({name: ("count", "")})
+
+    def sum(self, column: str, name: str = "", tolerance: float = 0.0) -> Collection:
+        """Return the sum of a column. Args: tolerance: as of `agg`."""
+        return self.agg({name or column: ("sum", column)}, tolerance=tolerance)
+
+    def min(self, column: str, name: str = "") -> Collection:
+        """Return the least value of a column."""
+        return self.agg({name or column: ("min", column)})
+
+    def max(self, column: str, name: str = "") -> Collection:
+        """Return the greatest value of a column."""
+        return self.agg({name or column: ("max", column)})
+
+    def agg(self, results: dict[str, tuple[Any, str]], tolerance: float = 0.0) -> Collection:
+        """Return one row per key that has any: the keys, and for each name a `(kind, column)`; the kinds are `count`,
+        `sum`, `min` and `max`.
+
+        Args: tolerance: a floating-point result that moves by no more is left as it was, so that a loop comes to rest.
+        Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `AGGREGATE_INVALID`, `TYPE_UNSUITABLE`.
+        """
+        fields, aggregates = [], []
+        for name, (kind, column) in results.items():
+            if kind != "count":
+                self._of._require([column], "agg", self._where)
+            fields.append(StructField(name, self._type(kind, column)))
+            aggregates.append(Aggregate(kind=kind, column=column, name=name))
+        check_names([*self._keys, *results], self._where)
+        how = Group(aggregates=tuple(aggregates), tolerance=tolerance)
+        return self._of._reduced(self._keys, fields, how, self._where)
+
+    def _type(self, kind: str, column: str) -> DataType:
+        if kind == "count":
+            return LongType()
+        given = self._of.schema[column].dataType
+        if kind in ("min", "max"):
+            return given
+        number = given.simpleString()
+        if kind == "sum" and number in ("tinyint", "smallint", "int", "bigint"):
+            return LongType()
+        if kind == "sum" and number in ("float", "double"):
+            return DoubleType()
+        raise DefinitionError(
+            "AGGREGATE_INVALID",
+            f"agg(): there is no {kind} of a column {column!r} of type {number}.",
+            where=self._where,
+            hint="Use count, sum (of whole or floating-point numbers), min or max.",
+            kind=kind,
+            column=column,
+        )
+
+    def top(self, rows: int, *by: str) -> Collection:
+        """Return the first rows of each key.
+
+        Args: by: columns, the greatest first; with a `+` before it, the least first. What is equal in them is ordered
+            by the other columns.
+
+        Raises: DefinitionError: `COLUMN_MISSING`, `TYPE_UNSUITABLE`.
+        """
+        order = tuple((name.removeprefix("+"), not name.startswith("+")) for name in by)
+        self._of._require([name for name, _ in order], "top", self._where)
+        others = [self._of.schema[c] for c in self._of.columns if c not in self._keys]
+        return self._of._reduced(self._keys, others, Top(by=order, rows=rows), self._where)
+
+
+def fixpoint(like: Collection, body: Callable[[Collection], Collection], rounds: int = 1_000) -> Collection:
+    """Return what comes of applying a body again and again, until nothing changes, in each epoch beginning where the
+    last one has ended; the first one begins with nothing.
+
+    For loops that come to the same end wherever they begin, as PageRank does: then an epoch costs what it takes to get
+    from one end to the next. Where that is not so (shortest paths, when an edge is taken away), use `iterate`.
+
+    Args: like: a collection with the columns that the body gets and returns. rounds: at most, in an epoch; what is left
+        then goes on in the next one.
+    Raises: DefinitionError: as `Collection.iterate`.
+    """
+    return _loop(None, like._like, like._node.scope, body, rounds, restarts=False, where=caller())
+
+
+def _loop(
+    start: Collection | None, like: DataFrame, around: Scope, body: Callable[[Collection], Collection], rounds: int,
+    *, restarts: bool, where: SourceLocation,
+) -> Collection:  # fmt: skip
+    if rounds < 1:
+        raise DefinitionError("ROUNDS_INVALID", f"rounds={rounds} is no number of rounds.", where=where, rounds=rounds)
+    scope = Scope(parent=around, rounds=rounds, restarts=restarts)
+    begun = None if start is None else _entered(start._node, scope)
+    variable = Variable(scope=scope, schema=like.schema, start=begun)
+    made = body(Collection(variable, like))
+    if [(f.name, f.dataType) for f in made.schema] != [(f.name, f.dataType) for f in like.schema]:
+        raise DefinitionError(
+            "COLUMNS_DIFFER",
+            f"the body of the loop gets {_told(like.schema)} and returns {_told(made.schema)}.",
+            where=where,
+            hint="Return the same columns in the same order and of the same types.",
+            columns=tuple(made.columns),
+        )
+    variable.body = _entered(made._node, scope)
+    return Collection(Left(scope=around, schema=like.schema, of=variable.body, loop=scope), like)
+
+
+def _entered(node: Node, scope: Scope) -> Node:
+    """Return a node as it is read in a loop."""
+    if node.scope is scope:
+        return node
+    if scope.parent is None:
+        raise DefinitionError(
+            "LOOP_LEFT",
+            "what is made in the body of a loop is read outside of it.",
+            where=caller(),
+            hint="Return it from the body: what iterate() returns is what the loop has come to.",
+        )
+    outer = _entered(node, scope.parent)
+    return Entered(scope=scope, schema=node.schema, of=outer)
+
+
+def _innermost(*collections: Collection) -> Scope:
+    return max((c._node.scope for c in collections), key=lambda scope: scope.depth)
+
+
+def _names(on: "str | Sequence[str]") -> list[str]:
+    return [on] if isinstance(on, str) else list(on)
+
+
+def _told(schema: StructType) -> str:
+    return ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in schema.fields)
+
+
+def _ours(rows: DataFrame) -> list[Column]:
+    """Return the columns of ours that rows have."""
+    return [F.col(c) for c in rows.columns if c.startswith(_OURS)]
+
+
+def _checked(fields: list[StructField], where: object) -> StructType:
+    """Return fields as a schema, all nullable. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
+    for f in fields:
+        if isinstance(f.dataType, ArrayType | MapType | StructType | VariantType):
+            raise DefinitionError(
+                "TYPE_UNSUITABLE",
+                f"column {f.name!r} is {f.dataType.simpleString()}, which an iteration can't keep.",
+                where=where,
+                hint="Take it apart into columns of simple types.",
+                column=f.name,
+            )
+    return StructType([StructField(f.name, f.dataType) for f in fields])

@@ -1,0 +1,294 @@
+"""Jobs: puts together what is to be done at a time as one Spark job, runs it, and takes what it has left into lists.
+
+All that is remembered is in files. The driver sees their names, and how many rows are in them; never rows.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from falkirk.differential.graph import (
+    Concat,
+    Entered,
+    Holder,
+    Joined,
+    Left,
+    Mapped,
+    Node,
+    Reduced,
+    Result,
+    Scope,
+    Source,
+    Variable,
+)
+from falkirk.differential.routes import Routes, port_names
+from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
+from falkirk.differential.state import State
+from falkirk.differential.task import PORT, FileName, Hand, Merge, Task
+
+Waiting = tuple[str, str, Time]
+"""What waits for a time: whose it is, what, and the time."""
+
+#: A trace of a partition with more runs than this is merged into one.
+RUNS_MAX = 24
+
+
+@dataclass
+class _Job:
+    """A job that is being put together.
+
+    Args: made: what operators have made in it. read: whose results are read in it. ends: what nobody reads.
+    """
+
+    made: dict[int, DataFrame] = field(default_factory=dict)
+    read: set[int] = field(default_factory=set)
+    ends: list[DataFrame] = field(default_factory=list)
+    frames: dict[tuple[int, Time], DataFrame | None] = field(default_factory=dict)
+    folder: Path | None = None
+
+
+class Jobs:
+    """The jobs of one epoch.
+
+    Args: routes: of the graph. inputs: by the source's name, its rows with their difference. folder: of the flow.
+        name: of the epoch's folder.
+    """
+
+    def __init__(
+        self, session: SparkSession, routes: Routes, state: State, inputs: Mapping[str, DataFrame], folder: Path,
+        name: str, partitions: int,
+    ) -> None:  # fmt: skip
+        self._session, self._routes, self._inputs = session, routes, inputs
+        self._root, self._name, self._partitions = folder, name, partitions
+        self.traces = dict(state.traces)
+        #: What waits for a time, by holder, what it is, and time.
+        self.pending: dict[Waiting, tuple[str, ...]] = dict(state.left)
+        #: What was taken from there to be read, and may be read again until its time has been worked off.
+        self.read: dict[tuple[str, Time], tuple[str, ...]] = {}
+        #: Loops that go on where they were, whose time stands still while they go round.
+        self.entered: set[Scope] = set()
+        self.count = 0
+        self._open = _Job()
+
+    def operate(self, holder: Joined | Reduced, now: Time) -> None:
+        nodes = holder.of if isinstance(holder, Joined) else (holder.of,)
+        frames = [self.frame(node, now) for node in nodes]
+        waiting = self._take(holder, now)
+        if not any(waiting.values()) and all(frame is None for frame in frames):
+            return
+        traces = {what: files for (name, what), files in self.traces.items() if name == holder.name}
+        hands = [*self._routes.hands.get(id(holder), [])]
+        if id(holder) in self._routes.keeps:
+            names = tuple(holder.schema.names)
+            hands.append(Hand(holder=f"kept-{holder.name}", port=0, names=names, moves=()))
+        task = Task(
+            holder=holder.name, operator=holder.operator, now=now,
+            inputs=tuple(self._schema(holder, port, now) for port in range(len(nodes))),
+            output=_arrow(_with_time(holder.schema, len(now))),
+            arrives=any(frame is not None for frame in frames), files=self._absolute({**traces, **waiting}),
+            folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
+            emits=id(holder) in self._routes.emits,
+        )  # fmt: skip
+        self._open.made[id(holder)] = self._task(task, self._arriving(holder, frames, now), holder.schema)
+
+    def begin(self, variable: Variable, now: Time) -> None:
+        """Of what a loop starts with, see that it is taken back in the next round."""
+        if variable.start is not None and now[-1] == 0:
+            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), moves=("next",))
+            self.store(variable.start, now, [hand], sign=-1)
+
+    def conclude(self, result: Result, now: Time) -> None:
+        frame = self.frame(result.of, now)
+        if frame is not None:
+            hand = Hand(holder=result.name, port=0, names=port_names(result, 0), moves=())
+            names = [F.col(f"`{n}`") for n in result.schema.names]
+            self._store_frame(result, frame.repartition(self._partitions, *names), now, [hand])
+
+    def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
+        frame = self.frame(node, now)
+        if frame is not None:
+            if sign < 0:
+                frame = frame.withColumn(DIFFERENCE, -F.col(DIFFERENCE))
+            self._store_frame(node, frame, now, hands)
+
+    def _store_frame(self, node: Node, frame: DataFrame, now: Time, hands: list[Hand]) -> None:
+        schema = _arrow(_with_time(node.schema, len(now)))
+        task = Task(
+            holder=f"store-{len(self._open.ends)}", operator=None, now=now, inputs=(schema,), output=schema,
+            arrives=True, files={}, folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
+            emits=False,
+        )  # fmt: skip
+        self._open.ends.append(self._task(task, frame, node.schema))
+
+    def _task(self, task: Task, arriving: DataFrame | None, schema: StructType) -> DataFrame:
+        n = self._partitions
+        frame = self._session.range(0, n, 1, n) if arriving is None else arriving
+        return frame.mapInArrow(task, _with_time(schema, len(task.now)))
+
+    def _arriving(self, holder: Joined | Reduced, frames: list[DataFrame | None], now: Time) -> DataFrame | None:
+        """Return what arrives of all inputs, each row where its key belongs."""
+        parts = []
+        ours = [*rounds(len(now)), DIFFERENCE]
+        every = list(dict.fromkeys(n for port in range(len(frames)) for n in port_names(holder, port)))
+        types = {f.name: f.dataType for node in _nodes(holder) for f in node.schema.fields}
+        for port, frame in enumerate(frames):
+            if frame is None:
+                continue
+            own = set(port_names(holder, port))
+            key = [F.col(f"`{k}`") for k in holder.operator.keys]
+            hashed = F.xxhash64(*(key or [F.lit(0)])).alias(HASH)
+            columns = [
+                F.col(f"`{n}`") if n in own else F.lit(None).cast(types[n]).alias(n) for n in every if n != HASH
+            ]  # fmt: skip
+            tagged = [F.lit(port).alias(PORT)] if len(frames) > 1 else []
+            parts.append(frame.select(hashed, *columns, *[F.col(n) for n in ours], *tagged))
+        if not parts:
+            return None
+        return reduce(DataFrame.unionAll, parts).repartition(self._partitions, HASH)
+
+    def frame(self, node: Node, now: Time) -> DataFrame | None:
+        """Return what is new of a node at a time, or None: nothing can be."""
+        key = (id(node), now)
+        if key not in self._open.frames:
+            self._open.frames[key] = self._made(node, now)
+        return self._open.frames[key]
+
+    def _made(self, node: Node, now: Time) -> DataFrame | None:
+        if isinstance(node, Source):
+            return self._inputs.get(node.name)
+        if isinstance(node, Mapped):
+            of = self.frame(node.of, now)
+            return None if of is None else node.how(of)
+        if isinstance(node, Concat):
+            return _union([self.frame(of, now) for of in node.of])
+        if isinstance(node, Entered):
+            enters = now[-1] == 0 and node.scope not in self.entered
+            of = self.frame(node.of, now[:-1]) if enters else None
+            if of is None:
+                return None
+            names = [F.col(f"`{n}`") for n in node.schema.names]
+            entered = F.lit(0).cast("int").alias(rounds(len(now))[-1])
+            return of.select(*names, *[F.col(r) for r in rounds(len(now) - 1)], entered, F.col(DIFFERENCE))
+        assert isinstance(node, Holder)
+        if id(node) in self._open.made:
+            self._open.read.add(id(node))
+            return self._open.made[id(node)]
+        if isinstance(node, Variable):
+            start = self.frame(node.start, now) if node.start is not None and now[-1] == 0 else None
+            return _union([start, self._again(node, node.name, now)])
+        if isinstance(node, Left):
+            return self._again(node, node.name, now)
+        return self._again(node, f"kept-{node.name}", now)
+
+    def _again(self, node: Holder, name: str, now: Time) -> DataFrame | None:
+        """Return what waits for a time and can be read as often as one likes."""
+        key = (name, now)
+        if key not in self.read and (name, "parked0", now) in self.pending:
+            self.read[key] = self.pending.pop((name, "parked0", now))
+        return self.reading(node, now, self.read[key]) if key in self.read else None
+
+    def reading(self, node: Holder, now: Time, files: tuple[str, ...]) -> DataFrame:
+        schema = _arrow(_with_time(node.schema, len(now)))
+        task = Task(
+            holder="reading", operator=None, now=now, inputs=(schema,), output=schema, arrives=False,
+            files=self._absolute({"parked0": files}), folder=str(self._folder()), partitions=self._partitions,
+            hands=(), emits=True,
+        )  # fmt: skip
+        return self._task(task, None, node.schema)
+
+    def _take(self, holder: Holder, now: Time) -> dict[str, tuple[str, ...]]:
+        found = {}
+        for what in ("parked0", "parked1", "woken"):
+            found[what] = self.pending.pop((holder.name, what, now), ())
+        return found
+
+    def _schema(self, holder: Holder, port: int, now: Time) -> pa.Schema:
+        types = {f.name: f.dataType for node in _nodes(holder) for f in node.schema.fields}
+        fields = [StructField(n, types.get(n, LongType())) for n in port_names(holder, port)]
+        return _arrow(_with_time(StructType(fields), len(now)))
+
+    def _folder(self) -> Path:
+        if self._open.folder is None:
+            self._open.folder = self._root / self._name / f"{self.count}-{uuid.uuid4().hex[:6]}"
+            self._open.folder.mkdir(parents=True)
+        return self._open.folder
+
+    def _absolute(self, files: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        return {what: tuple(str(self._root / path) for path in paths) for what, paths in files.items()}
+
+    def flush(self) -> None:
+        """Run the job that is open, and take what it has left into the lists."""
+        job, self._open = self._open, _Job()
+        ends = [*job.ends, *(frame for made, frame in job.made.items() if made not in job.read)]
+        if not ends or job.folder is None:
+            return
+        reduce(DataFrame.unionAll, [end.select(F.lit(0).alias("end")) for end in ends]).collect()
+        self.count += 1
+        for path in _files(job.folder):
+            name, relative = FileName.parse(path.name), str(path.relative_to(self._root))
+            if name.what.startswith(("parked", "woken")):
+                key = (name.holder, name.what, name.time)
+                self.pending[key] = (*self.pending.get(key, ()), relative)
+            else:
+                trace = (name.holder, name.what)
+                self.traces[trace] = (*self.traces.get(trace, ()), relative)
+        if any(len(files) > RUNS_MAX * self._partitions for files in self.traces.values()):
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Merge the runs of traces that have many."""
+        files, targets, before = [], [], {}
+        folder = self._root / self._name / f"merged-{uuid.uuid4().hex[:6]}"
+        for trace, paths in self.traces.items():
+            if len(paths) <= RUNS_MAX * self._partitions:
+                continue
+            by_partition: dict[int, list[str]] = {}
+            for path in paths:
+                by_partition.setdefault(FileName.parse(Path(path).name).partition, []).append(path)
+            made = []
+            for partition, some in by_partition.items():
+                name = FileName(holder=trace[0], what=trace[1], partition=partition, rows=0)
+                made.append(str((folder / str(name)).relative_to(self._root)))
+                files.append(tuple(str(self._root / p) for p in some))
+                targets.append(str(folder / str(name)))
+            before[trace] = tuple(made)
+        if not files:
+            return
+        folder.mkdir(parents=True)
+        merge = Merge(files=tuple(files), targets=tuple(targets))
+        parts = min(len(files), self._partitions)
+        self._session.range(0, len(files), 1, parts).mapInArrow(merge, "id LONG").collect()
+        self.count += 1
+        self.traces |= before
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a job, those that one holder has left for another included."""
+    return sorted(path for path in folder.rglob("*.arrow") if not path.name.startswith("."))
+
+
+def _nodes(holder: Holder) -> tuple[Node, ...]:
+    assert isinstance(holder, Joined | Reduced)
+    return holder.of if isinstance(holder, Joined) else (holder.of,)
+
+
+def _union(frames: list[DataFrame | None]) -> DataFrame | None:
+    found = [frame for frame in frames if frame is not None]
+    return reduce(DataFrame.unionByName, found) if found else None
+
+
+def _with_time(schema: StructType, depth: int) -> StructType:
+    ours = [StructField(name, IntegerType()) for name in rounds(depth)]
+    return StructType([*schema.fields, *ours, StructField(DIFFERENCE, LongType())])
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema)

@@ -1,0 +1,220 @@
+"""Operators that remember: what one of them does at one time, on the keys of one partition.
+
+    join     is bilinear: what is new on either side, with all that is on the other
+    reduce   looks at the keys that something has happened to: what they come to now, less what they came to before
+
+Both see rows with times. What a reduction comes to may also change at a later time at which nothing arrives: when an
+earlier epoch had a change there, and this one has one now, at the earliest time after both. It then asks to be woken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from falkirk.differential.rows import (
+    DIFFERENCE,
+    HASH,
+    Time,
+    at,
+    consolidate,
+    distinct,
+    hashes,
+    is_by,
+    joined,
+    lub,
+    rounds,
+    split_by_time,
+    together,
+)  # fmt: skip
+
+Kind = Literal["count", "sum", "min", "max"]
+
+
+class Trace(Protocol):
+    """What an operator has been told, or has said, before: rows, of some keys."""
+
+    def rows(self, keys: object) -> pa.Table:
+        """Return the rows with these hashes; others may be among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What an operator has done at one time.
+
+    Args: out: what is new of its results. heard: what is new of each of its inputs. woken: the keys that it wants to be
+        woken for, by time.
+    """
+
+    out: pa.Table
+    heard: tuple[pa.Table, ...]
+    woken: dict[Time, pa.Table] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Pairs of rows with equal keys. Args: left, right: the columns that are no keys."""
+
+    keys: tuple[str, ...]
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+
+    def work(self, news: Sequence[pa.Table], traces: Sequence[Trace], depth: int) -> Work:
+        """Join what is new, at whatever times; the traces are those of both inputs."""
+        left, right = map(consolidate, news)
+        # What is new on one side with all of the other; what is new on both sides is in one of them only.
+        before = traces[0].rows(hashes(right)) if right.num_rows else left.slice(0, 0)
+        beside = traces[1].rows(hashes(left)) if left.num_rows else right.slice(0, 0)
+        all_right = together([beside, right], right.schema)
+        ours = [HASH, *self.keys, *self.left, *self.right, *rounds(depth), DIFFERENCE]
+        pairs = [joined(left, all_right, self.keys, depth), joined(before, right, self.keys, depth)]
+        out = pa.concat_tables([p.select(ours) for p in pairs])
+        return Work(out=out, heard=(left, right))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """One number per key. Args: column: what it is of; empty for a count. name: of the result."""
+
+    kind: Kind
+    column: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One row per key that has any: without aggregates, that it has."""
+
+    aggregates: tuple[Aggregate, ...] = ()
+    #: Numbers that move by no more than this are left as they were.
+    tolerance: float = 0.0
+
+    def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return what rows come to, each with how often it is there."""
+        if self.tolerance or any(pa.types.is_floating(rows.schema.field(a.column).type) for a in self._sums()):
+            # Sums of floating-point numbers depend on the order, and an epoch that is run again has to give the same.
+            rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
+        counts = rows.column(DIFFERENCE)
+        for a in self._sums():
+            values = rows.column(a.column)
+            wide = pa.float64() if pa.types.is_floating(values.type) else pa.int64()
+            product = pc.multiply(pc.cast(values, wide), pc.cast(counts, wide))
+            rows = rows.append_column(f"__falkirk_sum_{a.name}", product)
+        wanted = [(self._source(a), "sum" if a.kind == "count" else a.kind) for a in self.aggregates]
+        found = rows.group_by([HASH, *keys], use_threads=False).aggregate(wanted)
+        return found.rename_columns([HASH, *keys, *(a.name for a in self.aggregates)])
+
+    def _sums(self) -> list[Aggregate]:
+        return [a for a in self.aggregates if a.kind == "sum"]
+
+    @staticmethod
+    def _source(a: Aggregate) -> str:
+        return {"count": DIFFERENCE, "sum": f"__falkirk_sum_{a.name}"}.get(a.kind, a.column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Top:
+    """The first rows of each key. Args: by: columns, with whether the greatest comes first. rows: how many."""
+
+    by: tuple[tuple[str, bool], ...]
+    rows: int
+
+    def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """See Group; of rows that are equal in `by`, the other columns decide."""
+        others = [n for n in rows.column_names if n not in (HASH, DIFFERENCE, *keys) and n not in dict(self.by)]
+        order = [*((k, False) for k in (HASH, *keys)), *self.by, *((n, False) for n in others)]
+        rows = rows.sort_by([(name, "descending" if falls else "ascending") for name, falls in order])
+        if not rows.num_rows:
+            return rows
+        first = np.zeros(rows.num_rows, dtype=bool)
+        first[0] = True
+        for name in keys:
+            column = rows.column(name).combine_chunks()
+            after, before = column[1:], column[:-1]
+            same = pc.or_(pc.fill_null(pc.equal(after, before), False), pc.and_(pc.is_null(after), pc.is_null(before)))
+            first[1:] |= ~same.to_numpy(zero_copy_only=False)
+        counts = rows.column(DIFFERENCE).to_numpy()
+        upto = np.cumsum(counts)
+        group = np.cumsum(first) - 1
+        before = upto - counts - (upto - counts)[first][group]
+        kept = np.clip(self.rows - before, 0, counts)
+        i = rows.schema.get_field_index(DIFFERENCE)
+        rows = rows.set_column(i, DIFFERENCE, pa.array(kept))
+        return rows.filter(pa.array(kept > 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce:
+    """What the rows of each key come to.
+
+    A row that is there less than once is not there: who takes a row away before it is put there has not put it there.
+
+    Args: values: the columns that are no keys. results: those of what comes out, besides the keys.
+    """
+
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    results: tuple[str, ...]
+    how: Group | Top
+
+    def work(
+        self, news: pa.Table, woken: pa.Table, heard: Trace, said: Trace, now: Time, schema: pa.Schema
+    ) -> Work:  # fmt: skip
+        """Work off what is new now, and the keys that wanted to be woken.
+
+        Args: schema: of the results. heard, said: the traces of the input and of the results.
+        """
+        news = consolidate(news)
+        names = [HASH, *self.keys]
+        touched = hashes(pa.concat_tables([news.select([HASH]), woken.select([HASH])]))
+        rows = together([heard.rows(touched), news], news.schema)
+        early = is_by(rows, now)
+        there = consolidate(rows.filter(early).select([*names, *self.values, DIFFERENCE]))
+        there = there.filter(pc.greater(there.column(DIFFERENCE), 0))
+        after = self._after(there)
+        before = said.rows(touched)
+        before = consolidate(before.filter(is_by(before, now)).select(after.column_names))
+        after = after.cast(before.schema)
+        if isinstance(self.how, Group) and self.how.tolerance:
+            after = self._settled(before, after, self.how.tolerance)
+        minus = pc.negate(before.column(DIFFERENCE))
+        gone = before.set_column(before.schema.get_field_index(DIFFERENCE), DIFFERENCE, minus)
+        out = at(consolidate(pa.concat_tables([after, gone])), now).select(schema.names).cast(schema)
+        later = rows.filter(pc.invert(early))
+        return Work(out=out, heard=(news,), woken=_wakes(later, names, now))
+
+    def _after(self, there: pa.Table) -> pa.Table:
+        after = self.how.outcome(there, self.keys)
+        if isinstance(self.how, Group):
+            after = after.append_column(DIFFERENCE, pa.array(np.ones(after.num_rows, dtype=np.int64)))
+        return after.select([HASH, *self.keys, *self.results, DIFFERENCE])
+
+    def _settled(self, before: pa.Table, after: pa.Table, tolerance: float) -> pa.Table:
+        """Return what it comes to, with the rows of before of those keys that have hardly moved."""
+        renamed = before.rename_columns([n if n in (HASH, *self.keys) else f"{n}_before" for n in before.column_names])
+        both = after.join(renamed, keys=[HASH, *self.keys], join_type="left outer", use_threads=False)
+        still = np.ones(both.num_rows, dtype=bool)
+        for name in self.results:
+            one, other = both.column(name), both.column(f"{name}_before")
+            if pa.types.is_floating(one.type):
+                near = pc.less_equal(pc.abs(pc.subtract(one, other)), tolerance)
+            else:
+                near = pc.equal(one, other)
+            still &= pc.fill_null(near, False).to_numpy(zero_copy_only=False)
+        for name in self.results:
+            i = both.schema.get_field_index(name)
+            both = both.set_column(
+                i, name, pc.if_else(pa.array(still), both.column(f"{name}_before"), both.column(name))
+            )
+        return both.select(after.column_names)
+
+
+def _wakes(later: pa.Table, names: Sequence[str], now: Time) -> dict[Time, pa.Table]:
+    """Return which keys to be woken for when: at the earliest times after now and after a time of theirs."""
+    wakes: dict[Time, list[pa.Table]] = {}
+    for time, rows in split_by_time(later, len(now)).items():
+        wakes.setdefault(lub(time, now), []).append(rows.select(names))
+    return {time: distinct(pa.concat_tables(tables), names) for time, tables in wakes.items()}

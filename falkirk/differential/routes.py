@@ -1,0 +1,129 @@
+"""Routes: what is known of a graph before it runs: what is handed on without a shuffle, and what has to be kept because
+a job ends between where it is made and where it is read.
+
+A job goes on until a round of a loop ends: with the first round of it, and with each further one, it ends.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from falkirk.differential.graph import (
+    Graph,
+    Holder,
+    Joined,
+    Left,
+    Node,
+    Reduced,
+    Result,
+    Scope,
+    Variable,
+    inputs_of,
+)  # fmt: skip
+from falkirk.differential.rows import HASH
+from falkirk.differential.task import Hand
+
+Position = tuple[Scope, int]
+"""A scope, and how many loops directly in it have come to their end before."""
+
+
+def port_names(holder: Holder, port: int) -> tuple[str, ...]:
+    """Return the columns of what waits for a holder, without its time and difference."""
+    if isinstance(holder, Joined):
+        values = holder.operator.right if port else holder.operator.left
+        return (HASH, *holder.operator.keys, *values)
+    if isinstance(holder, Reduced):
+        return (HASH, *holder.operator.keys, *holder.operator.values)
+    return tuple(holder.schema.names)
+
+
+@dataclass(kw_only=True)
+class Routes:
+    """Of one graph; by the identity of nodes.
+
+    Attributes:
+        hands: where the node that a loop's body ends with goes, from job to job.
+        keeps: operators whose results are read after the job in which they are made.
+        emits: operators whose results are read in it.
+    """
+
+    graph: Graph
+    hands: dict[int, list[Hand]] = field(default_factory=dict)
+    keeps: set[int] = field(default_factory=set)
+    emits: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._readers: dict[int, list[tuple[Node, int]]] = {}
+        for node in self.graph.nodes:
+            for port, of in enumerate(inputs_of(node)):
+                self._readers.setdefault(id(of), []).append((node, port))
+        self._parts = self._numbered()
+        for node in self.graph.nodes:
+            ends = [reader for reader, _ in self._readers.get(id(node), []) if _is_end(reader, node)]
+            if ends:
+                self.hands[id(node)] = [hand for end in ends for hand in self._hands(node, end)]
+        for holder in self.graph.holders():
+            if isinstance(holder, Joined | Reduced):
+                for where in self._read_at(holder):
+                    (self.emits if self._is_in_same_job(holder, where) else self.keeps).add(id(holder))
+
+    def _numbered(self) -> dict[int, int]:
+        """Return how many loops end before each holder, in its scope; by scope, in all."""
+        current: dict[int, int] = {}
+        found = {}
+        for holder in self.graph.holders():
+            number = current.get(id(holder.scope), 0)
+            if isinstance(holder, Left):
+                current[id(holder.scope)] = number = number + 1
+            found[id(holder)] = number
+        return found | current
+
+    def _read_at(self, node: Node) -> Iterator[Position]:
+        """Return where a node is read from the job that makes it."""
+        for reader, _ in self._readers.get(id(node), []):
+            if _is_end(reader, node):
+                if not isinstance(node, Joined | Reduced):  # what an operator makes it hands on itself
+                    loop = reader.loop if isinstance(reader, Left) else reader.scope
+                    yield loop, self._parts.get(id(loop), 0)
+            elif isinstance(reader, Variable):
+                yield reader.scope, 0
+                yield from self._read_at(reader)
+            elif isinstance(reader, Holder):
+                yield reader.scope, self._parts[id(reader)]
+            else:
+                yield from self._read_at(reader)
+
+    def _is_in_same_job(self, holder: Holder, where: Position) -> bool:
+        scope, part = where
+        while scope is not holder.scope:
+            if part:
+                return False
+            left = next(h for h in self.graph.holders() if isinstance(h, Left) and h.loop is scope)
+            scope, part = left.scope, self._parts[id(left)] - 1  # a loop begins in the part before its end
+        return part == self._parts[id(holder)]
+
+    def _hands(self, node: Node, end: Node) -> Iterator[Hand]:
+        """Return where a node is handed to by way of the end of a loop."""
+        assert isinstance(end, Variable | Left)
+        move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "again"
+        others = False
+        for reader, port in self._readers.get(id(end), []):
+            if isinstance(reader, Holder) and not _is_end(reader, end) and _fits(node, reader):
+                yield Hand(holder=reader.name, port=port, names=port_names(reader, port), moves=(move,))
+            else:
+                others = True
+        if others:
+            yield Hand(holder=end.name, port=0, names=port_names(end, 0), moves=(move,))
+
+
+def _is_end(reader: Node, node: Node) -> bool:
+    """Whether a node is what a loop's body comes to, and the reader is where that goes."""
+    return isinstance(reader, Left) or (isinstance(reader, Variable) and reader.body is node)
+
+
+def _fits(node: Node, reader: Holder) -> bool:
+    """Whether a node's results are divided among the partitions as a reader needs them."""
+    if not isinstance(node, Joined | Reduced):
+        return False
+    if isinstance(reader, Result):
+        return True  # equal rows have equal keys
+    return isinstance(reader, Joined | Reduced) and reader.operator.keys == node.operator.keys

@@ -1,0 +1,109 @@
+"""Rows of changes: Arrow tables of a collection's rows, each with the hash of its key, its time and its difference.
+
+The time of a row in n loops is n numbers, one per loop, outermost first: the rounds. The epoch is not among them: an
+epoch is worked off before the next one begins, so that all that earlier epochs have left is before all that this one
+brings. Of two times, the later one is not always defined (product order); `lub` is the earliest time after both.
+Source: Falkirk Wheel, §2.2; the collections are those of Differential Dataflow.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Time = tuple[int, ...]
+"""The rounds of the loops around a row, outermost first."""
+
+#: The hash of a row's key, which tells where it is kept, and how often the row is there.
+HASH, DIFFERENCE = "__falkirk_hash", "__falkirk_difference"
+_ROUND = "__falkirk_round"
+
+
+def rounds(depth: int) -> list[str]:
+    """Return the columns of a time in so many loops."""
+    return [f"{_ROUND}{i}" for i in range(depth)]
+
+
+def lub(one: Time, other: Time) -> Time:
+    """Return the earliest time that is not before either."""
+    return tuple(map(max, one, other))
+
+
+def is_by(table: pa.Table, now: Time) -> Any:
+    """Return the mask of the rows whose time is now or earlier."""
+    mask = np.ones(table.num_rows, dtype=bool)
+    for name, bound in zip(rounds(len(now)), now, strict=True):
+        mask &= table.column(name).to_numpy() <= bound
+    return pa.array(mask)
+
+
+def split_by_time(table: pa.Table, depth: int) -> dict[Time, pa.Table]:
+    """Return the rows of each time."""
+    if not depth:
+        return {(): table} if table.num_rows else {}
+    names = rounds(depth)
+    times = {
+        tuple(row.values()) for row in table.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
+    }
+    if len(times) == 1:
+        return {times.pop(): table}
+    found = {}
+    for time in times:
+        mask = np.ones(table.num_rows, dtype=bool)
+        for name, value in zip(names, time, strict=True):
+            mask &= table.column(name).to_numpy() == value
+        found[time] = table.filter(pa.array(mask))
+    return found
+
+
+def at(table: pa.Table, time: Time) -> pa.Table:
+    """Return the rows with their time replaced."""
+    for name, value in zip(rounds(len(time)), time, strict=True):
+        column = pa.array(np.full(table.num_rows, value, dtype=np.int32))
+        i = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if i < 0 else table.set_column(i, name, column)
+    return table
+
+
+def consolidate(table: pa.Table) -> pa.Table:
+    """Return the rows with those that are equal in all but their difference added up; what adds up to nothing is
+    gone. The order of rows is not defined."""
+    if not table.num_rows:
+        return table
+    names = [name for name in table.column_names if name != DIFFERENCE]
+    summed = table.group_by(names, use_threads=False).aggregate([(DIFFERENCE, "sum")])
+    summed = summed.rename_columns([*names, DIFFERENCE]).select(table.column_names)
+    return summed.filter(pc.not_equal(summed.column(DIFFERENCE), 0))
+
+
+def together(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the rows of all tables."""
+    found = [table.select(schema.names) for table in tables if table.num_rows]
+    return pa.concat_tables(found).cast(schema) if found else schema.empty_table()
+
+
+def distinct(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return these columns, each combination once."""
+    return table.group_by(list(names), use_threads=False).aggregate([])
+
+
+def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) -> pa.Table:
+    """Return each pair of rows with equal keys: at the earliest time after both, their differences multiplied."""
+    ours = [*rounds(depth), DIFFERENCE]
+    right = right.rename_columns([f"{n}_right" if n in ours else n for n in right.column_names])
+    pairs = left.join(right, keys=[HASH, *keys], join_type="inner", use_threads=False)
+    for name in rounds(depth):
+        latest = pc.max_element_wise(pairs.column(name), pairs.column(f"{name}_right"))
+        pairs = pairs.set_column(pairs.schema.get_field_index(name), name, latest)
+    product = pc.multiply(pairs.column(DIFFERENCE), pairs.column(f"{DIFFERENCE}_right"))
+    pairs = pairs.set_column(pairs.schema.get_field_index(DIFFERENCE), DIFFERENCE, product)
+    return pairs.drop_columns([f"{n}_right" for n in ours])
+
+
+def hashes(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the hashes that occur, in order."""
+    found: npt.NDArray[np.int64] = np.unique(table.column(HASH).to_numpy())
+    return found

@@ -1,0 +1,66 @@
+"""Runs: files of rows that are sorted by the hash of their key, of which some keys can be read and the rest be left.
+
+A trace, what an operator must remember, is a list of runs for each partition. A run is written once, under another
+name first, and never changed; merging several makes a new one. So a list of names is a version of the trace: one may go
+on from any of them, and what no version that is kept names can be deleted.
+"""
+
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from falkirk.differential.rows import HASH, together
+from falkirk.errors import HomeError
+
+
+def write(path: Path, table: pa.Table) -> None:
+    """Write a run. Two tasks that write the same one write the same."""
+    order = np.argsort(table.column(HASH).to_numpy(), kind="stable")
+    store(path, table.take(pa.array(order)))
+
+
+def store(path: Path, table: pa.Table) -> None:
+    """Write rows as they are."""
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    os.replace(partial, path)
+
+
+def load(path: Path) -> pa.Table:
+    """Return what a file holds, without reading it before it is needed.
+
+    Raises: HomeError: `STATE_DAMAGED`: it is missing, or cut off.
+    """
+    try:
+        with pa.memory_map(str(path)) as file:
+            return pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise HomeError(
+            "STATE_DAMAGED",
+            f"a file of an iteration's state can't be read: {error}.",
+            where=path,
+            hint="Roll back to an earlier point with falkirk rollback, or restore the home from a backup.",
+        ) from error
+
+
+def keys_of(paths: Sequence[Path], hashes: npt.NDArray[np.int64], schema: pa.Schema) -> pa.Table:
+    """Return the rows of a trace with these hashes (in order, each once); other keys may have the same hash."""
+    return together((_rows(load(path), hashes) for path in paths), schema)
+
+
+def _rows(run: pa.Table, hashes: npt.NDArray[np.int64]) -> pa.Table:
+    there = run.column(HASH).to_numpy()
+    first, last = np.searchsorted(there, hashes, "left"), np.searchsorted(there, hashes, "right")
+    counts = last - first
+    total = int(counts.sum())
+    if total == run.num_rows:
+        return run
+    # Each range [first, last) one after the other: a step of 1, and a leap where a range begins.
+    starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) if total else first[:0]
+    return run.take(pa.array(starts + np.arange(total)))

@@ -1,0 +1,240 @@
+"""Tasks: what one operator does in one Spark job, on one partition: from what has arrived, what was parked for now, and
+what it remembers, to files and to rows that go on.
+
+Everything that a task writes is in the job's folder, under names that say what it is: until the driver has taken them
+into its list, they are nobody's, and a task that is run twice writes the same.
+"""
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark import TaskContext
+
+from falkirk.differential import runs
+from falkirk.differential.operators import Join, Reduce, Work
+from falkirk.differential.rows import (
+    DIFFERENCE,
+    HASH,
+    Time,
+    consolidate,
+    distinct,
+    rounds,
+    split_by_time,
+    together,
+)  # fmt: skip
+
+#: Which input of a join a row is for.
+PORT = "__falkirk_port"
+_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileName:
+    """What a file in a job's folder is.
+
+    Args: holder: whose it is. what: `heard0`, `heard1` and `said` are runs of its traces; `parked0`, `parked1` and
+        `woken` wait for a time. time: of what waits. part: tells apart what a partition gets from several places.
+        rows: how many there are.
+    """
+
+    holder: str
+    what: str
+    partition: int
+    rows: int
+    time: Time = ()
+    part: int = 0
+
+    def __str__(self) -> str:
+        time = ".".join(map(str, self.time))
+        return f"{self.holder}_{self.what}_{time}_{self.partition}_{self.part}_{self.rows}.arrow"
+
+    @classmethod
+    def parse(cls, text: str) -> "FileName":
+        """Return what a name says."""
+        holder, what, time, partition, part, rows = text.removesuffix(".arrow").split("_")
+        rounds_ = tuple(int(t) for t in time.split(".") if t)
+        numbers = {"partition": int(partition), "part": int(part), "rows": int(rows)}
+        return cls(holder=holder, what=what, time=rounds_, **numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hand:
+    """Where results are handed to without a shuffle, for a later job.
+
+    Args: holder, port: whose. names: the columns there. moves: how their time changes on the way, see `moved`.
+    """
+
+    holder: str
+    port: int
+    names: tuple[str, ...]
+    moves: tuple[str, ...]
+
+
+def moved(table: pa.Table, depth: int, moves: Sequence[str]) -> tuple[pa.Table, int]:
+    """Return rows as they go over edges: `leave` a loop, or go back to its head with the `next` round."""
+    for move in moves:
+        last = rounds(depth)[-1]
+        if move == "leave":
+            table, depth = table.drop_columns([last]), depth - 1
+        elif move == "next":
+            column = pa.array(table.column(last).to_numpy() + np.int32(1))
+            table = table.set_column(table.schema.get_field_index(last), last, column)
+    return table, depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One operator in one job; called with the batches of one partition.
+
+    Args:
+        holder: the name of the operator.
+        operator: None: rows are only added up, and are remembered by nobody.
+        now: the time that is worked off.
+        inputs: the schema of each input's rows, with hash, time and difference. output: that of its results.
+        arrives: rows come from other operators of the job; the batches are them.
+        files: what is there for it, by what it is; of all partitions.
+        folder: of the job. partitions: how many there are.
+        hands: where results are handed to. emits: they go on in this job as well.
+    """
+
+    holder: str
+    operator: Join | Reduce | None
+    now: Time
+    inputs: tuple[pa.Schema, ...]
+    output: pa.Schema
+    arrives: bool
+    files: Mapping[str, tuple[str, ...]]
+    folder: str
+    partitions: int
+    hands: tuple[Hand, ...]
+    emits: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work; give the results."""
+        if not gc.get_freeze_count():
+            gc.freeze()  # Spark collects garbage behind each task, and all modules would be looked through for it
+        context = TaskContext.get()
+        assert context is not None
+        yield from _Worker(self, context.partitionId()).work(batches)
+
+
+class _Trace:
+    def __init__(self, paths: Sequence[Path], schema: pa.Schema) -> None:
+        self._paths, self._schema = paths, schema
+
+    def rows(self, keys: object) -> pa.Table:
+        wanted: npt.NDArray[np.int64] = np.asarray(keys)
+        return runs.keys_of(self._paths, wanted, self._schema) if len(wanted) else self._schema.empty_table()
+
+
+class _Worker:
+    def __init__(self, task: Task, number: int) -> None:
+        self._task, self._depth = task, len(task.now)
+        # Where several inputs come together each has all of the partitions, one after the other.
+        self._partition = number % task.partitions
+        # An operator has one task a partition, and may be run in two places of a job; what is only stored is not.
+        self._part = 0 if task.operator is not None else number
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = self._task
+        news = self._news(list(batches))
+        if task.operator is None:
+            done = Work(out=consolidate(news[0]), heard=())
+        elif isinstance(task.operator, Join):
+            traces = [_Trace(self._paths(f"heard{port}"), task.inputs[port]) for port in (0, 1)]
+            done = task.operator.work(news, traces, self._depth)
+        else:
+            names = [HASH, *task.operator.keys]
+            woken = together(map(runs.load, self._paths("woken")), pa.schema([task.inputs[0].field(n) for n in names]))
+            heard = _Trace(self._paths("heard0"), task.inputs[0])
+            said = _Trace(self._paths("said"), self._said)
+            done = task.operator.work(news[0], distinct(woken, names), heard, said, task.now, self._said)
+            if done.out.num_rows:
+                self._write("said", done.out)
+        for port, rows in enumerate(done.heard):
+            if rows.num_rows:
+                self._write(f"heard{port}", rows)
+        for time, keys in done.woken.items():
+            self._park("woken", time, keys)
+        for hand in task.hands:
+            rows, depth = moved(done.out, self._depth, hand.moves)
+            rows = rows.select([*hand.names, *rounds(depth), DIFFERENCE])
+            for time, some in split_by_time(rows, depth).items():
+                self._park(f"parked{hand.port}", time, some, hand.holder)
+        if task.emits and done.out.num_rows:
+            yield from done.out.select(task.output.names).cast(task.output).to_batches(max_chunksize=_BATCH_ROWS)
+
+    @cached_property
+    def _said(self) -> pa.Schema:
+        operator = self._task.operator
+        assert isinstance(operator, Reduce)
+        output = self._task.output
+        ours = [self._task.inputs[0].field(n) for n in rounds(self._depth)]
+        fields = [output.field(n) for n in (*operator.keys, *operator.results)]
+        return pa.schema([pa.field(HASH, pa.int64()), *fields, *ours, pa.field(DIFFERENCE, pa.int64())])
+
+    def _news(self, batches: list[pa.RecordBatch]) -> list[pa.Table]:
+        """Return what is to be worked off now, of each input; what is for later is parked."""
+        task, found = self._task, []
+        arrived = pa.Table.from_batches(batches) if batches and task.arrives else None
+        for port, schema in enumerate(task.inputs):
+            parked = [runs.load(path) for path in self._paths(f"parked{port}")]
+            rows = schema.empty_table() if arrived is None else _of_port(arrived, port, schema)
+            by_time = split_by_time(rows, self._depth)
+            now = by_time.pop(task.now, schema.empty_table())
+            for time, later in by_time.items():
+                self._park(f"parked{port}", time, later)
+            found.append(together([now, *parked], schema))
+        return found
+
+    def _paths(self, what: str) -> list[Path]:
+        paths = map(Path, self._task.files.get(what, ()))
+        return [path for path in paths if FileName.parse(path.name).partition == self._partition]
+
+    def _write(self, what: str, rows: pa.Table) -> None:
+        name = FileName(holder=self._task.holder, what=what, partition=self._partition, rows=rows.num_rows)
+        runs.write(Path(self._task.folder) / str(name), rows)
+
+    def _park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
+        name = FileName(
+            holder=holder or self._task.holder, what=what, time=time, partition=self._partition, part=self._part,
+            rows=rows.num_rows,
+        )  # fmt: skip
+        # One holder may be handed to by several.
+        path = Path(self._task.folder) / f"by-{self._task.holder}" if holder else Path(self._task.folder)
+        path.mkdir(exist_ok=True)
+        runs.store(path / str(name), rows)
+
+
+def _of_port(arrived: pa.Table, port: int, schema: pa.Schema) -> pa.Table:
+    if PORT in arrived.column_names:
+        mask = pa.array(arrived.column(PORT).to_numpy() == port)
+        arrived = arrived.filter(mask)
+    return arrived.select(schema.names).cast(schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    """Merges the runs of traces into one each, of one partition each.
+
+    Args: files: of each, those to be merged. targets: the names of the files that come of it.
+    """
+
+    files: tuple[tuple[str, ...], ...]
+    targets: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Merge those whose numbers are in the batches."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                tables = [runs.load(Path(path)) for path in self.files[number]]
+                merged = consolidate(together(tables, tables[0].schema))
+                write = runs.write if HASH in merged.column_names else runs.store
+                write(Path(self.targets[number]), merged)
+        yield from ()
