@@ -55,7 +55,9 @@ def keys_of(paths: Sequence[Path], hashes: npt.NDArray[np.int64], schema: pa.Sch
 
 
 def _rows(run: pa.Table, hashes: npt.NDArray[np.int64]) -> pa.Table:
-    there = run.column(HASH).to_numpy()
+    if not run.num_rows:
+        return run
+    there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it
     first, last = np.searchsorted(there, hashes, "left"), np.searchsorted(there, hashes, "right")
     counts = last - first
     total = int(counts.sum())
