@@ -6,7 +6,8 @@ result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 
 from typing import TYPE_CHECKING, Any
 
-from falkirk.app import App, Latest, Stamped
+from falkirk.app import App
+from falkirk.declared import Latest, Stamped
 from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import (
     DefinitionError,

@@ -5,12 +5,12 @@ A processor is a function whose parameters name what it reads. Its body runs whe
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from falkirk.cut import ByClock, ByRows, ByTime, Cut, OnArrival
-from falkirk.declaring import by_time, check_name, marked, place_of, policy_misplaced
+from falkirk.cut import ByTime, Cut, OnArrival
+from falkirk.declared import Iteration, Latest, Processor, Sink, Stamped
+from falkirk.declaring import by_clock_or_rows, by_time, check_name, marked, place_of, policy_misplaced
 from falkirk.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
@@ -20,56 +20,6 @@ from falkirk.policy import DEFAULT_POLICY, Delivery, Eager, Ephemeral, FullHisto
 from falkirk.push.address import DEFAULT, as_address
 from falkirk.push.endpoint import Http
 from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
-
-
-class Latest:
-    """Marks a parameter of a batch: ``def answers(queries, weights: fk.Latest)`` reads the newest complete epoch of
-    `weights`. Which one it was is recorded before it is used, so that a replay reads the same."""
-
-
-class Stamped:
-    """Marks a parameter of a batch: ``def clicks(events: fk.Stamped)`` has one column more, ``stamp``, a struct of
-    (source, partition, offset, row) that says where each row comes from and orders those of one partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processor:
-    """A declared processor: its body, what it reads by name, its policy and where it was declared.
-
-    Args: cut: when an epoch of a batch is complete; None: it is live. views: those of `reads` of which it reads the
-        newest epoch. stamped: those whose rows it gets with their stamps, with the column's name. state: of a batch
-        that reads what it returned at the epoch before, its columns as Spark DDL. engine: of a stream, where it is to
-        run; engine_reason: why it runs in micro-batches.
-    """
-
-    name: str
-    body: Body
-    reads: tuple[str, ...]
-    policy: Policy
-    where: SourceLocation
-    cut: Cut | ByTime | None = None
-    views: frozenset[str] = frozenset()
-    stamped: Mapping[str, str] = field(default_factory=dict)
-    state: str | None = None
-    engine: Literal["live", "micro-batch"] | None = None
-    engine_reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
-    """A declared output: the processor whose records it takes, where to, and what its readers are promised."""
-
-    name: str
-    reads: str
-    to: Endpoint
-    delivery: Delivery
-    where: SourceLocation
-
-    @property
-    def topic(self) -> Kafka:
-        """The topic of a sink that is one, as those of live processors are."""
-        assert isinstance(self.to, Kafka), "a live processor writes topics"
-        return self.to
 
 
 class App:
@@ -234,23 +184,55 @@ class App:
                 its own name, and returns either its next state, which is its result as well, or ``(result, state)``.
         """
         where = caller()
-        if (every is None) == (rows is None) or (rows is not None and (not isinstance(rows, int) or rows < 1)):
-            raise DefinitionError(
-                "CUT_INVALID",
-                f"every={every!r}, rows={rows!r} does not say when an epoch is complete.",
-                where=where,
-                hint='Write @app.batch(every="1 minute") or @app.batch(rows=10_000).',
-            )
+        cut: Cut | ByTime = by_clock_or_rows(every, rows, "batch", where)
         if policy is None:
             policy = LogSends() if state is None else Eager()
         if not isinstance(policy, LogSends | FullHistory | Lazy | Eager):
             raise policy_misplaced(policy, "a batch", "fk.LogSends(), fk.FullHistory(), fk.Lazy() or fk.Eager()")
-        cut: Cut | ByTime = ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
         if by is not None or late is not None or over is not None:
             cut = by_time(every, by, late, over, where)
         return self._declare_batch(cut, policy, state)
 
-    def _declare_batch(self, cut: Cut | ByTime, policy: Policy, state: str | None) -> Callable[[Body], Body]:
+    def iterate(
+        self,
+        *,
+        every: str | float | None = None,
+        rows: int | None = None,
+        rounds: int = 1_000,
+        until: float = 0.0,
+        sends: Literal["changes", "all"] = "changes",
+        policy: Policy | None = None,
+    ) -> Callable[[Body], Body]:
+        """Declare the decorated function as a loop over collections that change, kept up to date epoch by epoch.
+
+        Its parameters name what it reads, and get a `falkirk.differential.Collection` each, whose rows are added by
+        each epoch; with a column `difference` they are added so many times, or, below 0, taken away. It returns a
+        collection. A time is (epoch, round, …), with a round for each loop that is being gone through.
+
+        Args:
+            every, rows: when an epoch is complete, as of `batch`.
+            rounds: of each loop in an epoch, at most, unless the loop says otherwise. What it ended with is told.
+            until: a number in a loop that goes on where it was (`fixpoint`) is left as it is when it moves by no more.
+            sends: the changes of its result, with their `difference`; or all of it at each epoch, for those who read
+                its newest epoch.
+            policy: `Eager` (default): its state is saved at each epoch; or `Lazy`.
+        """
+        where, policy = caller(), policy or Eager()
+        cut = by_clock_or_rows(every, rows, "iterate", where)
+        if not isinstance(policy, Lazy | Eager):
+            raise policy_misplaced(policy, "an iteration", "fk.Eager() or fk.Lazy()")
+        if not isinstance(rounds, int) or rounds < 1 or until < 0 or sends not in ("changes", "all"):
+            raise DefinitionError(
+                "ITERATION_INVALID",
+                f"rounds={rounds!r}, until={until!r}, sends={sends!r} is no iteration.",
+                where=where,
+                hint='Write @app.iterate(every="10 seconds", rounds=50); sends is "changes" or "all".',
+            )
+        return self._declare_batch(cut, policy, None, Iteration(rounds=rounds, until=float(until), sends=sends))
+
+    def _declare_batch(
+        self, cut: Cut | ByTime, policy: Policy, state: str | None, iteration: Iteration | None = None
+    ) -> Callable[[Body], Body]:
         def declare(body: Body) -> Body:
             name, where = body.__name__, place_of(body)
             parameters = inspect.signature(body).parameters
@@ -274,7 +256,7 @@ class App:
                 )
             self.add_processor(
                 name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, stamped=stamps,
-                state=state,
+                state=state, iteration=iteration,
             )  # fmt: skip
             return body
 
@@ -293,6 +275,7 @@ class App:
         stamped: Mapping[str, str] | None = None,
         state: str | None = None,
         engine: Literal["live", "micro-batch"] | None = None,
+        iteration: Iteration | None = None,
     ) -> None:
         """Declare a processor without a decorator: `body` gets one stream, or DataFrame, per name in `reads`."""
         where = where or caller()
@@ -308,7 +291,7 @@ class App:
             )
         self.processors[name] = Processor(
             name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, stamped=stamped or {},
-            state=state, engine=engine,
+            state=state, engine=engine, iteration=iteration,
         )  # fmt: skip
 
     def sink(

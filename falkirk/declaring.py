@@ -4,11 +4,23 @@ import inspect
 import re
 from collections.abc import Mapping
 
-from falkirk.cut import ByTime
+from falkirk.cut import ByClock, ByRows, ByTime, Cut
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.policy import duration_s
 from falkirk.stream import Body
+
+
+def by_clock_or_rows(every: str | float | None, rows: int | None, what: str, where: SourceLocation) -> Cut:
+    """Return a cut by the clock or by rows. Raises: DefinitionError: `CUT_INVALID`."""
+    if (every is None) == (rows is None) or (rows is not None and (not isinstance(rows, int) or rows < 1)):
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"every={every!r}, rows={rows!r} does not say when an epoch is complete.",
+            where=where,
+            hint=f'Write @app.{what}(every="1 minute") or @app.{what}(rows=10_000).',
+        )
+    return ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
 
 
 def by_time(

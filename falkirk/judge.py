@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.app import App, Sink
+from falkirk.app import App
 from falkirk.check import (
     Aggregate,
     AggregateModel,
@@ -31,6 +31,7 @@ from falkirk.check import (
     outputs_of,
     read_topic,
 )
+from falkirk.declared import Sink
 from falkirk.errors import DefinitionError
 from falkirk.logs.connection import Connection
 from falkirk.plan import frames

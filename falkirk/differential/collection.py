@@ -6,6 +6,8 @@ Source: Falkirk Wheel, §2.2; McSherry et al., Differential Dataflow (CIDR 2013)
 """
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -17,11 +19,13 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType
 from falkirk.differential.graph import (
     Concat,
     Entered,
+    Graph,
     Joined,
     Left,
     Mapped,
     Node,
     Reduced,
+    Result,
     Scope,
     Variable,
 )  # fmt: skip
@@ -33,6 +37,18 @@ from falkirk.plan.columns import require
 from falkirk.plan.frames import check_names, first_line, quiet
 
 _OURS = "__falkirk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What loops go by that do not say otherwise: how many rounds at most, and what is no change."""
+
+    rounds: int = 1_000
+    until: float = 0.0
+
+
+_PLAIN = Limits()
+limits: ContextVar[Limits] = ContextVar("limits", default=_PLAIN)
 
 
 class Collection:
@@ -151,7 +167,7 @@ class Collection:
         self._require(keys, "groupBy", where)
         return Grouped(self, list(keys), where)
 
-    def iterate(self, body: "Callable[[Collection], Collection]", rounds: int = 1_000) -> "Collection":
+    def iterate(self, body: "Callable[[Collection], Collection]", rounds: int | None = None) -> "Collection":
         """Return what comes of applying a body again and again, beginning with these rows, until nothing changes.
 
         Args: body: gets what the round before has come to; may read other collections. rounds: at most; how many there
@@ -159,6 +175,12 @@ class Collection:
         Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns others than it gets; `ROUNDS_INVALID`.
         """
         return _loop(self, self._like, self._node.scope, body, rounds, restarts=True, where=caller())
+
+    def graph(self) -> Graph:
+        """Return what it is made of. Raises: DefinitionError: `LOOP_LEFT`: it was made in the body of a loop."""
+        if self._node.scope.parent is not None:
+            raise _left()
+        return Graph(result=Result(scope=self._node.scope, schema=self._node.schema, of=self._node))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -217,7 +239,7 @@ class Grouped:
         """Return how many rows each key has."""
         return self.agg({name: ("count", "")})
 
-    def sum(self, column: str, name: str = "", tolerance: float = 0.0) -> Collection:
+    def sum(self, column: str, name: str = "", tolerance: float | None = None) -> Collection:
         """Return the sum of a column. Args: tolerance: as of `agg`."""
         return self.agg({name or column: ("sum", column)}, tolerance=tolerance)
 
@@ -229,11 +251,12 @@ class Grouped:
         """Return the greatest value of a column."""
         return self.agg({name or column: ("max", column)})
 
-    def agg(self, results: dict[str, tuple[Any, str]], tolerance: float = 0.0) -> Collection:
+    def agg(self, results: dict[str, tuple[Any, str]], tolerance: float | None = None) -> Collection:
         """Return one row per key that has any: the keys, and for each name a `(kind, column)`; the kinds are `count`,
         `sum`, `min` and `max`.
 
-        Args: tolerance: a floating-point result that moves by no more is left as it was, so that a loop comes to rest.
+        Args: tolerance: a floating-point result that moves by no more is left as it was, so that a loop comes to rest;
+            in a `fixpoint`, unless it is given, what the iteration says with `until`.
         Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `AGGREGATE_INVALID`, `TYPE_UNSUITABLE`.
         """
         fields, aggregates = [], []
@@ -243,6 +266,8 @@ class Grouped:
             fields.append(StructField(name, self._type(kind, column)))
             aggregates.append(Aggregate(kind=kind, column=column, name=name))
         check_names([*self._keys, *results], self._where)
+        if tolerance is None:  # what is left alone in a loop that begins anew each time would never be made up for
+            tolerance = 0.0 if self._of._node.scope.restarts else limits.get().until
         how = Group(aggregates=tuple(aggregates), tolerance=tolerance)
         return self._of._reduced(self._keys, fields, how, self._where)
 
@@ -280,7 +305,7 @@ class Grouped:
         return self._of._reduced(self._keys, others, Top(by=order, rows=rows), self._where)
 
 
-def fixpoint(like: Collection, body: Callable[[Collection], Collection], rounds: int = 1_000) -> Collection:
+def fixpoint(like: Collection, body: Callable[[Collection], Collection], rounds: int | None = None) -> Collection:
     """Return what comes of applying a body again and again, until nothing changes, in each epoch beginning where the
     last one has ended; the first one begins with nothing.
 
@@ -295,9 +320,10 @@ def fixpoint(like: Collection, body: Callable[[Collection], Collection], rounds:
 
 
 def _loop(
-    start: Collection | None, like: DataFrame, around: Scope, body: Callable[[Collection], Collection], rounds: int,
-    *, restarts: bool, where: SourceLocation,
+    start: Collection | None, like: DataFrame, around: Scope, body: Callable[[Collection], Collection],
+    rounds: int | None, *, restarts: bool, where: SourceLocation,
 ) -> Collection:  # fmt: skip
+    rounds = limits.get().rounds if rounds is None else rounds
     if rounds < 1:
         raise DefinitionError("ROUNDS_INVALID", f"rounds={rounds} is no number of rounds.", where=where, rounds=rounds)
     scope = Scope(parent=around, rounds=rounds, restarts=restarts)
@@ -321,14 +347,18 @@ def _entered(node: Node, scope: Scope) -> Node:
     if node.scope is scope:
         return node
     if scope.parent is None:
-        raise DefinitionError(
-            "LOOP_LEFT",
-            "what is made in the body of a loop is read outside of it.",
-            where=caller(),
-            hint="Return it from the body: what iterate() returns is what the loop has come to.",
-        )
+        raise _left()
     outer = _entered(node, scope.parent)
     return Entered(scope=scope, schema=node.schema, of=outer)
+
+
+def _left() -> DefinitionError:
+    return DefinitionError(
+        "LOOP_LEFT",
+        "what is made in the body of a loop is read outside of it.",
+        where=caller(),
+        hint="Return it from the body: what iterate() returns is what the loop has come to.",
+    )
 
 
 def _innermost(*collections: Collection) -> Scope:

@@ -168,3 +168,11 @@ class Graph:
     def sources(self) -> list[Source]:
         """Return what changes from outside."""
         return [node for node in self.nodes if isinstance(node, Source)]
+
+    def shape(self) -> str:
+        """Return what must stay the same for a state to be this graph's."""
+        return "; ".join(
+            f"{h.name}({', '.join(f'{f.name} {f.dataType.simpleString()}' for f in h.schema.fields)})"
+            + (f" {h.operator}" if isinstance(h, Joined | Reduced) else "")
+            for h in self.holders()
+        )

@@ -5,7 +5,10 @@ Edges are rows with the columns `src` and `dst`; what else they have is ignored,
 
 from pyspark.sql import functions as F
 
-from falkirk.differential.collection import Collection, fixpoint
+from falkirk.differential.collection import Collection, fixpoint, limits
+
+#: Of a rank.
+TOLERANCE = 1e-6
 
 
 def connected_components(edges: Collection) -> Collection:
@@ -26,7 +29,7 @@ def connected_components(edges: Collection) -> Collection:
     return nodes.iterate(hear)
 
 
-def shortest_paths(edges: Collection, sources: Collection, rounds: int = 1_000) -> Collection:
+def shortest_paths(edges: Collection, sources: Collection, rounds: int | None = None) -> Collection:
     """Return how far it is from the nearest source to each node that can be reached: `(node, distance)`.
 
     Args: edges: with a `length`, a whole number that is not negative. sources: rows with a column `node`. rounds: the
@@ -46,20 +49,25 @@ def shortest_paths(edges: Collection, sources: Collection, rounds: int = 1_000) 
     return begin.iterate(reach, rounds=rounds)
 
 
-def pagerank(edges: Collection, damping: float = 0.85, tolerance: float = 1e-6, rounds: int = 1_000) -> Collection:
+def pagerank(
+    edges: Collection, damping: float = 0.85, tolerance: float | None = None, rounds: int | None = None
+) -> Collection:
     """Return the rank of each node: `(node, rank)`; divided by their sum they are PageRank's probabilities.
 
     A node's rank is `1 - damping`, and of each node that points to it a share of `damping` times that one's rank. The
     ranks come to the same wherever the loop begins, so each epoch begins where the last one has ended.
 
     Args: tolerance: a rank that moves by no more is left as it was; each is then within
-        `tolerance / (1 - damping)` of what it would be.
+        `tolerance / (1 - damping)` of what it would be. Without it, what the iteration says with `until`, or 1e-6.
     """
     nodes = edges.select(F.col("src").alias("node")).concat(edges.select(F.col("dst").alias("node"))).distinct()
     ways = edges.select(F.col("src").alias("node"), F.col("dst").alias("next"))
     degrees = ways.groupBy("node").count("degree")
     shares = ways.join(degrees, "node").select("node", "next", (damping / F.col("degree")).alias("share"))
     least = nodes.select("node", F.lit(1.0 - damping).alias("rank"))
+
+    if tolerance is None:
+        tolerance = limits.get().until or TOLERANCE
 
     def spread(ranks: Collection) -> Collection:
         given = ranks.join(shares, "node").select(

@@ -1,5 +1,6 @@
 """State: what a graph remembers between epochs, as a list of files."""
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -19,6 +20,20 @@ class State:
 
     traces: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     left: Mapping[tuple[str, str, Time], tuple[str, ...]] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        traces = [[*key, list(paths)] for key, paths in self.traces.items()]
+        left = [[name, what, list(time), list(paths)] for (name, what, time), paths in self.left.items()]
+        return json.dumps({"traces": traces, "left": left})
+
+    @classmethod
+    def parse(cls, text: str) -> "State":
+        """Return what was written as text."""
+        content = json.loads(text)
+        traces = {(name, what): tuple(paths) for name, what, paths in content["traces"]}
+        left = {(name, what, tuple(time)): tuple(paths) for name, what, time, paths in content["left"]}
+        return cls(traces=traces, left=left)
 
     def files(self) -> set[str]:
         """Return all files that it needs."""

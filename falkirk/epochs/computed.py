@@ -28,8 +28,8 @@ class Computed:
     """What an epoch comes to.
 
     Args: kept: the state after it, by slot; the batch's own is missing when it is the result. bad: what it read that
-        may not fit. letters: what operators have refused. marks: what the epoch before has left. clean: drops what was
-        computed for it alone.
+        may not fit. letters: what operators have refused. marks: what the epoch before has left. told: numbers that
+        are told of this one. clean: drops what was computed for it alone.
     """
 
     result: DataFrame
@@ -37,4 +37,5 @@ class Computed:
     bad: list[Bad]
     letters: list[DataFrame]
     marks: Mapping[str, int]
+    told: Mapping[str, int]
     clean: Callable[[], None]

@@ -21,6 +21,8 @@ from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
 _KIND = "epoch"
+#: Where files are that states name.
+_FILES = "_files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,10 @@ class EpochLog:
         """Return where a folder is."""
         return self.folder / folder
 
+    def files(self) -> Path:
+        """Return where files are that states name, each of them any number of them."""
+        return self.folder / _FILES
+
     def dead(self, folder: str, topic: int) -> Path:
         """Return where what did not fit is, of one of the topics that are read; whoever reads the results passes over
         it."""
@@ -190,7 +196,7 @@ class EpochLog:
 
     def drop_strays(self) -> None:
         """Drop folders that are nobody's: of a run that was cut off, or of epochs that were taken back."""
-        known = {name for e in self.epochs() for name in (e.folder, e.state)}
+        known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name not in known:
                 shutil.rmtree(path, ignore_errors=True)

@@ -34,6 +34,7 @@ from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, read_folders
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.run import Run
+from falkirk.epochs.states import States
 from falkirk.errors import HomeError, LogError
 from falkirk.local.spark import BATCH_POOL, batch_partitions
 from falkirk.operators.call import Epoch as CalledFor
@@ -75,6 +76,7 @@ class BatchRegion(BatchAtRest):
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
+        self.states = States(self._session, batch, self.epochs)
         self._lock = threading.Lock()
         self._run: Run | None = None
         self.progressed_at_s = time.monotonic()
@@ -217,23 +219,25 @@ class BatchRegion(BatchAtRest):
         inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs, self.files, self._parsings)
         given = dict(inputs.frames)
         if batch.state is not None:
-            given[batch.name] = state[OWN] if OWN in state else empty(self._session, batch.state)
+            own = state.get(OWN)
+            given[batch.name] = own if isinstance(own, DataFrame) else empty(self._session, batch.state)
         views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
         begins, ends = _bounds(batch, epoch)
         called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
         marks, scratch = self._marks_before(epoch), lambda: self._new_folder(epoch, "once")
-        call = InEpoch(called_for, self._session, state, scratch, marks)
+        call = InEpoch(called_for, self._session, state, scratch, self.epochs.files(), marks)
         try:
             result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
         except BaseException:
             call.clean()
             raise
-        after = {slot: _as(frame, batch.slots[slot]) for slot, frame in call.kept.items()}
+        after: dict[str, DataFrame | str] = {s: _as(frame, batch.slots[s]) for s, frame in call.kept.items()}
+        after |= call.notes
         if kept is not None and kept is not result and batch.state is not None:
             after[OWN] = _as(kept, batch.state)
         return Computed(
             result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, marks=marks,
-            clean=call.clean,
+            told=call.told, clean=call.clean,
         )  # fmt: skip
 
     def _new_folder(self, epoch: Epoch, what: str = "") -> Path:
@@ -306,22 +310,6 @@ class BatchRegion(BatchAtRest):
         for given in self.batch.inputs:
             if given.folder is not None:
                 self.files[given.log].paths(epoch.first[given.log][0], epoch.last[given.log][0])
-
-    def write_state(self, epoch: Epoch, state: State) -> str:
-        """Write a state; return its folder."""
-        folder = self._new_folder(epoch, "state")
-        for slot, frame in state.items():
-            frame.write.parquet(str(folder / slot))
-        return folder.name
-
-    def read_state(self, folder: str, *, is_result: bool) -> State:
-        """Return a state that was written. Args: is_result: it is the result as well, and nothing else is kept."""
-        path, schemas = self.epochs.path(folder), dict(self.batch.slots)
-        if self.batch.state is not None:
-            schemas[OWN] = self.batch.state
-        if is_result:
-            return {OWN: read_folders(self._session, [path], schemas[OWN])}
-        return {slot: read_folders(self._session, [path / slot], schema) for slot, schema in schemas.items()}
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""

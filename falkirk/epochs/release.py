@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from falkirk.app import Sink
+from falkirk.declared import Sink
 from falkirk.endpoints import Kafka
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.log import Epoch, EpochLog, frontier_of

@@ -112,7 +112,7 @@ class Run:
         for epoch in self._region.epochs.epochs():
             if epoch.number == self._number and epoch.state is not None:
                 is_result = epoch.state == epoch.folder
-                self._states = {epoch.number: self._region.read_state(epoch.state, is_result=is_result)}
+                self._states = {epoch.number: self._region.states.read(epoch.state, is_result=is_result)}
             if epoch.number <= self._number or not epoch.is_complete:
                 continue
             before = self._before(epoch.number)
@@ -126,8 +126,8 @@ class Run:
     def _after(self, kept: State, folder: str) -> State:
         """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
         if self._batch.state is not None and OWN not in kept:
-            kept = {**kept, **self._region.read_state(folder, is_result=True)}
-        return {slot: frame.localCheckpoint(eager=True) for slot, frame in kept.items()}
+            kept = {**kept, **self._region.states.read(folder, is_result=True)}
+        return {s: k if isinstance(k, str) else k.localCheckpoint(eager=True) for s, k in kept.items()}
 
     def _turn(self) -> None:
         for number in [n for n, future in self._running.items() if future.done()]:
@@ -175,8 +175,10 @@ class Run:
             computed.clean()
         recorded = self._region.adopt(
             self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves,
-            marks=marks,
+            marks={**computed.told, **marks},
         )  # fmt: skip
+        if recorded and self._batch.notes:
+            self._region.states.sweep(self._states.values())
         if recorded:
             self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
         if saves:
@@ -188,12 +190,12 @@ class Run:
         if not self._batch.is_stateful:
             return None
         if self._batch.state is not None and not kept:
-            state, after = folder, self._region.read_state(folder, is_result=True)
+            state, after = folder, self._region.states.read(folder, is_result=True)
         elif saves:
             own = self._batch.state is not None and OWN not in kept  # then the result that was just written is it
-            whole = {**kept, **self._region.read_state(folder, is_result=True)} if own else kept
-            state = self._region.write_state(epoch, whole)
-            after = self._region.read_state(state, is_result=False)
+            whole = {**kept, **self._region.states.read(folder, is_result=True)} if own else kept
+            state = self._region.states.write(epoch, whole)
+            after = self._region.states.read(state, is_result=False)
         else:
             after, self._unsaved = self._after(kept, folder), True
         # Beside those before it: should it turn out not to be recorded, it is computed again from them.

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
@@ -43,13 +44,15 @@ class Epoch:
 class Call(ABC):
     """One call of a batch's function.
 
-    Attributes: kept: what its operators keep, by slot. letters: what they could not work on, as `LETTER`. marks: small
-        numbers that the epoch before has left.
+    Attributes: kept: what its operators keep, by slot. notes: texts that they keep. letters: what they could not work
+        on, as `LETTER`. marks: small numbers that the epoch before has left. told: such as are told of this one.
     """
 
     def __init__(self, epoch: Epoch, marks: Mapping[str, int] | None = None) -> None:
         self.epoch, self.marks = epoch, marks or {}
         self.kept: dict[str, DataFrame] = {}
+        self.notes: dict[str, str] = {}
+        self.told: dict[str, int] = {}
         self.letters: list[DataFrame] = []
         self._numbers: Counter[str] = Counter()
 
@@ -65,6 +68,18 @@ class Call(ABC):
     def keep(self, slot: str, state: DataFrame) -> None:
         """Keep this for the next epoch."""
         self.kept[slot] = state
+
+    @abstractmethod
+    def noted(self, slot: str) -> str | None:
+        """Return the text that was kept at the epoch before, if any was."""
+
+    def note(self, slot: str, text: str) -> None:
+        """Keep a text for the next epoch."""
+        self.notes[slot] = text
+
+    @abstractmethod
+    def folder(self, slot: str) -> Path | None:
+        """Return where files are that a slot's notes name; None: nothing is computed, the call is only planned."""
 
     @abstractmethod
     def split(

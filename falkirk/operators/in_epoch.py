@@ -10,27 +10,38 @@ from pyspark.sql.types import StructField, StructType
 
 from falkirk.operators.call import KIND, Call, Epoch
 
-State = Mapping[str, DataFrame]
-"""What is kept from one epoch to the next, by slot."""
+State = Mapping[str, DataFrame | str]
+"""What is kept from one epoch to the next, by slot: rows, or a text."""
 
 
 class InEpoch(Call):
     """A call for one epoch.
 
-    Args: state: what was kept at the epoch before. scratch: returns a new folder for what is computed once.
+    Args: state: what was kept at the epoch before. scratch: returns a new folder for what is computed once. files:
+        where files are that notes name.
     """
 
     def __init__(
         self, epoch: Epoch, session: SparkSession, state: State, scratch: Callable[[], Path],
-        marks: Mapping[str, int] | None = None,
+        files: Path, marks: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(epoch, marks)
-        self._session, self._state, self._scratch = session, state, scratch
+        self._session, self._state, self._scratch, self._files = session, state, scratch, files
         self._written: list[Path] = []
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""
-        return self._state[slot] if slot in self._state else empty(self._session, schema)
+        found = self._state.get(slot)
+        return found if isinstance(found, DataFrame) else empty(self._session, schema)
+
+    def noted(self, slot: str) -> str | None:
+        """See Call."""
+        found = self._state.get(slot)
+        return found if isinstance(found, str) else None
+
+    def folder(self, slot: str) -> Path | None:
+        """See Call."""
+        return self._files / slot
 
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None

@@ -1,6 +1,7 @@
 """Rehearsal: a call with nothing in it, by which the planner learns what a batch's operators keep and refuse."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -23,6 +24,14 @@ class Rehearsal(Call):
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""
         return self._session.createDataFrame([], schema)
+
+    def noted(self, slot: str) -> str | None:
+        """See Call."""
+        return None
+
+    def folder(self, slot: str) -> Path | None:
+        """See Call."""
+        return None
 
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None

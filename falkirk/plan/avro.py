@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from falkirk.app import Sink
+from falkirk.declared import Sink
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 

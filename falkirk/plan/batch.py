@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from falkirk.app import Processor, Sink
 from falkirk.cut import SLICE, ByClock, ByTime, Cut, OnArrival
+from falkirk.declared import Processor, Sink
 from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
 from falkirk.operators.call import Call, Epoch, calling
 from falkirk.operators.functions import schema_of
+from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.operators.times import sort
 from falkirk.plan import avro, determinism, frames
@@ -79,7 +80,7 @@ class Batch:
         body, parameters: the user's function, and what it is called with, by name.
         cut: when an epoch is complete.
         schema, state: of what it returns, and of what it keeps from one epoch to the next, if anything.
-        slots: what its operators keep, by slot.
+        slots: what its operators keep, by slot. notes: the slots of which it is a text that names files.
         reason: why it runs in micro-batches, of a stream that might have run live.
         sorts: it is the planner's, and sorts rows by event time for another.
         deterministic: what it has sent will never be taken back by itself: its results are recorded before they count,
@@ -100,6 +101,7 @@ class Batch:
     schema: StructType
     state: StructType | None
     slots: Mapping[str, StructType]
+    notes: tuple[str, ...]
     reason: str
     sorts: ByTime | None
     deterministic: bool
@@ -117,7 +119,7 @@ class Batch:
     @property
     def is_stateful(self) -> bool:
         """Whether it keeps anything from one epoch to the next: then one epoch is run after the other."""
-        return self.state is not None or bool(self.slots)
+        return self.state is not None or bool(self.slots) or bool(self.notes)
 
     @property
     def is_held(self) -> bool:
@@ -243,12 +245,11 @@ def plan_batch(
     if state is not None:
         given[processor.name] = session.createDataFrame([], state)
     began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None
+    body = iterating(processor)
     rehearsal = Rehearsal(session, Epoch(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began))
     try:
         with frames.quiet():
-            result, kept = returned(
-                processor.name, processor.body, processor.reads, given, state, processor.where, rehearsal
-            )
+            result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
     except (PySparkException, Py4JJavaError, TypeError, AttributeError) as error:
         raise DefinitionError(
             "BATCH_INVALID",
@@ -260,14 +261,14 @@ def plan_batch(
         check_key(sink, result.columns)
         avro.check_sink(sink, result, result.columns)
     slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
-    _check_policy(processor, stateful=state is not None or bool(slots))
+    _check_policy(processor, stateful=state is not None or bool(slots) or bool(rehearsal.notes))
     doubtful = rehearsal.undetermined | _doubtful(processor, result, kept, rehearsal)
     by_time = processor.cut if isinstance(processor.cut, ByTime) else sorts
     saves_all = not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
         log=epoch_log(processor.name),
-        body=processor.body,
+        body=body,
         parameters=processor.reads,
         inputs=inputs,
         cut=_cut(processor),
@@ -275,6 +276,7 @@ def plan_batch(
         schema=result.schema,
         state=state,
         slots=slots,
+        notes=tuple(rehearsal.notes),
         reason=processor.engine_reason,
         sorts=sorts,
         deterministic=saves_all or not doubtful,
@@ -284,7 +286,7 @@ def plan_batch(
         where=processor.where,
         fingerprint={
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
-            "state": _kept(state, slots),
+            "state": _kept(state, slots, rehearsal.notes),
             "saves": "at each epoch" if saves_all else "by its policy",
             **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
@@ -362,9 +364,9 @@ def _check_policy(processor: Processor, *, stateful: bool) -> None:
         )
 
 
-def _kept(state: StructType | None, slots: Mapping[str, StructType]) -> str:
+def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapping[str, str]) -> str:
     kept = ([] if state is None else [state.simpleString()]) + [f"{s}: {t.simpleString()}" for s, t in slots.items()]
-    return "; ".join(kept) or "none"
+    return "; ".join([*kept, *(f"{slot}: {shape}" for slot, shape in notes.items())]) or "none"
 
 
 def _cut(processor: Processor) -> Cut | ByTime:

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from falkirk.app import App, Processor
+from falkirk.app import App
 from falkirk.cut import ByTime
+from falkirk.declared import Processor
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from falkirk.app import App, Processor
+from falkirk.app import App
 from falkirk.cut import OnArrival
+from falkirk.declared import Processor
 from falkirk.errors import DefinitionError
 from falkirk.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.stream import Node, ProcessorNode, Step, Stream

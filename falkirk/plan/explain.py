@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from falkirk.app import Sink
+from falkirk.declared import Sink
 from falkirk.endpoints import Console
 from falkirk.plan.batch import Batch, address
 from falkirk.plan.region import Plan, Region

@@ -20,7 +20,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.app import App, Processor, Sink
+from falkirk.app import App
+from falkirk.declared import Processor, Sink
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from falkirk.app import Sink
+from falkirk.declared import Sink
 from falkirk.endpoints import Console, Kafka
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.plan.columns import require

@@ -3,8 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 
-from falkirk.app import App, Processor
+from falkirk.app import App
 from falkirk.cut import ByRows
+from falkirk.declared import Processor
 from falkirk.errors import DefinitionError
 from falkirk.plan import frames
 from falkirk.plan.determinism import operations

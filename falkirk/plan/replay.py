@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from falkirk.app import Processor
+from falkirk.declared import Processor
 from falkirk.errors import DefinitionError
 from falkirk.operators.functions import map_rows, stateful
 from falkirk.operators.joins import join

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from falkirk.app import App, Sink
+from falkirk.app import App
+from falkirk.declared import Sink
 from falkirk.endpoints import Files, Kafka
 from falkirk.errors import DefinitionError, LogError
 from falkirk.logs.topics import TopicFacts, Topics

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.app import Processor
 from falkirk.cut import SLICE, ByTime
+from falkirk.declared import Processor
 from falkirk.errors import DefinitionError
 from falkirk.location import caller
 from falkirk.operators.call import calling

@@ -1,0 +1,143 @@
+"""Iterations: batches whose parameters are collections that change, with loops over them.
+
+What such a batch keeps is in files that never change, and a note that says which: so a state that is saved costs a
+note, and to go back to one is to go on from its note. Files that no note names any more are deleted.
+"""
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from falkirk.declared import Processor
+from falkirk.differential.collection import Collection, Limits, limits
+from falkirk.differential.flow import Flow
+from falkirk.differential.graph import Graph, Scope, Source
+from falkirk.differential.rows import DIFFERENCE
+from falkirk.differential.state import State, sweep
+from falkirk.errors import DefinitionError
+from falkirk.local.spark import batch_partitions
+from falkirk.operators.call import current
+
+log = logging.getLogger("falkirk")
+
+#: The column that says how often a row is added, or, below 0, taken away.
+CHANGE = "difference"
+#: What is told of an epoch: how many rounds its loops took, and how many of them had not come to rest.
+ROUNDS, UNFINISHED = "rounds", "unfinished"
+
+
+class Iterating:
+    """The function of a batch that is an iteration: gets and returns DataFrames.
+
+    The user's function is called once, and what it says is kept as a graph: to ask Spark about it takes longer than
+    many an epoch.
+    """
+
+    def __init__(self, processor: Processor) -> None:
+        assert processor.iteration is not None, "only an iteration iterates"
+        self._processor, self._settings = processor, processor.iteration
+        self._graph: Graph | None = None
+        self._made_for: object = None
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        """Take in what is new, and return what has changed, or all that there is.
+
+        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none.
+        """
+        call, session = current("iterate"), frames[0].sparkSession
+        given = dict(zip(self._processor.reads, frames, strict=True))
+        graph = self._planned(given, session)
+        slot = call.slot("iterate")
+        folder, noted = call.folder(slot), call.noted(slot)
+        if folder is None:
+            call.note(slot, graph.shape())
+            return session.createDataFrame([], self._returned(graph))
+        session.conf.set("spark.sql.adaptive.enabled", "false")  # it looks twice at what is known before
+        first = {"partitions": batch_partitions(session), "state": ""}
+        note: dict[str, Any] = first if noted is None else json.loads(noted)
+        flow = Flow(graph, session, folder, note["partitions"])
+        # Several may read it, and each would read the topic again.
+        taken = {name: _changes(frame).persist() for name, frame in given.items()}
+        try:
+            state = State.parse(note["state"]) if note["state"] else State()
+            done = flow.advance(state, taken, f"{call.epoch.number}-{uuid.uuid4().hex[:12]}")
+        finally:
+            for frame in taken.values():
+                frame.unpersist()
+        call.note(slot, json.dumps({**note, "state": done.state.text()}))
+        call.told[ROUNDS] = sum(r.count for r in done.rounds)
+        call.told[UNFINISHED] = sum(not r.converged for r in done.rounds)
+        if call.told[UNFINISHED]:
+            log.warning("%s: epoch %d has not come to rest within its rounds", self._processor.name, call.epoch.number)
+        if self._settings.sends == "changes":
+            return _shown(done.changes)
+        return _all(flow.whole(done.state))
+
+    def _planned(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
+        context = session.sparkContext
+        if self._graph is None or self._made_for is not context:
+            self._graph, self._made_for = self._plan(given, session), context
+        return self._graph
+
+    def _plan(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
+        outside = Scope()
+        collections = []
+        for name, frame in given.items():
+            fields = [f for f in frame.schema.fields if f.name != CHANGE]
+            schema = StructType([StructField(f.name, f.dataType) for f in fields])
+            like = session.createDataFrame([], schema)
+            collections.append(Collection(Source(scope=outside, schema=schema, name=name), like))
+        token = limits.set(Limits(rounds=self._settings.rounds, until=self._settings.until))
+        try:
+            result = self._processor.body(*collections)
+        finally:
+            limits.reset(token)
+        if not isinstance(result, Collection):
+            raise DefinitionError(
+                "COLLECTION_MISSING",
+                f"iteration {self._processor.name!r} returns {type(result).__name__}.",
+                where=self._processor.where,
+                hint="Return a collection: one of its parameters, or what was made of them.",
+                processor=self._processor.name,
+            )
+        return result.graph()
+
+    def _returned(self, graph: Graph) -> StructType:
+        changes = [StructField(CHANGE, LongType())] if self._settings.sends == "changes" else []
+        return StructType([*graph.result.schema.fields, *changes])
+
+
+def _changes(frame: DataFrame) -> DataFrame:
+    """Return rows with their difference, as collections have it."""
+    if CHANGE not in frame.columns:
+        return frame.withColumn(DIFFERENCE, F.lit(1).cast("long"))
+    difference = F.coalesce(F.col(CHANGE).cast("long"), F.lit(1)).alias(DIFFERENCE)
+    return frame.select(*[F.col(f"`{c}`") for c in frame.columns if c != CHANGE], difference)
+
+
+def _shown(changes: DataFrame) -> DataFrame:
+    return changes.withColumnRenamed(DIFFERENCE, CHANGE)
+
+
+def _all(rows: DataFrame) -> DataFrame:
+    """Return each row as often as it is there."""
+    there = rows.where(F.col(DIFFERENCE) > 0)
+    return there.withColumn(DIFFERENCE, F.explode(F.sequence(F.lit(1).cast("long"), DIFFERENCE))).drop(DIFFERENCE)
+
+
+def sweep_files(folder: Path, notes: Iterable[str]) -> None:
+    """Delete the files of a slot that none of these notes names."""
+    states = [State.parse(json.loads(note)["state"]) for note in notes]
+    sweep(folder, set().union(*(state.files() for state in states)))
+
+
+def iterating(processor: Processor) -> Callable[..., Any]:
+    """Return the function of a batch, which gets and returns DataFrames."""
+    return processor.body if processor.iteration is None else Iterating(processor)

@@ -1,0 +1,164 @@
+"""Iterations in an application, on real Spark and Kafka: kept up to date, cut off, and taken back by hand."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+
+import falkirk as fk
+from falkirk.coordinator.home import open_home
+from falkirk.coordinator.visit import Visit
+from falkirk.differential import Collection, connected_components
+from falkirk.differential.jobs import Jobs
+from falkirk.epochs.log import EpochLog
+from falkirk.epochs.states import States
+from falkirk.epochs.targets import TableTarget
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from tests.integration.cutting import Place, run_until_cut_off
+from tests.integration.live import Wire
+from tests.integration.test_batches import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NODES = 12
+EDGES = 10
+
+
+def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
+    """Return an application that keeps components up to date, and the greatest of them."""
+    app = fk.App("graph", home=home, history=3)
+    app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG NOT NULL, difference INT"))
+
+    @app.iterate(rows=EDGES, policy=policy)
+    def components(edges: Collection) -> Collection:
+        return connected_components(edges)
+
+    @app.iterate(rows=EDGES, sends="all")
+    def members(edges: Collection) -> Collection:
+        return connected_components(edges).groupBy("component").count("members")
+
+    @app.batch(every="1 second")
+    def largest(components: "DataFrame", members: fk.Latest) -> "DataFrame":
+        return members.agg({"members": "max"}).withColumnRenamed("max(members)", "largest")
+
+    app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
+    app.sink("largest", largest, fk.Sql(database, f"largest_{tag}"))
+    return app
+
+
+class Edges:
+    """Edges that come and go, seeded."""
+
+    def __init__(self, wire: Wire, topic: str) -> None:
+        self._wire, self._topic, self._random = wire, topic, random.Random(7)
+        self.there: Counter[tuple[int, int]] = Counter()
+
+    def change(self, count: int) -> None:
+        """Add some, and take some away."""
+        rows = []
+        for _ in range(count):
+            there = sorted(self.there.elements())
+            if there and self._random.random() < 0.4:
+                edge, sign = self._random.choice(there), -1
+            else:
+                edge, sign = (self._random.randrange(NODES), self._random.randrange(NODES)), 1
+            self.there[edge] += sign
+            rows.append({"src": edge[0], "dst": edge[1], "difference": sign})
+        self._wire.send(self._topic, rows)
+
+    def components(self) -> set[tuple[int, int]]:
+        """Return each node with the least node of its component."""
+        graph = nx.Graph(list((+self.there).elements()))
+        return {(node, min(part)) for part in nx.connected_components(graph) for node in part}
+
+
+def released(changes: Table) -> Counter[tuple[int, int]]:
+    """Return what all changes come to that have left."""
+    found: Counter[tuple[int, int]] = Counter()
+    for row in changes.rows():
+        found[row["node"], row["component"]] += row["difference"]
+    return Counter({row: n for row, n in found.items() if n})
+
+
+#: What is called, and whether it is cut off before or behind it.
+PLACES: dict[str, Place] = {
+    "in a round": (Jobs, "operate", True),
+    "between rounds": (Jobs, "flush", True),
+    "rounds done, state not written": (States, "write", False),
+    "state written, not recorded": (EpochLog, "record", False),
+    "recorded, files not swept": (States, "sweep", False),
+    "released, not noted": (TableTarget, "deliver", True),
+}
+
+
+def test_each_epoch_counts_once_whatever_is_cut_off(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str
+) -> None:
+    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
+    edges, changes = Edges(wire, wire.topic("edges")), Table(database, f"changes_{tag}")
+    largest = Table(database, f"largest_{tag}")
+    policy = fk.Lazy(when=lambda epoch: epoch % 3 == 2)
+
+    def run(place: Place | None) -> None:
+        def is_done(query: Any) -> bool:
+            assert query.isActive, query.exception()
+            there = released(changes) == Counter(dict.fromkeys(edges.components(), 1))
+            if not there:
+                return False
+            sizes = Counter(component for _, component in edges.components())
+            rows = largest.rows()
+            return bool(rows) and rows[-1]["largest"] == max(sizes.values())
+
+        app = application(tag, home, database, policy=policy)
+        run_until_cut_off(app, broker, place, lambda: edges.change(3 * EDGES), is_done)
+
+    for place in PLACES.values():
+        run(place)
+    run(None)
+    assert set(released(changes).values()) == {1}
+
+
+def test_an_epoch_is_taken_back_and_done_again(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path
+) -> None:
+    wire, folder = Wire(bootstrap=broker.bootstrap, tag=tag), tmp_path / "parts"
+    edges = Edges(wire, wire.topic("edges"))
+    app = fk.App("graph", home=home, history=3)
+    app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG NOT NULL, difference INT"))
+
+    @app.iterate(rows=EDGES, sends="all")
+    def components(edges: Collection) -> Collection:
+        return connected_components(edges)
+
+    @app.iterate(rows=EDGES)
+    def degrees(edges: Collection) -> Collection:
+        return edges.groupBy("src").count()
+
+    app.sink("parts", components, fk.Files(str(folder), format="json"))
+
+    def epochs() -> list[Path]:
+        return sorted(path for path in folder.glob("epoch=*") if path.is_dir())
+
+    def is_done(query: Any) -> bool:
+        assert query.isActive, query.exception()
+        if not epochs():
+            return False
+        rows = [json.loads(line) for file in epochs()[-1].glob("*.json") for line in file.read_text().splitlines()]
+        return {(row["node"], row["component"]) for row in rows} == edges.components() and len(rows) == len(
+            edges.components()
+        )
+
+    run_until_cut_off(app, broker, None, lambda: edges.change(4 * EDGES), is_done)
+    with open_home(home, app.name) as opened:
+        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
+        points = [p.point.number for p in visit.history() if p.region == "components"]
+        preview = visit.preview(visit.asked(f"components@{points[-3]}"))
+        assert {m.region for m in preview.moves} == {"components"}, "degrees has read none of it"
+        visit.roll_back(visit.asked(f"components@{points[-3]}"), force=True)
+        assert [v.first for v in opened.store.voided_ranges("epochs:components")] == [points[-3] + 1]
+    run_until_cut_off(app, broker, None, lambda: edges.change(2 * EDGES), is_done)
