@@ -19,7 +19,7 @@ def connected_components(edges: Collection) -> Collection:
     """
     there = edges.select(F.col("src").alias("node"), F.col("dst").alias("neighbour"))
     back = edges.select(F.col("dst").alias("node"), F.col("src").alias("neighbour"))
-    neighbours = there.concat(back).distinct()
+    neighbours = there.concat(back)
     nodes = neighbours.select("node").distinct().select("node", F.col("node").alias("component"))
 
     def hear(components: Collection) -> Collection:

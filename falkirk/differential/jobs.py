@@ -46,12 +46,14 @@ class _Job:
     """A job that is being put together.
 
     Args: made: what operators have made in it. read: whose results are read in it. ends: what nobody reads.
+        shared: what several read.
     """
 
     made: dict[int, DataFrame] = field(default_factory=dict)
     read: set[int] = field(default_factory=set)
     ends: list[DataFrame] = field(default_factory=list)
     frames: dict[tuple[int, Time], DataFrame | None] = field(default_factory=dict)
+    shared: list[DataFrame] = field(default_factory=list)
     folder: Path | None = None
 
 
@@ -97,7 +99,10 @@ class Jobs:
             folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
             emits=id(holder) in self._routes.emits,
         )  # fmt: skip
-        self._open.made[id(holder)] = self._task(task, self._arriving(holder, frames, now), holder.schema)
+        made = self._task(task, self._arriving(holder, frames, now), holder.schema)
+        if self._routes.emits[id(holder)] > 1:  # else it would be done once for each of its readers
+            self._open.shared.append(made.persist())
+        self._open.made[id(holder)] = made
 
     def begin(self, variable: Variable, now: Time) -> None:
         """Of what a loop starts with, see that it is taken back in the next round."""
@@ -230,7 +235,11 @@ class Jobs:
         ends = [*job.ends, *(frame for made, frame in job.made.items() if made not in job.read)]
         if not ends or job.folder is None:
             return
-        reduce(DataFrame.unionAll, [end.select(F.lit(0).alias("end")) for end in ends]).collect()
+        try:
+            reduce(DataFrame.unionAll, [end.select(F.lit(0).alias("end")) for end in ends]).collect()
+        finally:
+            for frame in job.shared:
+                frame.unpersist()
         self.count += 1
         for path in _files(job.folder):
             name, relative = FileName.parse(path.name), str(path.relative_to(self._root))
@@ -240,34 +249,51 @@ class Jobs:
             else:
                 trace = (name.holder, name.what)
                 self.traces[trace] = (*self.traces.get(trace, ()), relative)
-        if any(len(files) > RUNS_MAX * self._partitions for files in self.traces.values()):
-            self.tidy()
+        self.tidy()
 
     def tidy(self) -> None:
-        """Merge the runs of traces that have many."""
-        files, targets, before = [], [], {}
+        """Merge runs where there are many, the smaller ones: a run is written again when it has doubled, so that what
+        merging costs in all grows with what has changed, and not with what there is."""
+        if not self._has_many(RUNS_MAX):
+            return
         folder = self._root / self._name / f"merged-{uuid.uuid4().hex[:6]}"
+        files, targets = [], []
         for trace, paths in self.traces.items():
-            if len(paths) <= RUNS_MAX * self._partitions:
-                continue
+            kept: list[str] = []
             by_partition: dict[int, list[str]] = {}
             for path in paths:
                 by_partition.setdefault(FileName.parse(Path(path).name).partition, []).append(path)
-            made = []
-            for partition, some in by_partition.items():
-                name = FileName(holder=trace[0], what=trace[1], partition=partition, rows=0)
-                made.append(str((folder / str(name)).relative_to(self._root)))
-                files.append(tuple(str(self._root / p) for p in some))
-                targets.append(str(folder / str(name)))
-            before[trace] = tuple(made)
-        if not files:
-            return
+            for partition, runs in by_partition.items():
+                small, rows = _small(runs) if len(runs) > RUNS_MAX // 2 else ([], 0)
+                kept += [run for run in runs if run not in small]
+                if small:
+                    name = FileName(holder=trace[0], what=trace[1], partition=partition, rows=rows)
+                    kept.append(str((folder / str(name)).relative_to(self._root)))
+                    files.append(tuple(str(self._root / run) for run in small))
+                    targets.append(str(folder / str(name)))
+            self.traces[trace] = tuple(kept)
         folder.mkdir(parents=True)
         merge = Merge(files=tuple(files), targets=tuple(targets))
         parts = min(len(files), self._partitions)
         self._session.range(0, len(files), 1, parts).mapInArrow(merge, "id LONG").collect()
         self.count += 1
-        self.traces |= before
+
+    def _has_many(self, runs_max: int) -> bool:
+        return any(len(files) > runs_max * self._partitions for files in self.traces.values())
+
+
+def _small(runs: list[str]) -> tuple[list[str], int]:
+    """Return the runs of a partition that are worth merging, and how many rows they have: the smallest, and each
+    further one that is not much greater than all before it together."""
+    sizes = sorted((FileName.parse(Path(run).name).rows, run) for run in runs)
+    found: list[str] = []
+    rows = 0
+    for size, run in sizes:
+        if len(found) > 1 and size > 2 * rows:
+            break
+        found.append(run)
+        rows += size
+    return found, rows
 
 
 def _files(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ a job ends between where it is made and where it is read.
 A job goes on until a round of a loop ends: with the first round of it, and with each further one, it ends.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -43,13 +44,13 @@ class Routes:
     Attributes:
         hands: where the node that a loop's body ends with goes, from job to job.
         keeps: operators whose results are read after the job in which they are made.
-        emits: operators whose results are read in it.
+        emits: operators whose results are read in it, with how often.
     """
 
     graph: Graph
     hands: dict[int, list[Hand]] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)
-    emits: set[int] = field(default_factory=set)
+    emits: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._readers: dict[int, list[tuple[Node, int]]] = {}
@@ -64,7 +65,10 @@ class Routes:
         for holder in self.graph.holders():
             if isinstance(holder, Joined | Reduced):
                 for where in self._read_at(holder):
-                    (self.emits if self._is_in_same_job(holder, where) else self.keeps).add(id(holder))
+                    if self._is_in_same_job(holder, where):
+                        self.emits[id(holder)] += 1
+                    else:
+                        self.keeps.add(id(holder))
 
     def _numbered(self) -> dict[int, int]:
         """Return how many loops end before each holder, in its scope; by scope, in all."""
