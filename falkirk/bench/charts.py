@@ -58,6 +58,8 @@ def draw_regimes(report: Report, folder: Path) -> Path:
         axis.bar_label(bars, [f"{v:,.0f}" if v >= 10 else f"{v:.1f}" for v in values], fontsize=7, padding=2)
         axis.set_title(title, fontsize=9)
         axis.set_xscale("log" if measure == "p50_ms" else "linear")
+        if measure != "p50_ms":
+            axis.locator_params(axis="x", nbins=4)
         axis.margins(x=0.2)
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
