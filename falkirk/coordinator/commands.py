@@ -131,6 +131,7 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
                             "read": sum(int(n) for _, n in p.point.read.prefixes),
                             "results_since": p.since,
                             "outside": p.outside,
+                            "detail": p.point.detail,
                         }
                         for p in past
                     ],
@@ -141,6 +142,9 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
         table = Table()
         for heading in ("region", "point", "made", "ago", "input in it", "results since"):
             table.add_column(heading, justify="left" if heading in ("region", "made") else "right")
+        told = any(p.point.detail for p in past)
+        if told:
+            table.add_column("")
         for p in past:
             made = p.point.made_at_s
             table.add_row(
@@ -150,6 +154,7 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
                 "" if made is None else _ago(time.time() - made),
                 f"{sum(int(n) for _, n in p.point.read.prefixes):,}",
                 f"{p.since:,}" + (", outside" if p.outside and p.since else ""),
+                *([p.point.detail] if told else []),
             )
         _out.print(table)
 

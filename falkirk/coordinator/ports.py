@@ -25,6 +25,7 @@ class Point:
         needs: what lies before it will never be read again by whoever goes on from here; None: `read`, since most read
             a thing once.
         made_at_s: when it became durable; None for the initial state.
+        detail: what there is to say of how it was made.
     """
 
     number: int
@@ -32,6 +33,7 @@ class Point:
     sent: OffsetFrontier
     needs: OffsetFrontier | None = None
     made_at_s: float | None = None
+    detail: str = ""
 
     @property
     def reads_from(self) -> OffsetFrontier:

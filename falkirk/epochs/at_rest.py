@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from falkirk.coordinator.ports import Health, Point, Range
 from falkirk.cut import Positions
 from falkirk.epochs.files import FileLog
-from falkirk.epochs.log import Epoch, EpochLog, frontier_of
+from falkirk.epochs.log import ROUNDS, UNFINISHED, Epoch, EpochLog, frontier_of
 from falkirk.plan.region import BatchLogs
 from falkirk.regions.context import Place
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -48,6 +48,7 @@ class BatchAtRest:
             # A view's newest epoch is read again until there is a newer one.
             needs=self._frontier(epoch.then, epoch.views),
             made_at_s=epoch.made_at_s,
+            detail=_rounds(epoch),
         )
 
     def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
@@ -104,3 +105,11 @@ class BatchAtRest:
         if number > self._kept_from():
             self._store.set_watermark(self.logs.name, "retained", number)
             self.epochs.drop_states_below(number)
+
+
+def _rounds(epoch: Epoch) -> str:
+    """Return how the loops of an iteration have ended; of other batches nothing."""
+    if ROUNDS not in epoch.marks:
+        return ""
+    rounds = f"{epoch.marks[ROUNDS]} rounds"
+    return f"{rounds}, not at rest" if epoch.marks.get(UNFINISHED) else rounds

@@ -21,6 +21,7 @@ from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Scope, Source
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
+from falkirk.epochs.log import ROUNDS, UNFINISHED
 from falkirk.errors import DefinitionError
 from falkirk.local.spark import batch_partitions
 from falkirk.operators.call import current
@@ -29,8 +30,6 @@ log = logging.getLogger("falkirk")
 
 #: The column that says how often a row is added, or, below 0, taken away.
 CHANGE = "difference"
-#: What is told of an epoch: how many rounds its loops took, and how many of them had not come to rest.
-ROUNDS, UNFINISHED = "rounds", "unfinished"
 
 
 class Iterating:

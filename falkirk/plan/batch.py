@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from falkirk.cut import SLICE, ByClock, ByTime, Cut, OnArrival
-from falkirk.declared import Processor, Sink
+from falkirk.declared import Iteration, Processor, Sink
 from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.location import SourceLocation
@@ -81,6 +81,7 @@ class Batch:
         cut: when an epoch is complete.
         schema, state: of what it returns, and of what it keeps from one epoch to the next, if anything.
         slots: what its operators keep, by slot. notes: the slots of which it is a text that names files.
+        iteration: how its loops go, of one that is an iteration.
         reason: why it runs in micro-batches, of a stream that might have run live.
         sorts: it is the planner's, and sorts rows by event time for another.
         deterministic: what it has sent will never be taken back by itself: its results are recorded before they count,
@@ -102,6 +103,7 @@ class Batch:
     state: StructType | None
     slots: Mapping[str, StructType]
     notes: tuple[str, ...]
+    iteration: Iteration | None
     reason: str
     sorts: ByTime | None
     deterministic: bool
@@ -277,6 +279,7 @@ def plan_batch(
         state=state,
         slots=slots,
         notes=tuple(rehearsal.notes),
+        iteration=processor.iteration,
         reason=processor.engine_reason,
         sorts=sorts,
         deterministic=saves_all or not doubtful,

@@ -70,7 +70,7 @@ def _batches(plan: Plan) -> RenderableType:
             "\n".join(f"newest epoch of {i.name}" if i.view else i.name for i in batch.inputs),
             str(batch.cut),
             "\n".join(map(_writes, batch.sinks)) or "its log, for other batches",
-            "nothing between epochs" if batch.state is None else f"{', '.join(batch.state.names)}, {_saves(batch)}",
+            _keeps(batch),
             _batch_promise(batch),
         )
     return table
@@ -78,6 +78,15 @@ def _batches(plan: Plan) -> RenderableType:
 
 def _writes(sink: Sink) -> str:
     return f"{sink.name}: {address(sink)}{' (again after a failure)' if isinstance(sink.to, Console) else ''}"
+
+
+def _keeps(batch: Batch) -> str:
+    """Return what a batch keeps from one epoch to the next, and when it is saved."""
+    kept = [] if batch.state is None else [*batch.state.names]
+    kept += [f"what {slot.rpartition('-')[0]} keeps" for slot in batch.slots]
+    if batch.iteration is not None:
+        kept.append(f"what its loops keep, of at most {batch.iteration.rounds:,} rounds")
+    return f"{', '.join(kept)}; {_saves(batch)}" if kept else "nothing between epochs"
 
 
 def _saves(batch: Batch) -> str:
@@ -144,10 +153,16 @@ def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[
     }
 
 
+def _engine(batch: Batch) -> str:
+    if batch.iteration is not None:
+        return "a DataFrame job per round"
+    return "micro-batches" if batch.reason else "a DataFrame job per epoch"
+
+
 def _batch(batch: Batch) -> dict[str, object]:
     return {
         "name": batch.name,
-        "engine": "micro-batches" if batch.reason else "a DataFrame job per epoch",
+        "engine": _engine(batch),
         "engine_reason": batch.reason or None,
         "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
         "cut": str(batch.cut),
