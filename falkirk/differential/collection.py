@@ -12,7 +12,20 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    DayTimeIntervalType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from falkirk.differential.graph import (
     Concat,
@@ -33,6 +46,9 @@ from falkirk.plan.columns import require
 from falkirk.plan.frames import check_names, first_line, quiet
 
 _OURS = "__falkirk"
+_UNSUITABLE = (
+    ArrayType, MapType, StructType, VariantType, NullType, CalendarIntervalType, YearMonthIntervalType,
+)  # fmt: skip
 
 
 class Collection:
@@ -156,7 +172,8 @@ class Collection:
 
         Args: body: gets what the round before has come to; may read other collections. rounds: at most; how many there
             were, and whether anything was left to change, is told with the result.
-        Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns others than it gets; `ROUNDS_INVALID`.
+        Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns others than it gets; `ROUNDS_INVALID`;
+            `TYPE_UNSUITABLE`.
         """
         return _loop(self, self._like, self._node.scope, body, rounds, restarts=True, where=caller())
 
@@ -173,7 +190,8 @@ class Collection:
         try:
             with quiet():
                 like = how(self._like)
-                is_deterministic = bool(like._jdf.queryExecution().analyzed().deterministic())
+                plan = like._jdf.queryExecution().analyzed()
+                is_deterministic = bool(plan.deterministic()) and not _has(plan, like, "CURRENT_LIKE")
         except (PySparkException, Py4JJavaError, TypeError) as error:
             raise DefinitionError(
                 "STEP_INVALID",
@@ -182,6 +200,14 @@ class Collection:
                 hint=f"Columns here: {', '.join(self.columns)}.",
                 operation=operation,
             ) from error
+        if any(_has(plan, like, pattern) for pattern in ("AGGREGATE", "WINDOW", "PLAN_EXPRESSION")):
+            raise DefinitionError(
+                "STEP_INVALID",
+                f"{operation}() looks at more than one row at a time.",
+                where=where,
+                hint="Use groupBy(), or join().",
+                operation=operation,
+            )
         if not is_deterministic:
             raise DefinitionError(
                 "NON_DETERMINISTIC",
@@ -250,7 +276,7 @@ class Grouped:
         if kind == "count":
             return LongType()
         given = self._of.schema[column].dataType
-        if kind in ("min", "max"):
+        if kind in ("min", "max") and not isinstance(given, DayTimeIntervalType):
             return given
         number = given.simpleString()
         if kind == "sum" and number in ("tinyint", "smallint", "int", "bigint"):
@@ -298,6 +324,7 @@ def _loop(
     start: Collection | None, like: DataFrame, around: Scope, body: Callable[[Collection], Collection], rounds: int,
     *, restarts: bool, where: SourceLocation,
 ) -> Collection:  # fmt: skip
+    _checked(like.schema.fields, where)
     if rounds < 1:
         raise DefinitionError("ROUNDS_INVALID", f"rounds={rounds} is no number of rounds.", where=where, rounds=rounds)
     scope = Scope(parent=around, rounds=rounds, restarts=restarts)
@@ -331,6 +358,12 @@ def _entered(node: Node, scope: Scope) -> Node:
     return Entered(scope=scope, schema=node.schema, of=outer)
 
 
+def _has(plan: Any, like: DataFrame, pattern: str) -> bool:
+    """Whether a plan of Spark's has something of this kind anywhere in it."""
+    jvm: Any = like.sparkSession._jvm
+    return bool(plan.containsPattern(getattr(jvm.org.apache.spark.sql.catalyst.trees.TreePattern, pattern)()))
+
+
 def _innermost(*collections: Collection) -> Scope:
     return max((c._node.scope for c in collections), key=lambda scope: scope.depth)
 
@@ -351,7 +384,7 @@ def _ours(rows: DataFrame) -> list[Column]:
 def _checked(fields: list[StructField], where: object) -> StructType:
     """Return fields as a schema, all nullable. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
     for f in fields:
-        if isinstance(f.dataType, ArrayType | MapType | StructType | VariantType):
+        if isinstance(f.dataType, _UNSUITABLE):
             raise DefinitionError(
                 "TYPE_UNSUITABLE",
                 f"column {f.name!r} is {f.dataType.simpleString()}, which an iteration can't keep.",

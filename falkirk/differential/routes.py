@@ -44,12 +44,15 @@ class Routes:
         hands: where the node that a loop's body ends with goes, from job to job.
         keeps: operators whose results are read after the job in which they are made.
         emits: operators whose results are read in it.
+        mixed: the names of variables that no operator stands in the way of: before a row goes round again it has to meet
+            the one that takes it away, or both go round for ever.
     """
 
     graph: Graph
     hands: dict[int, list[Hand]] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)
     emits: set[int] = field(default_factory=set)
+    mixed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._readers: dict[int, list[tuple[Node, int]]] = {}
@@ -62,6 +65,8 @@ class Routes:
             if ends:
                 self.hands[id(node)] = [hand for end in ends for hand in self._hands(node, end)]
         for holder in self.graph.holders():
+            if isinstance(holder, Variable) and holder.body is not None and _passes(holder, holder.body):
+                self.mixed.add(holder.name)
             if isinstance(holder, Joined | Reduced):
                 for where in self._read_at(holder):
                     (self.emits if self._is_in_same_job(holder, where) else self.keeps).add(id(holder))
@@ -118,6 +123,14 @@ class Routes:
 def _is_end(reader: Node, node: Node) -> bool:
     """Whether a node is what a loop's body comes to, and the reader is where that goes."""
     return isinstance(reader, Left) or (isinstance(reader, Variable) and reader.body is node)
+
+
+def _passes(variable: Variable, node: Node) -> bool:
+    """Whether rows of a variable get to a node without an operator between."""
+    if isinstance(node, Joined | Reduced):
+        return False
+    before = inputs_of(node)[:1] if isinstance(node, Variable) else inputs_of(node)
+    return node is variable or any(_passes(variable, of) for of in before if of is not node)
 
 
 def _fits(node: Node, reader: Holder) -> bool:
