@@ -54,7 +54,7 @@ class Flow:
     def __init__(self, graph: Graph, session: SparkSession, folder: Path, partitions: int) -> None:
         self._graph, self._session, self._folder, self._partitions = graph, session, folder, partitions
         self._routes = Routes(graph=graph)
-        rules = {r for r in session.conf.get("spark.sql.optimizer.excludedRules", "").split(",") if r}
+        rules = {r for r in (session.conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if r}
         session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules | _PRUNING)))
 
     def advance(self, state: State, inputs: Mapping[str, DataFrame], name: str) -> Advanced:

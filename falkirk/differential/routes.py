@@ -110,14 +110,12 @@ class Routes:
         """Return where a node is handed to by way of the end of a loop."""
         assert isinstance(end, Variable | Left)
         move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "again"
-        others = False
-        for reader, port in self._readers.get(id(end), []):
-            if isinstance(reader, Holder) and not _is_end(reader, end) and _fits(node, reader):
-                yield Hand(holder=reader.name, port=port, names=port_names(reader, port), moves=(move,))
-            else:
-                others = True
-        if others:
-            yield Hand(holder=end.name, port=0, names=port_names(end, 0), moves=(move,))
+        readers = self._readers.get(id(end), [])
+        direct = [(r, port) for r, port in readers if isinstance(r, Holder) and not _is_end(r, end) and _fits(node, r)]
+        if len(direct) < len(readers):  # who reads the end gets all that waits there
+            direct = [(end, 0)]
+        for reader, port in direct:
+            yield Hand(holder=reader.name, port=port, names=port_names(reader, port), moves=(move,))
 
 
 def _is_end(reader: Node, node: Node) -> bool:
