@@ -40,7 +40,7 @@ def load(path: Path) -> pa.Table:
     try:
         with pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise HomeError(
             "STATE_DAMAGED",
             f"a file of an iteration's state can't be read: {error}.",
