@@ -37,6 +37,7 @@ from falkirk.differential.graph import (
     Reduced,
     Scope,
     Variable,
+    loop_left,
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE
@@ -348,12 +349,7 @@ def _entered(node: Node, scope: Scope) -> Node:
     if node.scope is scope:
         return node
     if scope.parent is None:
-        raise DefinitionError(
-            "LOOP_LEFT",
-            "what is made in the body of a loop is read outside of it.",
-            where=caller(),
-            hint="Return it from the body: what iterate() returns is what the loop has come to.",
-        )
+        raise loop_left()
     outer = _entered(node, scope.parent)
     return Entered(scope=scope, schema=node.schema, of=outer)
 

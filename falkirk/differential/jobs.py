@@ -45,7 +45,8 @@ RUNS_MAX = 24
 class _Job:
     """A job that is being put together.
 
-    Args: made: what operators have made in it. idle: those that had nothing to do, and when. read: whose results are read in it. ends: what nobody reads.
+    Args: made: what operators have made in it. idle: those that had nothing to do, and when. read: whose results are
+        read in it. ends: what nobody reads.
     """
 
     made: dict[int, DataFrame] = field(default_factory=dict)

@@ -44,8 +44,8 @@ class Routes:
         hands: where the node that a loop's body ends with goes, from job to job.
         keeps: operators whose results are read after the job in which they are made.
         emits: operators whose results are read in it.
-        mixed: the names of variables that no operator stands in the way of: before a row goes round again it has to meet
-            the one that takes it away, or both go round for ever.
+        mixed: the names of variables that no operator stands in the way of: before a row goes round again it has to
+            meet the one that takes it away, or both go round for ever.
     """
 
     graph: Graph

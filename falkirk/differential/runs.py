@@ -35,12 +35,12 @@ def store(path: Path, table: pa.Table) -> None:
 def load(path: Path) -> pa.Table:
     """Return what a file holds, without reading it before it is needed.
 
-    Raises: HomeError: `STATE_DAMAGED`: it is missing, or cut off.
+    Raises: HomeError: `STATE_DAMAGED`: it is missing, cut off, or not what was written.
     """
     try:
         with pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise HomeError(
             "STATE_DAMAGED",
             f"a file of an iteration's state can't be read: {error}.",
