@@ -12,8 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.differential import Collection, connected_components, fixpoint, jobs, operators, pagerank, shortest_paths
+from falkirk.differential import Collection, connected_components, fixpoint, jobs, pagerank, shortest_paths
 from falkirk.differential.flow import Rounds
+from falkirk.differential.jobs import Jobs
 from tests.integration.changing import EDGES, Changing, Row, Rows, there
 
 Edge = tuple[int, int]
@@ -108,9 +109,7 @@ def every_operation_plainly(left: list[Row], right: list[Row]) -> Rows:
 
 
 def test_each_operation_is_what_a_plain_program_makes_of_all_rows(session: SparkSession, tmp_path: Path) -> None:
-    changing = Changing(
-        session, tmp_path, every_operation, partitions=3, left="k STRING, v INT", right="k STRING, w INT"
-    )
+    changing = Changing(session, tmp_path, every_operation, left="k STRING, v INT", right="k STRING, w INT")
     rows: list[Row] = [(k, v) for k in ("a", "b", None) for v in (0, 1, 2, 3)]
     for left, right in zip(shuffled(1, 2, rows, most=9), shuffled(2, 2, rows, most=5), strict=True):
         changing.epoch(left=left, right=right)
@@ -382,7 +381,8 @@ def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is heard early meets what later rounds have heard in the epoch before, and hear again."""
-    monkeypatch.setattr(operators, "_wakes", lambda *_: {})
+    take = Jobs._take
+    monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "woken": ()})
     changing = Changing(session, tmp_path, connected_components, edges=EDGES)
     changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
     changing.epoch(edges=added([(1, 4)]))
