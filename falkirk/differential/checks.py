@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )  # fmt: skip
 
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation, caller
+from falkirk.location import SourceLocation
 from falkirk.plan.frames import check_names, first_line, quiet
 
 _UNSUITABLE = (
@@ -82,15 +82,6 @@ def checked(fields: list[StructField], where: object) -> StructType:
                 column=f.name,
             )
     return StructType([StructField(f.name, f.dataType) for f in fields])
-
-
-def loop_left() -> DefinitionError:
-    return DefinitionError(
-        "LOOP_LEFT",
-        "what is made in the body of a loop is read outside of it.",
-        where=caller(),
-        hint="Return it from the body: what iterate() returns is what the loop has come to.",
-    )
 
 
 def told(schema: StructType) -> str:

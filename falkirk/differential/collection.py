@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from falkirk.differential.checks import applied, checked, loop_left, told
+from falkirk.differential.checks import applied, checked, told
 from falkirk.differential.graph import (
     Concat,
     Entered,
@@ -34,6 +34,7 @@ from falkirk.differential.graph import (
     Result,
     Scope,
     Variable,
+    loop_left,
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE

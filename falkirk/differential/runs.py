@@ -35,7 +35,7 @@ def store(path: Path, table: pa.Table) -> None:
 def load(path: Path) -> pa.Table:
     """Return what a file holds, without reading it before it is needed.
 
-    Raises: HomeError: `STATE_DAMAGED`: it is missing, or cut off.
+    Raises: HomeError: `STATE_DAMAGED`: it is missing, cut off, or not what was written.
     """
     try:
         with pa.memory_map(str(path)) as file:

@@ -1,13 +1,16 @@
 """Changing: a graph of collections that is fed epoch by epoch, and what has been put in and has come out so far."""
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
@@ -18,6 +21,7 @@ from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State
 
 Row = tuple[Any, ...]
+Edge = tuple[int, int]
 Rows = Counter[Row]
 EDGES = "src LONG, dst LONG"
 
@@ -33,6 +37,33 @@ def counted(rows: DataFrame) -> Rows:
 def there(rows: Rows) -> list[Row]:
     """Return the rows that are there, as often as they are."""
     return list(Counter({row: often for row, often in rows.items() if often > 0}).elements())
+
+
+def added(rows: Iterable[Row]) -> list[Row]:
+    return [(*row, 1) for row in rows]
+
+
+def taken(rows: Iterable[Row]) -> list[Row]:
+    return [(*row, -1) for row in rows]
+
+
+def shuffled(seed: int, epochs: int, rows: list[Row], most: int = 6) -> Iterable[list[Row]]:
+    """Draw what is put in and taken away in each epoch."""
+    draw, held = random.Random(seed), Counter[Row]()
+    for _ in range(epochs):
+        away = draw.sample(list(held.elements()), min(held.total(), draw.randint(0, most // 2)))
+        more = draw.choices(rows, k=draw.randint(1, most))
+        held.subtract(away)
+        held.update(more)
+        yield taken(away) + added(more)
+
+
+def components(edges: Iterable[Edge]) -> Rows:
+    return Counter((n, min(some)) for some in nx.connected_components(nx.Graph(list(edges))) for n in some)
+
+
+def sources(edges: Collection) -> Collection:
+    return edges.select(F.col("src").alias("n"))
 
 
 class Changing:

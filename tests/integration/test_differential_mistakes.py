@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from falkirk.differential import Collection, fixpoint
-from falkirk.differential.graph import Scope, Source
+from falkirk.differential.graph import Graph, Result, Scope, Source
 from falkirk.errors import DefinitionError
 
 COLUMNS = "k STRING, v INT, d DOUBLE, many ARRAY<INT>, long INTERVAL DAY TO SECOND, nothing VOID"
@@ -26,12 +26,13 @@ def looped(body: Callable[[Collection], Collection], **more: Any) -> Program:
     return lambda c: c.select("k", "v").iterate(body, **more)
 
 
-def leave(rows: Collection) -> Collection:
-    """Read outside of a loop what is made in it."""
+def leave(rows: Collection) -> Graph:
+    """Ask for what is made in a loop."""
     made: list[Collection] = []
     plain = rows.select("k", "v")
     plain.iterate(lambda v: made.append(v.distinct()) or v)  # type: ignore[func-returns-value]
-    return plain.concat(made[0]).iterate(lambda v: v)
+    read = plain.concat(made[0]).iterate(lambda v: v)
+    return Graph(result=Result(scope=rows._node.scope, schema=read.schema, of=read._node))
 
 
 def enter_another(rows: Collection) -> Collection:
@@ -49,7 +50,8 @@ MISTAKES: dict[str, tuple[Program, str, dict[str, Any]]] = {
     ),
     "body": (looped(lambda v: v.select("v", "k")), "COLUMNS_DIFFER", {"columns": ("v", "k")}),
     "fixpoint's body": (
-        lambda c: fixpoint(c.select("k"), lambda v: v.select(F.lit(1).alias("k"))), "COLUMNS_DIFFER", {"columns": ("k",)},
+        lambda c: fixpoint(c.select("k"), lambda v: v.select(F.lit(1).alias("k"))), "COLUMNS_DIFFER",
+        {"columns": ("k",)},
     ),
     "keys": (lambda c: c.join(c.select(F.col("d").alias("v")), "v"), "KEYS_DIFFER", {"column": "v"}),
     "semijoin's keys": (
@@ -97,5 +99,5 @@ def test_a_mistake_is_told_where_it_is_made(rows: Collection, mistake: str) -> N
     with pytest.raises(DefinitionError) as told:
         program(rows)
     assert told.value.condition == condition
-    assert {name: told.value.data[name] for name in carries} == carries
+    assert {name: told.value.parameters[name] for name in carries} == carries
     assert getattr(told.value.where, "file", "").endswith("test_differential_mistakes.py")

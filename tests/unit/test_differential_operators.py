@@ -155,10 +155,8 @@ def aggregated(kind: Kind, values: Counter[Any]) -> Any:
 def test_a_group_comes_to_its_aggregate_at_every_time(kind: Kind, value: pa.DataType, depth: int) -> None:
     if kind == "sum" and value == STRING:
         return
-    operator = Reduce(
-        keys=("k", "l"), values=("v",), results=("n", "v"),
-        how=Group(aggregates=(Aggregate(kind="count", column="", name="n"), Aggregate(kind=kind, column="v", name="v"))),
-    )  # fmt: skip
+    how = Group(aggregates=(Aggregate(kind="count", column="", name="n"), Aggregate(kind=kind, column="v", name="v")))
+    operator = Reduce(keys=("k", "l"), values=("v",), results=("n", "v"), how=how)
     types = {"k": STRING, "l": LONG, "v": LONG if kind == "count" else value}
 
     def comes_to(rows: Rows) -> Rows:
@@ -167,7 +165,7 @@ def test_a_group_comes_to_its_aggregate_at_every_time(kind: Kind, value: pa.Data
             (*key, some.total(), aggregated(kind, Counter(v for (v,) in some.elements()))) for key, some in groups
         )
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=15)
     @given(epochs_of(rows_of((STRING, KEYS), (LONG, KEYS), (types["v"], VALUES)), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
         check_reduce(operator, types, epochs, depth, comes_to, merge=merge)
@@ -180,13 +178,16 @@ def test_a_group_comes_to_its_aggregate_at_every_time(kind: Kind, value: pa.Data
 def test_distinct_rows_are_there_once_at_every_time(key: pa.DataType, depth: int) -> None:
     operator = Reduce(keys=("k", "l"), values=(), results=(), how=Group())
 
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=20)
     @given(epochs_of(rows_of((key, KEYS), (LONG, KEYS)), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
-        once: Callable[[Rows], Rows] = lambda rows: Counter(there(rows).keys())  # noqa: E731
         check_reduce(operator, {"k": key, "l": LONG}, epochs, depth, once, merge=merge)
 
     check()
+
+
+def once(rows: Rows) -> Rows:
+    return Counter(there(rows).keys())
 
 
 def first_rows(rows: Rows, wanted: int, falls: bool) -> Rows:
@@ -206,7 +207,7 @@ def test_top_is_the_first_rows_at_every_time(key: pa.DataType, falls: bool, dept
     types = {"k": key, "name": STRING, "v": LONG}
     operator = Reduce(keys=("k",), values=("name", "v"), results=("name", "v"), how=Top(by=(("v", falls),), rows=2))
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=15)
     @given(epochs_of(rows_of((key, KEYS), (STRING, VALUES), (LONG, VALUES)), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
         check_reduce(operator, types, epochs, depth, lambda rows: first_rows(rows, 2, falls), merge=merge)
@@ -215,15 +216,18 @@ def test_top_is_the_first_rows_at_every_time(key: pa.DataType, falls: bool, dept
 
 
 def test_without_keys_all_rows_are_one_group() -> None:
+    def sums(rows: Rows) -> Rows:
+        values = [value for (value,) in there(rows).elements()]
+        return Counter([(sum(values),)] if values else [])
+
+    def greatest(rows: Rows) -> Rows:
+        return Counter([max(there(rows))] if there(rows) else [])
+
     how = Group(aggregates=(Aggregate(kind="sum", column="v", name="v"),))
     epochs: Epochs = [[((1,), (2,), 3), ((0,), (5,), 1)], [((0,), (2,), -3)], [((0,), (5,), -1)]]
-    operator = Reduce(keys=(), values=("v",), results=("v",), how=how)
-    sums: Callable[[Rows], Rows] = lambda rows: Counter(
-        [(sum(v for (v,) in e),)] if (e := list(there(rows).elements())) else []
-    )  # noqa: E501, E731
-    check_reduce(operator, {"v": LONG}, epochs, 1, sums)
+    check_reduce(Reduce(keys=(), values=("v",), results=("v",), how=how), {"v": LONG}, epochs, 1, sums)
     top = Reduce(keys=(), values=("v",), results=("v",), how=Top(by=(("v", True),), rows=1))
-    check_reduce(top, {"v": LONG}, epochs, 1, lambda rows: Counter([max(there(rows))] if there(rows) else []))
+    check_reduce(top, {"v": LONG}, epochs, 1, greatest)
 
 
 TOLERANCE = 1.0
@@ -235,7 +239,7 @@ SETTLING = Reduce(
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_what_has_settled_is_within_its_tolerance_at_every_time(depth: int) -> None:
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=40)
     @given(epochs_of(rows_of((STRING, KEYS), (DOUBLE, {DOUBLE: [0.25, -0.5, 0.75, 8.0]})), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
         for put, said in run_reduce(SETTLING, {"k": STRING, "v": DOUBLE}, epochs, depth, merge=merge):
@@ -306,7 +310,7 @@ def test_a_join_is_all_pairs_at_every_time(key: pa.DataType, depth: int) -> None
     left = rows_of((key, KEYS), (LONG, KEYS), (STRING, VALUES))
     right = rows_of((key, KEYS), (LONG, KEYS), (DOUBLE, VALUES), (LONG, VALUES))
 
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=40)
     @given(epochs_of(left, depth), epochs_of(right, depth))
     @example([[]], [[]])
     def check(ones: Epochs, others: Epochs) -> None:
@@ -329,7 +333,6 @@ def test_a_join_remembers_what_is_new_added_up() -> None:
 def test_without_wakes_a_change_that_meets_an_earlier_one_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = Reduce(keys=("k",), values=(), results=(), how=Group())
     epochs: Epochs = [[((0, 1), ("a",), 1)], [((1, 0), ("a",), 1)]]
-    once: Callable[[Rows], Rows] = lambda rows: Counter(there(rows).keys())  # noqa: E731
     check_reduce(operator, {"k": STRING}, epochs, 2, once)
     monkeypatch.setattr(operators, "_wakes", lambda *_: {})
     with pytest.raises(AssertionError):
