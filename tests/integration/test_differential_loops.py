@@ -42,6 +42,30 @@ def test_a_loop_at_its_limit_has_been_applied_as_often(session: SparkSession, tm
         assert done.rounds == (Rounds(count=3, converged=False),)
 
 
+def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSession, tmp_path: Path) -> None:
+    """By a join, which needs no shuffle for it, and by what does."""
+
+    def program(edges: Collection) -> Collection:
+        ways = edges.select(F.col("src").alias("n"), "dst")
+
+        def spread(weights: Collection) -> Collection:
+            given = weights.join(ways, "n").select(F.col("dst").alias("n"), "weight")
+            return given.concat(weights).groupBy("n").sum("weight")
+
+        return ways.groupBy("n").count("weight").iterate(spread, rounds=3)
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    for changes in (added([(1, 2), (2, 3), (3, 1)]), [(1, 3, 1), (2, 3, -1)]):
+        changing.epoch(edges=changes)
+        edges = there(changing.put["edges"])
+        weights = Counter(a for a, _ in edges)
+        for _ in range(3):
+            before = weights.copy()
+            for a, b in edges:
+                weights[b] += before[a]
+        assert changing.result == Counter(weights.items())
+
+
 def test_a_loop_in_a_loop_and_an_operator_read_before_and_after_it(session: SparkSession, tmp_path: Path) -> None:
     """Each outer round walks on from where it is, and the inner loop removes, of what is reached, all below a peak."""
 
