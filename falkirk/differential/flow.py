@@ -63,7 +63,7 @@ class Flow:
         Args: inputs: by the source's name, its rows with their difference. name: of the epoch's folder: a new one.
         """
         jobs = Jobs(self._session, self._routes, state, inputs, self._folder, name, self._partitions)
-        return _Epoch(self._graph, jobs, self._routes).work()
+        return _Epoch(self._graph, jobs, self._routes, state.cut_short).work()
 
     def whole(self, state: State) -> DataFrame:
         """Return all rows of the result, with how often each is there."""
@@ -74,10 +74,11 @@ class Flow:
 class _Epoch:
     """One epoch that is worked off."""
 
-    def __init__(self, graph: Graph, jobs: Jobs, routes: Routes) -> None:
+    def __init__(self, graph: Graph, jobs: Jobs, routes: Routes, cut_short: frozenset[str]) -> None:
         self._graph, self._jobs, self._routes = graph, jobs, routes
         self._holders = {holder.name: holder for holder in graph.holders()}
         self._rounds: dict[str, Rounds] = {}
+        self._cut_short = set(cut_short)
 
     def work(self) -> Advanced:
         """Work it off."""
@@ -90,7 +91,8 @@ class _Epoch:
         jobs.tidy()
         assert not jobs.pending, "all that waits is worked off, dropped, or left for the next epoch"
         return Advanced(
-            changes=jobs.reading(result, (), files), state=State(traces=jobs.traces, left=jobs.left),
+            changes=jobs.reading(result, (), files),
+            state=State(traces=jobs.traces, left=jobs.left, cut_short=frozenset(self._cut_short)),
             rounds=tuple(self._rounds[name] for name in self._holders if name in self._rounds), jobs=jobs.count,
         )  # fmt: skip
 
@@ -127,6 +129,8 @@ class _Epoch:
             if (then[-1] if loop.restarts else count) >= loop.rounds:
                 converged = False
                 self._drop(loop, then)
+                if loop.restarts:
+                    self._cut_short.add(left.name)
                 break
             self._run(loop, then)
             jobs.flush()
@@ -134,7 +138,8 @@ class _Epoch:
         jobs.entered.discard(loop)
         if jobs.count > before:
             so_far = self._rounds.get(left.name, Rounds(count=0, converged=True))
-            self._rounds[left.name] = Rounds(count=so_far.count + count, converged=so_far.converged and converged)
+            converged = converged and so_far.converged and left.name not in self._cut_short
+            self._rounds[left.name] = Rounds(count=so_far.count + count, converged=converged)
 
     def _next(self, loop: Scope, now: Time) -> Time | None:
         """Return the first time of a loop, of those that begin with this one, that something waits for."""

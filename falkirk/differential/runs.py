@@ -18,6 +18,10 @@ from falkirk.differential.rows import HASH, together
 from falkirk.errors import HomeError
 
 
+#: What is said of a file that can't be read; a task's error reaches the driver as text.
+DAMAGED = "a file of an iteration's state can't be read"
+
+
 def write(path: Path, table: pa.Table) -> None:
     """Write a run. Two tasks that write the same one write the same."""
     order = np.argsort(table.column(HASH).to_numpy(), kind="stable")
@@ -43,7 +47,7 @@ def load(path: Path) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         raise HomeError(
             "STATE_DAMAGED",
-            f"a file of an iteration's state can't be read: {error}.",
+            f"{DAMAGED}: {error}.",
             where=path,
             hint="Roll back to an earlier point with falkirk rollback, or restore the home from a backup.",
         ) from error

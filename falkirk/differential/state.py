@@ -15,7 +15,9 @@ class State:
     """What a graph remembers at the end of an epoch.
 
     Args: traces: files by holder and what they are. left: of loops that go on where they were, what their last round
-        has left for the next; by holder, what, and time. Paths are relative to the flow's folder.
+        has left for the next; by holder, what, and time. cut_short: loops that begin anew in each epoch, and have once
+        reached their last round without coming to rest: what they have come to is no fixpoint then, and nobody looks
+        whether it has become one. Paths are relative to the flow's folder.
     """
 
     traces: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
