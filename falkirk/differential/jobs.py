@@ -85,7 +85,7 @@ class Jobs:
 
     def operate(self, holder: Joined | Reduced, now: Time) -> None:
         nodes = holder.of if isinstance(holder, Joined) else (holder.of,)
-        frames = self._beside(nodes, now)
+        frames = [self.frame(node, now) for node in nodes]
         waiting = self._take(holder, now)
         if not any(waiting.values()) and all(frame is None for frame in frames):
             self._open.idle.add((id(holder), now))
@@ -150,7 +150,8 @@ class Jobs:
         ours = [*rounds(len(now)), DIFFERENCE]
         every = list(dict.fromkeys(n for port in range(len(frames)) for n in port_names(holder, port)))
         types = {f.name: f.dataType for node in _nodes(holder) for f in node.schema.fields}
-        for port, frame in enumerate(frames):
+        # What is in whatever partitions comes last: a task in a union tells which partition it has by its number.
+        for port, frame in sorted(enumerate(frames), key=lambda part: _is_loose(_nodes(holder)[part[0]])):
             if frame is None:
                 continue
             own = set(port_names(holder, port))

@@ -17,7 +17,6 @@ import pyarrow as pa
 from falkirk.differential.rows import HASH, together
 from falkirk.errors import HomeError
 
-
 #: What is said of a file that can't be read; a task's error reaches the driver as text.
 DAMAGED = "a file of an iteration's state can't be read"
 
