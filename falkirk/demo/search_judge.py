@@ -20,8 +20,9 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 #: As the application declares them.
 BEST, NEW_WEIGHT, NEW_RANK = 5, 5_000, 1_000_000
-#: How far a rank may be from the exact one: 0.001 by round, of which each is passed on by 0.85; and rounding.
-RANK_TOLERANCE = 1_000 / 0.15 + 1
+#: How far a rank may be from the exact one, as a part of it: what is left alone moves by 0.001, and who passes on 0.85 of a
+#: rank that is off by this part is off by no more.
+RANK_TOLERANCE = 0.001 / 0.15
 _VIEWS = ("postings", "weights", "rank")
 
 
@@ -174,7 +175,7 @@ def judge_rank(run: Run) -> Finding:
 
 def _settled(row: Row, exact: int | None) -> Row:
     """Return a row of the ranking with the exact rank in place of one that is as near as was asked for."""
-    if exact is None or abs(int(row["rank"]) - exact) > RANK_TOLERANCE:
+    if exact is None or abs(int(row["rank"]) - exact) > RANK_TOLERANCE * exact + 1:
         return row
     return {**row, "rank": exact}
 

@@ -61,8 +61,8 @@ def pagerank(
     A node's rank is `1 - damping`, and of each node that points to it a share of `damping` times that one's rank. The
     ranks come to the same wherever the loop begins, so each epoch begins where the last one has ended.
 
-    Args: tolerance: a rank that moves by no more is left as it was; each is then within
-        `tolerance / (1 - damping)` of what it would be. Without it, what the iteration says with `until`, or 1e-6.
+    Args: tolerance: a rank that moves by no more is left as it was. Deviations flow as ranks do, so each rank is off by
+        at most `rank * tolerance / (1 - damping)`. Without it, what the iteration says with `until`, or 1e-6.
         nodes: rows with a column `node`, of all nodes; without it they are those that have edges.
     """
     if nodes is None:
