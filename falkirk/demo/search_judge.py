@@ -20,8 +20,8 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 #: As the application declares them.
 BEST, NEW_WEIGHT, NEW_RANK = 5, 5_000, 1_000_000
-#: How far a rank may be from the exact one, as a part of it: what is left alone moves by 0.001, and who passes on 0.85 of a
-#: rank that is off by this part is off by no more.
+#: How far a rank may be from the exact one, as a part of it: what is left alone moves by 0.001, and who passes on 0.85
+#: of a rank that is off by this part is off by no more.
 RANK_TOLERANCE = 0.001 / 0.15
 _VIEWS = ("postings", "weights", "rank")
 
