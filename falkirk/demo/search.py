@@ -19,6 +19,7 @@ from falkirk.check import outputs_of, read_topic
 from falkirk.coordinator.load import load_application
 from falkirk.coordinator.store import Store
 from falkirk.cut import OnArrival
+from falkirk.declared import Processor
 from falkirk.demo import stage
 from falkirk.demo.crowd import Crowd
 from falkirk.demo.load import Collector, ModuleProducer, Reader, percentiles_ms
@@ -258,10 +259,14 @@ def _until(condition: Callable[[], object]) -> Iterator[None]:
 def regimes(app: App) -> dict[str, str]:
     """Return in words what kind of region each batch is; all others are live."""
     return {
-        name: f"{'eager' if isinstance(p.cut, OnArrival) else 'batch'}, {str(p.cut).partition(',')[0]}"
-        for name, p in app.processors.items()
-        if p.cut is not None
+        name: f"{_kind(p)}, {str(p.cut).partition(',')[0]}" for name, p in app.processors.items() if p.cut is not None
     }
+
+
+def _kind(processor: Processor) -> str:
+    if processor.iteration is not None:
+        return "iterative"
+    return "eager" if isinstance(processor.cut, OnArrival) else "batch"
 
 
 def collect(bootstrap: str, folder: Path, told: Mapping[str, dict[str, Any]]) -> Run:

@@ -19,7 +19,9 @@ from falkirk.demo.pages import words
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 #: As the application declares them.
-BEST, ROUNDS, NEW_WEIGHT, NEW_RANK = 5, 3, 5_000, 1_000_000
+BEST, NEW_WEIGHT, NEW_RANK = 5, 5_000, 1_000_000
+#: How far a rank may be from the exact one: 0.001 by round, of which each is passed on by 0.85; and rounding.
+RANK_TOLERANCE = 1_000 / 0.15 + 1
 _VIEWS = ("postings", "weights", "rank")
 
 
@@ -161,23 +163,34 @@ def judge_rank(run: Run) -> Finding:
         current = _newest(events)
         ranks = ranking({name: event["imports"] for name, event in current.items()})
         for name, event in current.items():
-            imports = list(dict.fromkeys(event["imports"]))
-            yield {"name": name, "version": event["version"], "imports": imports, "rank": ranks[name]}
+            yield {"name": name, "version": event["version"], "rank": ranks[name]}
 
-    return _views("rank", run.modules, run.rank, read_by_rank, due)
+    near = {}
+    for epoch, rows in run.rank.items():
+        exact = {row["name"]: row["rank"] for row in due(run.modules[: read_by_rank(rows)])}
+        near[epoch] = [_settled(row, exact.get(row["name"])) for row in rows]
+    return _views("rank", run.modules, near, read_by_rank, due)
+
+
+def _settled(row: Row, exact: int | None) -> Row:
+    """Return a row of the ranking with the exact rank in place of one that is as near as was asked for."""
+    if exact is None or abs(int(row["rank"]) - exact) > RANK_TOLERANCE:
+        return row
+    return {**row, "rank": exact}
 
 
 def ranking(imports: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the rank of each module, in millionths, after a few rounds of PageRank."""
+    """Return the rank of each module, in millionths: PageRank, until nothing changes any more."""
     links = {name: {to for to in tos if to in imports and to != name} for name, tos in imports.items()}
-    ranks = dict.fromkeys(imports, NEW_RANK)
-    for _ in range(ROUNDS):
-        given: Counter[str] = Counter()
+    ranks, moved = dict.fromkeys(imports, 0.15), 1.0
+    while moved > 1e-9:
+        given = dict.fromkeys(imports, 0.15)
         for name, tos in links.items():
             for to in tos:
-                given[to] += ranks[name] // len(tos)
-        ranks = {name: 150_000 + given[name] * 85 // 100 for name in imports}
-    return ranks
+                given[to] += 0.85 * ranks[name] / len(tos)
+        moved = max((abs(given[name] - rank) for name, rank in ranks.items()), default=0.0)
+        ranks = given
+    return {name: round(1_000_000 * rank) for name, rank in ranks.items()}
 
 
 def _views(

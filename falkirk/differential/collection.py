@@ -10,12 +10,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    DataType,
+    DayTimeIntervalType,
+    DoubleType,
+    LongType,
+    StructField,
+    StructType,
+)
 
+from falkirk.differential.checks import applied, checked, told
 from falkirk.differential.graph import (
     Concat,
     Entered,
@@ -28,13 +34,14 @@ from falkirk.differential.graph import (
     Result,
     Scope,
     Variable,
+    loop_left,
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.plan.columns import require
-from falkirk.plan.frames import check_names, first_line, quiet
+from falkirk.plan.frames import check_names
 
 _OURS = "__falkirk"
 
@@ -110,7 +117,7 @@ class Collection:
             if [(f.name, f.dataType) for f in other.schema] != [(f.name, f.dataType) for f in self.schema]:
                 raise DefinitionError(
                     "COLUMNS_DIFFER",
-                    f"concat(): {_told(self.schema)} and {_told(other.schema)} are different columns.",
+                    f"concat(): {told(self.schema)} and {told(other.schema)} are different columns.",
                     where=where,
                     hint="Make them alike with select(), types included.",
                     columns=tuple(other.columns),
@@ -145,7 +152,7 @@ class Collection:
         scope = _innermost(self, other)
         operator = Join(keys=tuple(keys), left=tuple(left), right=tuple(right))
         of = (_entered(self._node, scope), _entered(other._node, scope))
-        return self._made(Joined(scope=scope, schema=_checked(fields, where), of=of, operator=operator))
+        return self._made(Joined(scope=scope, schema=checked(fields, where), of=of, operator=operator))
 
     def semijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
         """Return the rows whose key the other has. Raises: as `join`."""
@@ -172,14 +179,15 @@ class Collection:
 
         Args: body: gets what the round before has come to; may read other collections. rounds: at most; how many there
             were, and whether anything was left to change, is told with the result.
-        Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns others than it gets; `ROUNDS_INVALID`.
+        Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns others than it gets; `ROUNDS_INVALID`;
+            `TYPE_UNSUITABLE`.
         """
         return _loop(self, self._like, self._node.scope, body, rounds, restarts=True, where=caller())
 
     def graph(self) -> Graph:
         """Return what it is made of. Raises: DefinitionError: `LOOP_LEFT`: it was made in the body of a loop."""
         if self._node.scope.parent is not None:
-            raise _left()
+            raise loop_left()
         return Graph(result=Result(scope=self._node.scope, schema=self._node.schema, of=self._node))
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -191,29 +199,7 @@ class Collection:
         require(names, self.columns, where or caller(), lambda name: f"{operation}(): there is no column {name!r}.")
 
     def _mapped(self, operation: str, how: Callable[[DataFrame], DataFrame]) -> "Collection":
-        where = caller()
-        try:
-            with quiet():
-                like = how(self._like)
-                is_deterministic = bool(like._jdf.queryExecution().analyzed().deterministic())
-        except (PySparkException, Py4JJavaError, TypeError) as error:
-            raise DefinitionError(
-                "STEP_INVALID",
-                f"{operation}(): {first_line(error)}.",
-                where=where,
-                hint=f"Columns here: {', '.join(self.columns)}.",
-                operation=operation,
-            ) from error
-        if not is_deterministic:
-            raise DefinitionError(
-                "NON_DETERMINISTIC",
-                f"{operation}() comes out differently each time, so a row could not be taken away again.",
-                where=where,
-                hint="Draw lots in front of the iteration: what comes in is recorded.",
-                operation=operation,
-            )
-        check_names(like.columns, where)
-
+        like = applied(operation, how, self._like, caller())
         node = Mapped(scope=self._node.scope, schema=like.schema, of=self._node, how=how)
         return Collection(node, like)
 
@@ -221,8 +207,8 @@ class Collection:
         values = [c for c in self.columns if c not in keys]
         if isinstance(how, Group):
             values = [c for c in values if c in {a.column for a in how.aggregates}]
-        schema = _checked([*(self.schema[k] for k in keys), *results], where)
-        _checked([self.schema[v] for v in values], where)
+        schema = checked([*(self.schema[k] for k in keys), *results], where)
+        checked([self.schema[v] for v in values], where)
         operator = Reduce(
             keys=tuple(keys), values=tuple(values), results=tuple(f.name for f in results), how=how,
         )  # fmt: skip
@@ -275,7 +261,7 @@ class Grouped:
         if kind == "count":
             return LongType()
         given = self._of.schema[column].dataType
-        if kind in ("min", "max"):
+        if kind in ("min", "max") and not isinstance(given, DayTimeIntervalType):
             return given
         number = given.simpleString()
         if kind == "sum" and number in ("tinyint", "smallint", "int", "bigint"):
@@ -324,6 +310,7 @@ def _loop(
     rounds: int | None, *, restarts: bool, where: SourceLocation,
 ) -> Collection:  # fmt: skip
     rounds = limits.get().rounds if rounds is None else rounds
+    checked(like.schema.fields, where)
     if rounds < 1:
         raise DefinitionError("ROUNDS_INVALID", f"rounds={rounds} is no number of rounds.", where=where, rounds=rounds)
     scope = Scope(parent=around, rounds=rounds, restarts=restarts)
@@ -333,7 +320,7 @@ def _loop(
     if [(f.name, f.dataType) for f in made.schema] != [(f.name, f.dataType) for f in like.schema]:
         raise DefinitionError(
             "COLUMNS_DIFFER",
-            f"the body of the loop gets {_told(like.schema)} and returns {_told(made.schema)}.",
+            f"the body of the loop gets {told(like.schema)} and returns {told(made.schema)}.",
             where=where,
             hint="Return the same columns in the same order and of the same types.",
             columns=tuple(made.columns),
@@ -347,18 +334,9 @@ def _entered(node: Node, scope: Scope) -> Node:
     if node.scope is scope:
         return node
     if scope.parent is None:
-        raise _left()
+        raise loop_left()
     outer = _entered(node, scope.parent)
     return Entered(scope=scope, schema=node.schema, of=outer)
-
-
-def _left() -> DefinitionError:
-    return DefinitionError(
-        "LOOP_LEFT",
-        "what is made in the body of a loop is read outside of it.",
-        where=caller(),
-        hint="Return it from the body: what iterate() returns is what the loop has come to.",
-    )
 
 
 def _innermost(*collections: Collection) -> Scope:
@@ -369,24 +347,6 @@ def _names(on: "str | Sequence[str]") -> list[str]:
     return [on] if isinstance(on, str) else list(on)
 
 
-def _told(schema: StructType) -> str:
-    return ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in schema.fields)
-
-
 def _ours(rows: DataFrame) -> list[Column]:
     """Return the columns of ours that rows have."""
     return [F.col(c) for c in rows.columns if c.startswith(_OURS)]
-
-
-def _checked(fields: list[StructField], where: object) -> StructType:
-    """Return fields as a schema, all nullable. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
-    for f in fields:
-        if isinstance(f.dataType, ArrayType | MapType | StructType | VariantType):
-            raise DefinitionError(
-                "TYPE_UNSUITABLE",
-                f"column {f.name!r} is {f.dataType.simpleString()}, which an iteration can't keep.",
-                where=where,
-                hint="Take it apart into columns of simple types.",
-                column=f.name,
-            )
-    return StructType([StructField(f.name, f.dataType) for f in fields])

@@ -16,6 +16,11 @@ from falkirk.differential.routes import Routes
 from falkirk.differential.rows import Time
 from falkirk.differential.state import State
 
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
+#: An operator is run even where the optimizer sees that nothing arrives, or that nobody reads what it emits: something
+#: may wait for it, and it remembers.
+_PRUNING = {f"{_OPTIMIZER}.{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "PruneFilters")}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
@@ -42,13 +47,15 @@ class Advanced:
 class Flow:
     """A graph on Spark.
 
-    Args: session: without adaptive execution. folder: where its files are. partitions: how many; a state is one's for
-        good.
+    Args: session: without adaptive execution, and for this alone: some rules of its optimizer are switched off. folder:
+        where its files are. partitions: how many; a state is one's for good.
     """
 
     def __init__(self, graph: Graph, session: SparkSession, folder: Path, partitions: int) -> None:
         self._graph, self._session, self._folder, self._partitions = graph, session, folder, partitions
         self._routes = Routes(graph=graph)
+        rules = {r for r in (session.conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if r}
+        session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules | _PRUNING)))
 
     def advance(self, state: State, inputs: Mapping[str, DataFrame], name: str) -> Advanced:
         """Work off what has changed.
@@ -56,7 +63,7 @@ class Flow:
         Args: inputs: by the source's name, its rows with their difference. name: of the epoch's folder: a new one.
         """
         jobs = Jobs(self._session, self._routes, state, inputs, self._folder, name, self._partitions)
-        return _Epoch(self._graph, jobs, self._routes).work()
+        return _Epoch(self._graph, jobs, self._routes, state.cut_short).work()
 
     def whole(self, state: State) -> DataFrame:
         """Return all rows of the result, with how often each is there."""
@@ -67,10 +74,11 @@ class Flow:
 class _Epoch:
     """One epoch that is worked off."""
 
-    def __init__(self, graph: Graph, jobs: Jobs, routes: Routes) -> None:
+    def __init__(self, graph: Graph, jobs: Jobs, routes: Routes, cut_short: frozenset[str]) -> None:
         self._graph, self._jobs, self._routes = graph, jobs, routes
         self._holders = {holder.name: holder for holder in graph.holders()}
         self._rounds: dict[str, Rounds] = {}
+        self._cut_short = set(cut_short)
 
     def work(self) -> Advanced:
         """Work it off."""
@@ -81,15 +89,12 @@ class _Epoch:
         whole = _all_of(result)
         jobs.traces[whole] = (*jobs.traces.get(whole, ()), *files)
         jobs.tidy()
-        left = {key: paths for key, paths in jobs.pending.items() if self._goes_on(self._holders[key[0]].scope)}
+        assert not jobs.pending, "all that waits is worked off, dropped, or left for the next epoch"
         return Advanced(
-            changes=jobs.reading(result, (), files), state=State(traces=jobs.traces, left=left),
+            changes=jobs.reading(result, (), files),
+            state=State(traces=jobs.traces, left=jobs.left, cut_short=frozenset(self._cut_short)),
             rounds=tuple(self._rounds[name] for name in self._holders if name in self._rounds), jobs=jobs.count,
         )  # fmt: skip
-
-    def _goes_on(self, scope: Scope) -> bool:
-        """Whether a loop around it goes on in the next epoch where it was."""
-        return not scope.restarts or (scope.parent is not None and self._goes_on(scope.parent))
 
     def _run(self, scope: Scope, now: Time) -> None:
         """Work off one time of a scope; what is in the job that is open is still to be run."""
@@ -123,8 +128,9 @@ class _Epoch:
         while (then := self._next(loop, now)) is not None:
             if (then[-1] if loop.restarts else count) >= loop.rounds:
                 converged = False
+                self._drop(loop, then)
                 if loop.restarts:
-                    self._drop(loop, then)
+                    self._cut_short.add(left.name)
                 break
             self._run(loop, then)
             jobs.flush()
@@ -132,7 +138,8 @@ class _Epoch:
         jobs.entered.discard(loop)
         if jobs.count > before:
             so_far = self._rounds.get(left.name, Rounds(count=0, converged=True))
-            self._rounds[left.name] = Rounds(count=so_far.count + count, converged=so_far.converged and converged)
+            converged = converged and so_far.converged and left.name not in self._cut_short
+            self._rounds[left.name] = Rounds(count=so_far.count + count, converged=converged)
 
     def _next(self, loop: Scope, now: Time) -> Time | None:
         """Return the first time of a loop, of those that begin with this one, that something waits for."""
@@ -140,11 +147,14 @@ class _Epoch:
         return min((time[: loop.depth] for time in waiting if time[: len(now)] == now), default=None)
 
     def _drop(self, loop: Scope, bound: Time) -> None:
-        """Drop what waits for a round of a loop, or for a later one."""
+        """Drop what waits for a round of a loop, or for a later one; of a loop that goes on where it was, leave it for
+        the next epoch."""
         for key in self._waiting(loop):
             *around, last = key[2][: loop.depth]
             if tuple(around) == bound[:-1] and last >= bound[-1]:
-                del self._jobs.pending[key]
+                files = self._jobs.pending.pop(key)
+                if not loop.restarts:
+                    self._jobs.left[key] = files
 
     def _waiting(self, scope: Scope) -> list[Waiting]:
         """Return what waits in a scope, or in a loop in it."""

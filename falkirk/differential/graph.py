@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from falkirk.differential.operators import Join, Reduce
+from falkirk.errors import DefinitionError
+from falkirk.location import caller
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -132,15 +134,31 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def loop_left() -> DefinitionError:
+    """Return the error of who reads a loop's collection where the loop is not."""
+    return DefinitionError(
+        "LOOP_LEFT",
+        "what is made in the body of a loop is read outside of it.",
+        where=caller(),
+        hint="Return it from the body: what iterate() returns is what the loop has come to.",
+    )
+
+
 @dataclass(kw_only=True)
 class Graph:
     """All that a result needs, in an order in which each comes behind what it reads; a variable comes first in its
-    loop. Args: result: what is asked for."""
+    loop.
+
+    Args: result: what is asked for.
+    Raises: DefinitionError: `LOOP_LEFT`.
+    """
 
     result: Result
     nodes: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if self.result.of.scope is not self.result.scope:
+            raise loop_left()
         seen: set[int] = set()
         self._visit(self.result, seen)
         for number, holder in enumerate(self.holders()):

@@ -50,7 +50,11 @@ def shortest_paths(edges: Collection, sources: Collection, rounds: int | None = 
 
 
 def pagerank(
-    edges: Collection, damping: float = 0.85, tolerance: float | None = None, rounds: int | None = None
+    edges: Collection,
+    damping: float = 0.85,
+    tolerance: float | None = None,
+    rounds: int | None = None,
+    nodes: Collection | None = None,
 ) -> Collection:
     """Return the rank of each node: `(node, rank)`; divided by their sum they are PageRank's probabilities.
 
@@ -59,8 +63,11 @@ def pagerank(
 
     Args: tolerance: a rank that moves by no more is left as it was; each is then within
         `tolerance / (1 - damping)` of what it would be. Without it, what the iteration says with `until`, or 1e-6.
+        nodes: rows with a column `node`, of all nodes; without it they are those that have edges.
     """
-    nodes = edges.select(F.col("src").alias("node")).concat(edges.select(F.col("dst").alias("node"))).distinct()
+    if nodes is None:
+        nodes = edges.select(F.col("src").alias("node")).concat(edges.select(F.col("dst").alias("node")))
+    nodes = nodes.select("node").distinct()
     ways = edges.select(F.col("src").alias("node"), F.col("dst").alias("next"))
     degrees = ways.groupBy("node").count("degree")
     shares = ways.join(degrees, "node").select("node", "next", (damping / F.col("degree")).alias("share"))

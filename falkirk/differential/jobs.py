@@ -45,11 +45,12 @@ RUNS_MAX = 24
 class _Job:
     """A job that is being put together.
 
-    Args: made: what operators have made in it. read: whose results are read in it. ends: what nobody reads.
-        shared: what several read.
+    Args: made: what operators have made in it. idle: those that had nothing to do, and when. read: whose results are
+        read in it. ends: what nobody reads. shared: what several read.
     """
 
     made: dict[int, DataFrame] = field(default_factory=dict)
+    idle: set[tuple[int, Time]] = field(default_factory=set)
     read: set[int] = field(default_factory=set)
     ends: list[DataFrame] = field(default_factory=list)
     frames: dict[tuple[int, Time], DataFrame | None] = field(default_factory=dict)
@@ -73,6 +74,8 @@ class Jobs:
         self.traces = dict(state.traces)
         #: What waits for a time, by holder, what it is, and time.
         self.pending: dict[Waiting, tuple[str, ...]] = dict(state.left)
+        #: What is left for the next epoch of it.
+        self.left: dict[Waiting, tuple[str, ...]] = {}
         #: What was taken from there to be read, and may be read again until its time has been worked off.
         self.read: dict[tuple[str, Time], tuple[str, ...]] = {}
         #: Loops that go on where they were, whose time stands still while they go round.
@@ -85,6 +88,7 @@ class Jobs:
         frames = [self.frame(node, now) for node in nodes]
         waiting = self._take(holder, now)
         if not any(waiting.values()) and all(frame is None for frame in frames):
+            self._open.idle.add((id(holder), now))
             return
         traces = {what: files for (name, what), files in self.traces.items() if name == holder.name}
         hands = [*self._routes.hands.get(id(holder), [])]
@@ -118,8 +122,10 @@ class Jobs:
             self._store_frame(result, frame.repartition(self._partitions, *names), now, [hand])
 
     def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
-        frame = self.frame(node, now)
+        frame = self._even(node, now)
         if frame is not None:
+            if any(hand.holder in self._routes.mixed for hand in hands):
+                frame = frame.repartition(self._partitions, *[F.col(f"`{n}`") for n in node.schema.names])
             if sign < 0:
                 frame = frame.withColumn(DIFFERENCE, -F.col(DIFFERENCE))
             self._store_frame(node, frame, now, hands)
@@ -144,7 +150,8 @@ class Jobs:
         ours = [*rounds(len(now)), DIFFERENCE]
         every = list(dict.fromkeys(n for port in range(len(frames)) for n in port_names(holder, port)))
         types = {f.name: f.dataType for node in _nodes(holder) for f in node.schema.fields}
-        for port, frame in enumerate(frames):
+        # What is in whatever partitions comes last: a task in a union tells which partition it has by its number.
+        for port, frame in sorted(enumerate(frames), key=lambda part: _is_loose(_nodes(holder)[part[0]])):
             if frame is None:
                 continue
             own = set(port_names(holder, port))
@@ -173,7 +180,7 @@ class Jobs:
             of = self.frame(node.of, now)
             return None if of is None else node.how(of)
         if isinstance(node, Concat):
-            return _union([self.frame(of, now) for of in node.of])
+            return _union(self._beside(node.of, now))
         if isinstance(node, Entered):
             enters = now[-1] == 0 and node.scope not in self.entered
             of = self.frame(node.of, now[:-1]) if enters else None
@@ -186,12 +193,24 @@ class Jobs:
         if id(node) in self._open.made:
             self._open.read.add(id(node))
             return self._open.made[id(node)]
+        if (id(node), now) in self._open.idle:
+            return None  # what it has kept is read in later jobs; readers in this one got it when it was made
         if isinstance(node, Variable):
-            start = self.frame(node.start, now) if node.start is not None and now[-1] == 0 else None
+            start = self._even(node.start, now) if node.start is not None and now[-1] == 0 else None
             return _union([start, self._again(node, node.name, now)])
         if isinstance(node, Left):
             return self._again(node, node.name, now)
         return self._again(node, f"kept-{node.name}", now)
+
+    def _beside(self, nodes: tuple[Node, ...], now: Time) -> list[DataFrame | None]:
+        """Return what is new of nodes that are read side by side."""
+        return [self.frame(node, now) if all(map(_is_loose, nodes)) else self._even(node, now) for node in nodes]
+
+    def _even(self, node: Node, now: Time) -> DataFrame | None:
+        """Return what is new of a node, in as many partitions as there are: a task in a union with others tells which
+        one it has by its number."""
+        frame = self.frame(node, now)
+        return frame.repartition(self._partitions) if frame is not None and _is_loose(node) else frame
 
     def _again(self, node: Holder, name: str, now: Time) -> DataFrame | None:
         """Return what waits for a time and can be read as often as one likes."""
@@ -306,6 +325,13 @@ def _nodes(holder: Holder) -> tuple[Node, ...]:
     return holder.of if isinstance(holder, Joined) else (holder.of,)
 
 
+def _is_loose(node: Node) -> bool:
+    """Whether its rows are in whatever partitions their sources have."""
+    if isinstance(node, Mapped | Entered):
+        return _is_loose(node.of)
+    return isinstance(node, Source) or (isinstance(node, Concat) and all(map(_is_loose, node.of)))
+
+
 def _union(frames: list[DataFrame | None]) -> DataFrame | None:
     found = [frame for frame in frames if frame is not None]
     return reduce(DataFrame.unionByName, found) if found else None
@@ -313,7 +339,9 @@ def _union(frames: list[DataFrame | None]) -> DataFrame | None:
 
 def _with_time(schema: StructType, depth: int) -> StructType:
     ours = [StructField(name, IntegerType()) for name in rounds(depth)]
-    return StructType([*schema.fields, *ours, StructField(DIFFERENCE, LongType())])
+    # All nullable: of what comes together in a collection, one part may be and another not.
+    fields = [StructField(f.name, f.dataType) for f in schema.fields]
+    return StructType([*fields, *ours, StructField(DIFFERENCE, LongType())])
 
 
 def _arrow(schema: StructType) -> pa.Schema:

@@ -9,7 +9,7 @@ earlier epoch had a change there, and this one has one now, at the earliest time
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from falkirk.differential.rows import (
 )  # fmt: skip
 
 Kind = Literal["count", "sum", "min", "max"]
+_OLD = "__falkirk_old"
 
 
 class Trace(Protocol):
@@ -129,13 +130,7 @@ class Top:
         rows = rows.sort_by([(name, "descending" if falls else "ascending") for name, falls in order])
         if not rows.num_rows:
             return rows
-        first = np.zeros(rows.num_rows, dtype=bool)
-        first[0] = True
-        for name in keys:
-            column = rows.column(name).combine_chunks()
-            after, before = column[1:], column[:-1]
-            same = pc.or_(pc.fill_null(pc.equal(after, before), False), pc.and_(pc.is_null(after), pc.is_null(before)))
-            first[1:] |= ~same.to_numpy(zero_copy_only=False)
+        first = _begins(rows, keys)
         counts = rows.column(DIFFERENCE).to_numpy()
         upto = np.cumsum(counts)
         group = np.cumsum(first) - 1
@@ -175,41 +170,77 @@ class Reduce:
         there = consolidate(rows.filter(early).select([*names, *self.values, DIFFERENCE]))
         there = there.filter(pc.greater(there.column(DIFFERENCE), 0))
         after = self._after(there)
-        before = said.rows(touched)
-        before = consolidate(before.filter(is_by(before, now)).select(after.column_names))
+        told = said.rows(touched)
+        before = consolidate(told.filter(is_by(told, now)).select(after.column_names))
         after = after.cast(before.schema)
         if isinstance(self.how, Group) and self.how.tolerance:
             after = self._settled(before, after, self.how.tolerance)
         minus = pc.negate(before.column(DIFFERENCE))
         gone = before.set_column(before.schema.get_field_index(DIFFERENCE), DIFFERENCE, minus)
         out = at(consolidate(pa.concat_tables([after, gone])), now).select(schema.names).cast(schema)
-        later = rows.filter(pc.invert(early))
-        return Work(out=out, heard=(news,), woken=_wakes(later, names, now))
+        timed = [*names, *rounds(len(now))]
+        later = [rows.filter(pc.invert(early)).select(timed)]
+        if isinstance(self.how, Group) and self.how.tolerance:
+            # What has settled may differ from what it was at a time of which nothing is left but that.
+            later.append(told.filter(pc.invert(is_by(told, now))).select(timed))
+        return Work(out=out, heard=(news,), woken=_wakes(pa.concat_tables(later), names, now))
 
     def _after(self, there: pa.Table) -> pa.Table:
         after = self.how.outcome(there, self.keys)
         if isinstance(self.how, Group):
-            after = after.append_column(DIFFERENCE, pa.array(np.ones(after.num_rows, dtype=np.int64)))
+            after = _once(after)
         return after.select([HASH, *self.keys, *self.results, DIFFERENCE])
 
     def _settled(self, before: pa.Table, after: pa.Table, tolerance: float) -> pa.Table:
-        """Return what it comes to, with the rows of before of those keys that have hardly moved."""
-        renamed = before.rename_columns([n if n in (HASH, *self.keys) else f"{n}_before" for n in before.column_names])
-        both = after.join(renamed, keys=[HASH, *self.keys], join_type="left outer", use_threads=False)
-        still = np.ones(both.num_rows, dtype=bool)
+        """Return what it comes to, with the rows of before of those keys that have hardly moved.
+
+        A time that other changes have been said before of has several rows of a key, or less than none of one, until it
+        is worked off itself: one of those that are near is as good as another, and it is always the same one.
+        """
+        keys = [HASH, *self.keys]
+        before = before.filter(pc.greater(before.column(DIFFERENCE), 0))
+        both = pa.concat_tables([after, before]).append_column(
+            _OLD, pa.array(np.repeat([False, True], [after.num_rows, before.num_rows]))
+        )
+        both = both.sort_by([(name, "ascending") for name in (*keys, _OLD, *self.results)])
+        if not both.num_rows:
+            return after
+        first = np.flatnonzero(_begins(both, self.keys))
+        group = np.cumsum(_begins(both, self.keys)) - 1
+        old = both.column(_OLD).to_numpy()
+        near = old.copy()
         for name in self.results:
-            one, other = both.column(name), both.column(f"{name}_before")
+            one = both.column(name)
+            other = one.take(pa.array(first[group]))
             if pa.types.is_floating(one.type):
-                near = pc.less_equal(pc.abs(pc.subtract(one, other)), tolerance)
+                same = pc.less_equal(pc.abs(pc.subtract(one, other)), tolerance)
             else:
-                near = pc.equal(one, other)
-            still &= pc.fill_null(near, False).to_numpy(zero_copy_only=False)
-        for name in self.results:
-            i = both.schema.get_field_index(name)
-            both = both.set_column(
-                i, name, pc.if_else(pa.array(still), both.column(f"{name}_before"), both.column(name))
-            )
-        return both.select(after.column_names)
+                same = pc.equal(one, other)
+            near &= pc.fill_null(same, False).to_numpy()
+        kept = first.copy()
+        nearest = np.flatnonzero(near)[::-1]
+        kept[group[nearest]] = nearest  # of several, the first one is written last
+        settled = both.take(pa.array(kept[~old[first]])).drop_columns([DIFFERENCE])
+        return _once(settled).select(after.column_names)
+
+
+def _once(rows: pa.Table) -> pa.Table:
+    """Return rows, each there once."""
+    return rows.append_column(DIFFERENCE, pa.array(np.ones(rows.num_rows, dtype=np.int64)))
+
+
+def _begins(rows: pa.Table, keys: Sequence[str]) -> Any:
+    """Return the mask of the rows, sorted by key, that are the first of theirs."""
+    first = np.zeros(rows.num_rows, dtype=bool)
+    first[:1] = True
+    for name in keys:
+        column = rows.column(name).combine_chunks()
+        after, before = column[1:], column[:-1]
+        same = pc.or_(pc.fill_null(pc.equal(after, before), False), pc.and_(pc.is_null(after), pc.is_null(before)))
+        if pa.types.is_floating(column.type):
+            same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(after), pc.is_nan(before)), False))
+        first[1:] |= ~same.to_numpy(zero_copy_only=False)
+    return first
 
 
 def _wakes(later: pa.Table, names: Sequence[str], now: Time) -> dict[Time, pa.Table]:

@@ -45,12 +45,15 @@ class Routes:
         hands: where the node that a loop's body ends with goes, from job to job.
         keeps: operators whose results are read after the job in which they are made.
         emits: operators whose results are read in it, with how often.
+        mixed: the names of variables that no operator stands in the way of: before a row goes round again it has to
+            meet the one that takes it away, or both go round for ever.
     """
 
     graph: Graph
     hands: dict[int, list[Hand]] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)
     emits: Counter[int] = field(default_factory=Counter)
+    mixed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._readers: dict[int, list[tuple[Node, int]]] = {}
@@ -63,6 +66,8 @@ class Routes:
             if ends:
                 self.hands[id(node)] = [hand for end in ends for hand in self._hands(node, end)]
         for holder in self.graph.holders():
+            if isinstance(holder, Variable) and holder.body is not None and _passes(holder, holder.body):
+                self.mixed.add(holder.name)
             if isinstance(holder, Joined | Reduced):
                 for where in self._read_at(holder):
                     if self._is_in_same_job(holder, where):
@@ -109,19 +114,25 @@ class Routes:
         """Return where a node is handed to by way of the end of a loop."""
         assert isinstance(end, Variable | Left)
         move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "again"
-        others = False
-        for reader, port in self._readers.get(id(end), []):
-            if isinstance(reader, Holder) and not _is_end(reader, end) and _fits(node, reader):
-                yield Hand(holder=reader.name, port=port, names=port_names(reader, port), moves=(move,))
-            else:
-                others = True
-        if others:
-            yield Hand(holder=end.name, port=0, names=port_names(end, 0), moves=(move,))
+        readers = self._readers.get(id(end), [])
+        direct = [(r, port) for r, port in readers if isinstance(r, Holder) and not _is_end(r, end) and _fits(node, r)]
+        if len(direct) < len(readers):  # who reads the end gets all that waits there
+            direct = [(end, 0)]
+        for reader, port in direct:
+            yield Hand(holder=reader.name, port=port, names=port_names(reader, port), moves=(move,))
 
 
 def _is_end(reader: Node, node: Node) -> bool:
     """Whether a node is what a loop's body comes to, and the reader is where that goes."""
     return isinstance(reader, Left) or (isinstance(reader, Variable) and reader.body is node)
+
+
+def _passes(variable: Variable, node: Node) -> bool:
+    """Whether rows of a variable get to a node without an operator between."""
+    if isinstance(node, Joined | Reduced):
+        return False
+    before = inputs_of(node)[:1] if isinstance(node, Variable) else inputs_of(node)
+    return node is variable or any(_passes(variable, of) for of in before if of is not node)
 
 
 def _fits(node: Node, reader: Holder) -> bool:

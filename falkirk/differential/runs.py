@@ -17,6 +17,9 @@ import pyarrow as pa
 from falkirk.differential.rows import HASH, together
 from falkirk.errors import HomeError
 
+#: What is said of a file that can't be read; a task's error reaches the driver as text.
+DAMAGED = "a file of an iteration's state can't be read"
+
 
 def write(path: Path, table: pa.Table) -> None:
     """Write a run. Two tasks that write the same one write the same."""
@@ -35,15 +38,15 @@ def store(path: Path, table: pa.Table) -> None:
 def load(path: Path) -> pa.Table:
     """Return what a file holds, without reading it before it is needed.
 
-    Raises: HomeError: `STATE_DAMAGED`: it is missing, or cut off.
+    Raises: HomeError: `STATE_DAMAGED`: it is missing, cut off, or not what was written.
     """
     try:
         with pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise HomeError(
             "STATE_DAMAGED",
-            f"a file of an iteration's state can't be read: {error}.",
+            f"{DAMAGED}: {error}.",
             where=path,
             hint="Roll back to an earlier point with falkirk rollback, or restore the home from a backup.",
         ) from error

@@ -186,11 +186,12 @@ class _Worker:
         for port, schema in enumerate(task.inputs):
             parked = [runs.load(path) for path in self._paths(f"parked{port}")]
             rows = schema.empty_table() if arrived is None else _of_port(arrived, port, schema)
-            by_time = split_by_time(rows, self._depth)
-            now = by_time.pop(task.now, schema.empty_table())
-            for time, later in by_time.items():
-                self._park(f"parked{port}", time, later)
-            found.append(together([now, *parked], schema))
+            if task.operator is not None:  # what is only handed on is so with its time
+                by_time = split_by_time(rows, self._depth)
+                rows = by_time.pop(task.now, schema.empty_table())
+                for time, later in by_time.items():
+                    self._park(f"parked{port}", time, later)
+            found.append(together([rows, *parked], schema))
         return found
 
     def _paths(self, what: str) -> list[Path]:

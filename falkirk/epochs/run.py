@@ -12,9 +12,10 @@ from py4j.protocol import Py4JNetworkError
 
 from falkirk.coordinator.disk import is_full
 from falkirk.cut import ByTime, OnArrival
+from falkirk.differential.runs import DAMAGED
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.log import Epoch
-from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, StoreError
 from falkirk.operators.in_epoch import State
 
 if TYPE_CHECKING:
@@ -216,6 +217,15 @@ class Run:
                 f"{_poison(str(error))}",
                 where=self._batch.where,
                 hint='Mend it and run again; or let such rows be dead letters, with poison="dead-letter".',
+                processor=self._batch.name,
+                epoch=number,
+            ) from error
+        if DAMAGED in str(error):
+            raise HomeError(
+                "STATE_DAMAGED",
+                f"{self._batch.name}: {DAMAGED}.",
+                where=self._region.epochs.files(),
+                hint="Roll it back to an earlier point with falkirk rollback, or restore the home from a backup.",
                 processor=self._batch.name,
                 epoch=number,
             ) from error

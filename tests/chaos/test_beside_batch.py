@@ -1,10 +1,5 @@
-"""A large batch job beside live regions must not silence them: in an application of its own, and in their session."""
+"""A large batch job beside live regions, in their session, must not silence them."""
 
-import contextlib
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,50 +9,14 @@ import falkirk as fk
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
-from tests.chaos.harness import Load, assert_exactly_once, counting, judge_counts
+from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: 200 tasks that keep two processors busy for a while, compiled as little as they are here.
-BATCH = "spark.range(0, {rows}, 1, 200).selectExpr('sum(hash(id, id + 1, id * 3) % 7)').collect()"
+#: In 200 tasks, they keep two processors busy for a while.
 ROWS = 250_000_000
-
-
-def _longest_silence(topics: Topics, topic: str, busy: "subprocess.Popen[bytes]") -> float:
-    """Return the longest time without new records in a topic while a process runs, as a share of that run."""
-    began = since = time.monotonic()
-    longest, last = 0.0, -1
-    while busy.poll() is None:
-        now = sum(topics.end_positions(topic).values())
-        if now > last:
-            last, since = now, time.monotonic()
-        longest = max(longest, time.monotonic() - since)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            busy.wait(0.05)
-    return longest / (time.monotonic() - began)
-
-
-def test_a_batch_job_in_an_application_of_its_own(broker: Broker, home: Path, tag: str) -> None:
-    with counting(broker, home, tag) as run:
-        with Load(broker.bootstrap, run.events, rate=100) as load:
-            run.application.wait_committed(1)
-            host = run.application.host().pid
-            code = "from pyspark.sql import SparkSession\n"
-            code += (
-                "spark = SparkSession.builder.master('local[2]').config('spark.ui.enabled', 'false').getOrCreate()\n"
-            )
-            code += BATCH.format(rows=ROWS)
-            busy = subprocess.Popen(
-                [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
-            )
-            silence = _longest_silence(Topics(Connection.of(broker.bootstrap)), run.counts, busy)
-            assert busy.returncode == 0
-        assert_exactly_once(run, load.sent)
-        assert run.application.host().pid == host
-        assert [r["restarts"] for r in run.application.status()["regions"]] == [0]
-    assert silence < 0.5, f"no results for {silence:.0%} of a batch job's time"
 
 
 def test_a_batch_job_in_the_same_session(broker: Broker, spark: "SparkSession", home: Path, tag: str) -> None:

@@ -28,3 +28,12 @@ def plan(spark: "SparkSession") -> Callable[..., Plan]:
         return plan_application(app, spark, "deadbeef")
 
     return planned
+
+
+@pytest.fixture(scope="module")
+def session(spark: "SparkSession") -> "SparkSession":
+    """A session in which collections that change are worked off."""
+    made = spark.newSession()
+    made.conf.set("spark.sql.adaptive.enabled", "false")
+    made.conf.set("spark.sql.shuffle.partitions", "2")
+    return made

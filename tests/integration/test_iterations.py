@@ -87,7 +87,6 @@ def released(changes: Table) -> Counter[tuple[int, int]]:
 
 #: What is called, and whether it is cut off before or behind it.
 PLACES: dict[str, Place] = {
-    "in a round": (Jobs, "operate", True),
     "between rounds": (Jobs, "flush", True),
     "rounds done, state not written": (States, "write", False),
     "state written, not recorded": (EpochLog, "record", False),

@@ -14,6 +14,8 @@ from falkirk.demo.pages import words
 from falkirk.demo.search import example
 from falkirk.demo.search_judge import Run, judge
 from falkirk.operators.call import Epoch, calling
+from falkirk.operators.in_epoch import InEpoch
+from falkirk.operators.iteration import Iterating
 from falkirk.operators.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
@@ -49,7 +51,9 @@ def test_what_the_functions_give_is_what_the_judge_expects(
         "index": "word STRING, change LONG, module STRING, version INT, times INT",
         **{name: source.topic.schema for name, source in app.sources.items()},
     }
-    kept: dict[str, Rows] = {name: [] for name in ("postings", "weights", "rank", "statistics")}
+    kept: dict[str, Rows] = {name: [] for name in ("postings", "weights", "statistics")}
+    schemas["rank"] = "name STRING, version INT, rank LONG"
+    rank, notes = Iterating(app.processors["rank"]), dict[str, str]()
     numbers: Counter[str] = Counter()
     out: dict[str, Any] = {"modules": [], "queries": [], "index": [], "weights": {}, "rank": {}, "answers": []}
 
@@ -70,13 +74,16 @@ def test_what_the_functions_give_is_what_the_judge_expects(
                 change = {"word": word, "change": numbers[word], "module": event["name"]}
                 changes.append(change | {"version": event["version"], "times": times})
         views = dict.fromkeys(("postings", "weights", "rank"), number)
+        ranking = InEpoch(Epoch(number=number), spark, notes, lambda: tmp_path / "scratch", tmp_path / "files")
+        with calling(ranking):
+            out["rank"][number] = rows(rank(frame("modules", new)))
+        notes = ranking.notes
         with calling(Rehearsal(spark, Epoch(number=number, views=views))):
             modules = frame("modules", new)
             kept["postings"] = rows(bodies["postings"](frame("index", changes), frame("postings", kept["postings"])))
             weighed, known = bodies["weights"](modules, frame("weights", kept["weights"]))
             out["weights"][number], kept["weights"] = rows(weighed), rows(known)
-            out["rank"][number] = kept["rank"] = rows(bodies["rank"](modules, frame("rank", kept["rank"])))
-            ranked = frame("rank", kept["rank"])
+            ranked = frame("rank", out["rank"][number])
             queries = [frame("queries", asked[1:]), frame("posted", asked[:1])]
             answers = bodies["answers"](*queries, frame("postings", kept["postings"]), weighed, ranked)
             answers = answers.localCheckpoint()

@@ -65,13 +65,13 @@ def test_the_example_declares_four_regimes_without_spark(monkeypatch: pytest.Mon
     assert set(search.PARTITIONS) >= {s.topic.topic for n, s in app.sources.items() if n not in app.pushed}
     told = search.regimes(app)
     assert set(told) == {"postings", "weights", "rank", "answers", "statistics"}
-    assert (told["answers"].partition(",")[0], told["rank"]) == ("eager", "batch, every 15 s")
+    assert (told["answers"].partition(",")[0], told["rank"]) == ("eager", "iterative, every 15 s")
 
 
 def test_the_judge_knows_the_constants_of_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     given = load_application(search.example()).processors["rank"].body.__globals__
-    for name in ("BEST", "ROUNDS", "NEW_WEIGHT", "NEW_RANK"):
+    for name in ("BEST", "NEW_WEIGHT", "NEW_RANK"):
         assert given[name] == getattr(search_judge, name)
 
 

@@ -1,0 +1,111 @@
+"""kill -9 in a round, between rounds, while a state is written and behind its record; and a round that fails by itself,
+while a live region in the same application goes on. Judged from what went in and what is in the table and topic."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import networkx as nx
+
+from falkirk.local.broker import Broker
+from tests.chaos.apps.striking import PLACES
+from tests.chaos.harness import APPS, START_S, Application
+from tests.integration.live import Wire
+from tests.integration.test_batches import Table
+from tests.support import wait_until
+
+NODES, AT_ONCE = 30, 5
+ROOT = Path(__file__).parents[2]
+
+
+class Edges:
+    """Edges that come and go, a few at a time, from a thread."""
+
+    def __init__(self, wire: Wire, topic: str) -> None:
+        self._wire, self._topic, self._random = wire, topic, random.Random(11)
+        self.there: Counter[tuple[int, int]] = Counter()
+        self.sent = 0
+
+    @contextmanager
+    def flowing(self) -> Iterator[None]:
+        """Send until the end of the block."""
+        stopping = threading.Event()
+
+        def send() -> None:
+            while not stopping.wait(0.2):
+                self._send()
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            thread.join()
+
+    def _send(self) -> None:
+        rows = []
+        for _ in range(AT_ONCE):
+            there = sorted(self.there.elements())
+            if len(there) > self._random.randrange(2 * NODES):  # few enough that there are components
+                edge, sign = self._random.choice(there), -1
+            else:
+                edge, sign = (self._random.randrange(NODES), self._random.randrange(NODES)), 1
+            self.there[edge] += sign
+            rows.append({"src": edge[0], "dst": edge[1], "difference": sign})
+        for row in rows:
+            self._wire.send(self._topic, [row], partition=int(str(row["src"])) % 2)
+        self.sent += len(rows)
+
+    def components(self) -> Counter[tuple[int, int]]:
+        """Return each node with the least node of its component."""
+        parts = nx.connected_components(nx.Graph(list((+self.there).elements())))
+        return Counter((node, min(part)) for part in parts for node in part)
+
+
+def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, tmp_path: Path) -> None:
+    wire, database, dies = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "dies"
+    dies.mkdir()
+    edges, seen = Edges(wire, wire.topic("edges")), wire.topic("seen")
+    table = Table(database, f"components_{tag}")
+    env = {"TAG": tag, "DATABASE": database, "DIES": str(dies), "PYTHONPATH": str(ROOT)}
+    application = Application(APPS / "graph.py", broker.bootstrap, home, env)
+
+    def released() -> Counter[tuple[int, int]]:
+        found: Counter[tuple[int, int]] = Counter()
+        for row in table.rows():
+            found[row["node"], row["component"]] += row["difference"]
+        return Counter({row: n for row, n in found.items() if n})
+
+    def epoch() -> int:
+        return max(
+            (int(r["last_commit"]) for r in application.status()["regions"] if r["name"] == "components"), default=-1
+        )
+
+    application.start()
+    try:
+        with edges.flowing():
+            wait_until(table.rows, START_S, f"an epoch\n{application.log()}")
+            for place in PLACES:
+                answered, complete = wire.count(seen), epoch()
+                (dies / place).touch()
+                wait_until(lambda p=place: not (dies / p).exists(), START_S, f"{place}\n{application.log()}")  # type: ignore[misc]
+                wait_until(
+                    lambda a=answered, c=complete: wire.count(seen) > a and epoch() > c + 1,  # type: ignore[misc]
+                    START_S, f"results after it was struck {place}\n{application.log()}",
+                )  # fmt: skip
+                if place == "a-round-fails":
+                    restarts = {r["name"]: r["restarts"] for r in application.status()["regions"]}
+                    assert restarts["seen"] == 0, "a loop's failure is its own affair"
+        wait_until(lambda: wire.count(seen) >= edges.sent, 120, f"{edges.sent} counts\n{application.log()}")
+        wait_until(lambda: released() == edges.components(), 120, f"the components\n{application.log()}")
+        assert application.runs()
+    finally:
+        application.stop()
+    versions = sorted((r["src"], r["version"]) for r in wire.rows(seen))
+    counts = Counter(src for src, _ in versions)
+    assert versions == sorted((src, n) for src, most in counts.items() for n in range(1, most + 1)), "once each"
+    assert sum(counts.values()) == edges.sent

@@ -1,0 +1,115 @@
+"""Changing: a graph of collections that is fed epoch by epoch, and what has been put in and has come out so far."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructType
+
+from falkirk.differential import Collection
+from falkirk.differential.flow import Advanced, Flow
+from falkirk.differential.graph import Graph, Result, Scope, Source
+from falkirk.differential.rows import DIFFERENCE
+from falkirk.differential.state import State
+
+Row = tuple[Any, ...]
+Edge = tuple[int, int]
+Rows = Counter[Row]
+EDGES = "src LONG, dst LONG"
+
+
+def counted(rows: DataFrame) -> Rows:
+    """Return how often each row is there."""
+    found: Rows = Counter()
+    for *row, more in rows.collect():
+        found[tuple(row)] += more
+    return Counter({row: often for row, often in found.items() if often})
+
+
+def there(rows: Rows) -> list[Row]:
+    """Return the rows that are there, as often as they are."""
+    return list(Counter({row: often for row, often in rows.items() if often > 0}).elements())
+
+
+def added(rows: Iterable[Row]) -> list[Row]:
+    return [(*row, 1) for row in rows]
+
+
+def taken(rows: Iterable[Row]) -> list[Row]:
+    return [(*row, -1) for row in rows]
+
+
+def shuffled(seed: int, epochs: int, rows: list[Row], most: int = 6) -> Iterable[list[Row]]:
+    """Draw what is put in and taken away in each epoch."""
+    draw, held = random.Random(seed), Counter[Row]()
+    for _ in range(epochs):
+        away = draw.sample(list(held.elements()), min(held.total(), draw.randint(0, most // 2)))
+        more = draw.choices(rows, k=draw.randint(1, most))
+        held.subtract(away)
+        held.update(more)
+        yield taken(away) + added(more)
+
+
+def components(edges: Iterable[Edge]) -> Rows:
+    return Counter((n, min(some)) for some in nx.connected_components(nx.Graph(list(edges))) for n in some)
+
+
+def sources(edges: Collection) -> Collection:
+    return edges.select(F.col("src").alias("n"))
+
+
+class Changing:
+    """A program over sources, and its epochs.
+
+    Args: program: gets the collections of the sources, and returns the result. sources: the columns of each, as DDL.
+    """
+
+    def __init__(
+        self, session: SparkSession, folder: Path, program: Callable[..., Collection], partitions: int = 2,
+        **sources: str,
+    ) -> None:  # fmt: skip
+        self.session, self._folder, self._program = session, folder, program
+        self._partitions, self._sources, self._numbers = partitions, sources, count()
+        self.state = State()
+        self.put: dict[str, Rows] = {name: Counter() for name in sources}
+        self.result: Rows = Counter()
+        self.flow = self.fresh()
+
+    def fresh(self) -> Flow:
+        """Return a flow of the same program that knows nothing of the other."""
+        outside = Scope()
+        likes = {name: self.session.createDataFrame([], ddl) for name, ddl in self._sources.items()}
+        nodes = {name: Source(scope=outside, schema=like.schema, name=name) for name, like in likes.items()}
+        made = self._program(*(Collection(nodes[name], like) for name, like in likes.items()))
+        result = Result(scope=outside, schema=made.schema, of=made._node)
+        return Flow(Graph(result=result), self.session, self._folder, self._partitions)
+
+    def changes(self, name: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
+        """Return rows of a source, each with its difference behind its columns, as they are given to a flow."""
+        fields = self.session.createDataFrame([], self._sources[name]).schema.fields
+        schema = to_arrow_schema(StructType([*fields]).add(DIFFERENCE, LongType()))
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+        return self.session.createDataFrame(pa.table(list(map(pa.array, columns, schema.types)), schema=schema))
+
+    def epoch(self, **changes: Iterable[Sequence[Any]]) -> Advanced:
+        """Work off what changes, and see that the whole result is what its changes add up to."""
+        given = {name: list(rows) for name, rows in changes.items()}
+        inputs = {name: self.changes(name, rows) for name, rows in given.items()}
+        done = self.flow.advance(self.state, inputs, f"epoch-{next(self._numbers)}")
+        self.state = done.state
+        for name, rows in given.items():
+            for *row, more in rows:
+                self.put[name][tuple(row)] += more
+        for row, more in counted(done.changes).items():
+            self.result[row] += more
+        self.result = Counter({row: often for row, often in self.result.items() if often})
+        assert counted(self.flow.whole(self.state)) == self.result
+        return done

@@ -1,0 +1,240 @@
+"""Loops over collections that change: in each other, one after the other, at their limits, and across epochs."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.differential import Collection, connected_components, fixpoint, jobs
+from falkirk.differential.flow import Rounds
+from falkirk.differential.jobs import Jobs
+from tests.integration.changing import EDGES, Changing, Edge, Rows, added, components, sources, taken, there
+
+
+def succeed(edges: Collection) -> Callable[[Collection], Collection]:
+    """Return the body of a loop that goes from nodes `n` over edges, each way there counted."""
+    ways = edges.select(F.col("src").alias("n"), "dst")
+    return lambda nodes: nodes.join(ways, "n").select(F.col("dst").alias("n"))
+
+
+def walked(edges: list[Edge], steps: int) -> Rows:
+    nodes = Counter((a,) for a, _ in edges)
+    for _ in range(steps):
+        after: Rows = Counter()
+        for (n,), often in nodes.items():
+            for a, b in edges:
+                after[(b,)] += often * (a == n)
+        nodes = Counter({row: often for row, often in after.items() if often})
+    return nodes
+
+
+def test_a_loop_at_its_limit_has_been_applied_as_often(session: SparkSession, tmp_path: Path) -> None:
+    """The body ends in a join, of which a later epoch brings rows of rounds that are still to come."""
+    changing = Changing(session, tmp_path, lambda e: sources(e).iterate(succeed(e), rounds=3), edges=EDGES)
+    for changes in (added([(1, 2), (2, 3), (3, 4), (4, 5)]), added([(3, 1), (4, 1)]), [(2, 3, -1), (1, 2, 1)]):
+        done = changing.epoch(edges=changes)
+        assert changing.result == walked(there(changing.put["edges"]), 3)
+        assert done.rounds == (Rounds(count=3, converged=False),)
+
+
+def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSession, tmp_path: Path) -> None:
+    """By a join, which needs no shuffle for it, and by what does."""
+
+    def program(edges: Collection) -> Collection:
+        ways = edges.select(F.col("src").alias("n"), "dst")
+
+        def spread(weights: Collection) -> Collection:
+            given = weights.join(ways, "n").select(F.col("dst").alias("n"), "weight")
+            return given.concat(weights).groupBy("n").sum("weight")
+
+        return ways.groupBy("n").count("weight").iterate(spread, rounds=3)
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    for changes in (added([(1, 2), (2, 3), (3, 1)]), [(1, 3, 1), (2, 3, -1)]):
+        changing.epoch(edges=changes)
+        edges = there(changing.put["edges"])
+        weights = Counter(a for a, _ in edges)
+        for _ in range(3):
+            before = weights.copy()
+            for a, b in edges:
+                weights[b] += before[a]
+        assert changing.result == Counter(weights.items())
+
+
+def test_a_loop_in_a_loop_and_an_operator_read_before_and_after_it(session: SparkSession, tmp_path: Path) -> None:
+    """Each outer round walks on from where it is, and the inner loop removes, of what is reached, all below a peak."""
+
+    def program(edges: Collection) -> Collection:
+        ways = edges.select(F.col("src").alias("n"), "dst")
+
+        def outer(nodes: Collection) -> Collection:
+            over = nodes.join(ways, "n")
+            reached = over.select(F.col("dst").alias("n")).concat(nodes).distinct()
+            near = reached.where("n % 2 = 0").iterate(lambda w: succeed(edges)(w).concat(w).where("n < 8").distinct())
+            kept = over.groupBy("n").count("often").join(near, "n").select("n")
+            ends = over.select(F.col("dst").alias("n")).semijoin(near, "n")
+            return kept.concat(ends, nodes).distinct()
+
+        return edges.where("src = 0").select(F.col("src").alias("n")).distinct().iterate(outer, rounds=3)
+
+    def plainly(edges: list[Edge]) -> Rows:
+        nodes = {a for a, _ in edges if a == 0}
+        for _ in range(3):
+            over = {(a, b) for a, b in edges if a in nodes}
+            near = {n for n in {b for _, b in over} | nodes if n % 2 == 0}
+            while (more := {n for n in near | {b for a, b in edges if a in near} if n < 8}) != near:
+                near = more
+            nodes = {n for n in {a for a, _ in over} | {b for _, b in over} if n in near} | nodes
+        return Counter((n,) for n in nodes)
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    for changes in (added([(0, 2), (2, 3), (4, 5), (5, 6)]), added([(3, 4), (0, 1), (6, 7)]), [(2, 3, -1), (1, 2, 1)]):
+        changing.epoch(edges=changes)
+        assert changing.result == plainly(there(changing.put["edges"]))
+
+
+def test_what_is_made_for_a_later_round_is_read_once_before_and_once_after_a_loop(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    def program(edges: Collection) -> Collection:
+        def outer(nodes: Collection) -> Collection:
+            over = nodes.select("n").join(edges.select(F.col("src").alias("n"), "dst"), "n")
+            made = over.groupBy("n").count("made")
+            loop = made.select("n").iterate(lambda n: n.distinct())
+            return over.join(loop, "n").join(made, "n").select(F.col("dst").alias("n"), "made")
+
+        return (
+            edges.where("src = 1").groupBy("src").count("made").withColumnRenamed("src", "n").iterate(outer, rounds=3)
+        )
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
+    assert changing.result == {(4, 1): 1}
+    changing.epoch(edges=added([(3, 9)]))  # joined in the first round with what is there in the third
+    assert changing.result == {(4, 2): 1, (9, 2): 1}
+
+
+def read_late(edges: Collection) -> Collection:
+    """Two loops one after the other, around what is read in the first, in the second, and after both."""
+    plain = edges.distinct()
+    first = connected_components(plain.concat(plain.where(F.lit(False))))
+    heads = first.select(F.col("component").alias("n")).distinct()
+    second = heads.iterate(lambda nodes: succeed(plain)(nodes).concat(nodes).distinct())
+    return second.join(plain.select(F.col("src").alias("n"), "dst"), "n").join(
+        first.withColumnRenamed("node", "n"), "n"
+    )
+
+
+def read_late_plainly(edges: list[Edge]) -> Rows:
+    first = dict(components(edges).keys())
+    graph = nx.DiGraph(edges)
+    second = {m for n in set(first.values()) for m in {n} | nx.descendants(graph, n)}
+    return Counter((a, b, first[a]) for a, b in set(edges) if a in second)
+
+
+LATE = [
+    added([(1, 2), (2, 3), (4, 5), (4, 5)]), [(5, 1, 1), (2, 3, -1)], added([(6, 6), (2, 6)]), taken([(4, 5), (1, 2)]),
+]  # fmt: skip
+
+
+def test_two_loops_and_what_is_read_inside_and_after_them(session: SparkSession, tmp_path: Path) -> None:
+    changing = Changing(session, tmp_path, read_late, edges=EDGES)
+    for changes in LATE[:3]:
+        changing.epoch(edges=changes)
+        assert changing.result == read_late_plainly(there(changing.put["edges"]))
+
+
+def test_an_older_state_goes_on_as_if_nothing_had_come_after_it(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are merged all the time, and each epoch is worked off by a flow that has only the state's files."""
+    monkeypatch.setattr(jobs, "RUNS_MAX", 1)
+    changing = Changing(session, tmp_path, connected_components, edges=EDGES)
+    changing.epoch(edges=LATE[0])
+    state, put, result = changing.state, changing.put["edges"].copy(), changing.result.copy()
+    changing.flow = changing.fresh()
+    changing.epoch(edges=LATE[1])
+    for path in state.files():
+        assert (tmp_path / path).is_file()
+    changing.state, changing.put["edges"], changing.result = state, put, result
+    changing.flow = changing.fresh()
+    for changes in LATE[2:]:
+        changing.epoch(edges=changes)
+        assert changing.result == components(there(changing.put["edges"]))
+    assert all(len(files) <= 2 for (_, what), files in changing.state.traces.items() if what != "all")
+
+
+def test_a_fixpoint_at_its_limit_goes_on_in_later_epochs(session: SparkSession, tmp_path: Path) -> None:
+    """Also in a loop that has another round to do meanwhile, and where the epoch brings no rows."""
+
+    def program(edges: Collection) -> Collection:
+        def outer(nodes: Collection) -> Collection:
+            more = F.col("n") + 1
+            return fixpoint(
+                nodes, lambda w: w.select(more.alias("n")).where("n < 5").concat(nodes).distinct(), rounds=2
+            )
+
+        return sources(edges).distinct().iterate(outer, rounds=3)
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    assert not changing.epoch(edges=added([(1, 1)])).rounds[0].converged
+    assert changing.result == {(1,): 1, (2,): 1}
+    changing.epoch(edges=[])
+    while changing.state.left:
+        changing.epoch()
+    assert changing.result == {(n,): 1 for n in (1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("body", [lambda n: n.where("n > 1"), lambda n: n])
+def test_a_loop_without_operators_comes_to_rest(
+    session: SparkSession, tmp_path: Path, body: Callable[[Collection], Collection]
+) -> None:
+    changing = Changing(session, tmp_path, lambda e: sources(e).iterate(body, rounds=9), edges=EDGES)
+    done = changing.epoch(edges=added([(1, 1), (2, 2), (3, 3)]))
+    assert changing.result == Counter((n,) for n in (1, 2, 3) if n > 1 or len(changing.result) == 3)
+    assert done.rounds[0].converged
+
+
+def test_null_goes_round_a_loop_that_began_with_none(session: SparkSession, tmp_path: Path) -> None:
+    def program(edges: Collection) -> Collection:
+        less = F.when(F.col("d") < 2, F.col("d") + 1).alias("d")
+        started = sources(edges).select("n", F.lit(1).alias("d"))
+        return started.iterate(lambda v: v.select("n", less).where("d is null or n > 0").distinct())
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    changing.epoch(edges=added([(1, 0)]))
+    assert changing.result == {(1, None): 1}
+
+
+def test_the_driver_sees_no_rows(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changing = Changing(session, tmp_path, read_late, edges=EDGES)
+    inputs = {"edges": changing.changes("edges", LATE[0])}
+    seen: list[Any] = []
+    with monkeypatch.context() as patch:
+        frame = type(inputs["edges"])
+        collect = frame.collect
+        patch.setattr(frame, "collect", lambda self: seen.append(collect(self)) or [])  # type: ignore[func-returns-value]
+        for other in ("toPandas", "toArrow", "toLocalIterator", "count", "head", "take", "first", "isEmpty", "foreach"):
+            patch.setattr(frame, other, None)
+        done = changing.flow.advance(changing.state, inputs, "watched")
+    assert len(seen) == done.jobs > 0
+    assert not any(seen)
+    assert isinstance(done.changes, DataFrame)
+    assert done.changes.collect()
+
+
+def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is heard early meets what later rounds have heard in the epoch before, and hear again."""
+    take = Jobs._take
+    monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "woken": ()})
+    changing = Changing(session, tmp_path, connected_components, edges=EDGES)
+    changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
+    changing.epoch(edges=added([(1, 4)]))
+    assert changing.result != components(there(changing.put["edges"]))

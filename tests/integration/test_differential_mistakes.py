@@ -1,0 +1,103 @@
+"""Mistakes in a program over collections that change are told where they are made, before anything runs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from falkirk.differential import Collection, fixpoint
+from falkirk.differential.graph import Graph, Result, Scope, Source
+from falkirk.errors import DefinitionError
+
+COLUMNS = "k STRING, v INT, d DOUBLE, many ARRAY<INT>, long INTERVAL DAY TO SECOND, nothing VOID"
+Program = Callable[[Collection], Any]
+
+
+@pytest.fixture
+def rows(session: SparkSession) -> Collection:
+    """A collection with columns of several types."""
+    like = session.createDataFrame([], COLUMNS)
+    return Collection(Source(scope=Scope(), schema=like.schema, name="rows"), like)
+
+
+def looped(body: Callable[[Collection], Collection], **more: Any) -> Program:
+    return lambda c: c.select("k", "v").iterate(body, **more)
+
+
+def leave(rows: Collection) -> Graph:
+    """Ask for what is made in a loop."""
+    made: list[Collection] = []
+    plain = rows.select("k", "v")
+    plain.iterate(lambda v: made.append(v.distinct()) or v)  # type: ignore[func-returns-value]
+    read = plain.concat(made[0]).iterate(lambda v: v)
+    return Graph(result=Result(scope=rows._node.scope, schema=read.schema, of=read._node))
+
+
+def enter_another(rows: Collection) -> Collection:
+    """Read in a loop what is made in another one."""
+    made: list[Collection] = []
+    plain = rows.select("k", "v")
+    plain.iterate(lambda v: made.append(v) or v)  # type: ignore[func-returns-value]
+    return plain.iterate(lambda v: v.concat(made[0]))
+
+
+MISTAKES: dict[str, tuple[Program, str, dict[str, Any]]] = {
+    "concat": (lambda c: c.concat(c.select("v")), "COLUMNS_DIFFER", {"columns": ("v",)}),
+    "concat's types": (
+        lambda c: c.select("v").concat(c.select(F.col("d").alias("v"))), "COLUMNS_DIFFER", {"columns": ("v",)},
+    ),
+    "body": (looped(lambda v: v.select("v", "k")), "COLUMNS_DIFFER", {"columns": ("v", "k")}),
+    "fixpoint's body": (
+        lambda c: fixpoint(c.select("k"), lambda v: v.select(F.lit(1).alias("k"))), "COLUMNS_DIFFER",
+        {"columns": ("k",)},
+    ),
+    "keys": (lambda c: c.join(c.select(F.col("d").alias("v")), "v"), "KEYS_DIFFER", {"column": "v"}),
+    "semijoin's keys": (
+        lambda c: c.select("v").semijoin(c.select(F.col("d").alias("v")), "v"), "KEYS_DIFFER", {"column": "v"},
+    ),
+    "join": (lambda c: c.join(c, "K"), "COLUMN_MISSING", {"column": "K"}),
+    "join's other": (lambda c: c.join(c.select("v"), "k"), "COLUMN_MISSING", {"column": "k", "columns": ("v",)}),
+    "antijoin": (lambda c: c.antijoin(c.select("v"), ["v", "k"]), "COLUMN_MISSING", {"column": "k"}),
+    "groupBy": (lambda c: c.groupBy("k", "x"), "COLUMN_MISSING", {"column": "x"}),
+    "sum": (lambda c: c.groupBy("k").sum("x"), "COLUMN_MISSING", {"column": "x"}),
+    "top": (lambda c: c.select("k", "v").groupBy("k").top(1, "+x"), "COLUMN_MISSING", {"column": "x"}),
+    "renamed": (lambda c: c.withColumnRenamed("x", "y"), "COLUMN_MISSING", {"column": "x"}),
+    "join's columns": (lambda c: c.select("k", "v").join(c.select("k", "v"), "k"), "COLUMN_TWICE", {"column": "v"}),
+    "select's columns": (lambda c: c.select("v", F.col("d").alias("V")), "COLUMN_TWICE", {"column": "V"}),
+    "agg's columns": (lambda c: c.groupBy("k").count("K"), "COLUMN_TWICE", {"column": "K"}),
+    "ours": (lambda c: c.select(F.col("v").alias("__falkirk_hash")), "COLUMN_RESERVED", {"column": "__falkirk_hash"}),
+    "array": (lambda c: c.distinct(), "TYPE_UNSUITABLE", {"column": "many"}),
+    "array in a join": (lambda c: c.join(c.select("k"), "k"), "TYPE_UNSUITABLE", {"column": "many"}),
+    "array as a key": (lambda c: c.groupBy("many").count(), "TYPE_UNSUITABLE", {"column": "many"}),
+    "array's least": (lambda c: c.groupBy("k").min("many"), "TYPE_UNSUITABLE", {"column": "many"}),
+    "array in a loop": (lambda c: c.select("many").iterate(lambda v: v), "TYPE_UNSUITABLE", {"column": "many"}),
+    "nothing": (lambda c: c.select("nothing").distinct(), "TYPE_UNSUITABLE", {"column": "nothing"}),
+    "no such column": (lambda c: c.select("x"), "STEP_INVALID", {"operation": "select"}),
+    "no condition": (lambda c: c.where("v +"), "STEP_INVALID", {"operation": "where"}),
+    "no column": (lambda c: c.withColumns({"w": 1}), "STEP_INVALID", {"operation": "withColumns"}),
+    "aggregate": (lambda c: c.select(F.sum("v")), "STEP_INVALID", {"operation": "select"}),
+    "window": (
+        lambda c: c.withColumns({"w": F.row_number().over(Window.orderBy("v"))}), "STEP_INVALID",
+        {"operation": "withColumns"},
+    ),
+    "random": (lambda c: c.select(F.rand()), "NON_DETERMINISTIC", {"operation": "select"}),
+    "clock": (lambda c: c.where("current_timestamp() > '2020-01-01'"), "NON_DETERMINISTIC", {"operation": "where"}),
+    "left": (leave, "LOOP_LEFT", {}),
+    "left for another": (enter_another, "LOOP_LEFT", {}),
+    "rounds": (looped(lambda v: v, rounds=0), "ROUNDS_INVALID", {"rounds": 0}),
+    "average": (lambda c: c.groupBy("k").agg({"a": ("avg", "v")}), "AGGREGATE_INVALID", {"kind": "avg", "column": "v"}),
+    "sum of text": (lambda c: c.groupBy("v").sum("k"), "AGGREGATE_INVALID", {"kind": "sum", "column": "k"}),
+    "least of times": (lambda c: c.groupBy("k").min("long"), "AGGREGATE_INVALID", {"kind": "min", "column": "long"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_where_it_is_made(rows: Collection, mistake: str) -> None:
+    program, condition, carries = MISTAKES[mistake]
+    with pytest.raises(DefinitionError) as told:
+        program(rows)
+    assert told.value.condition == condition
+    assert {name: told.value.parameters[name] for name in carries} == carries
+    assert getattr(told.value.where, "file", "").endswith("test_differential_mistakes.py")

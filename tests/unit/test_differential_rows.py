@@ -1,0 +1,132 @@
+"""Rows of changes and runs of them, against brute force; and runs that are damaged."""
+
+import random
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from falkirk.differential import runs
+from falkirk.differential.rows import DIFFERENCE, HASH, consolidate, joined, lub, rounds, split_by_time
+from falkirk.differential.state import State, sweep
+from falkirk.differential.task import FileName
+from falkirk.errors import HomeError
+
+Row = tuple[int, str | None, int, int, int]
+rows = st.lists(
+    st.tuples(
+        st.integers(-2, 2), st.sampled_from([None, "a", "b"]), st.integers(0, 2), st.integers(0, 1), st.integers(-2, 2)
+    ),
+    max_size=12,
+)
+
+
+def table(given_rows: list[Row], value: str = "k") -> pa.Table:
+    names = [HASH, value, *rounds(2), DIFFERENCE]
+    types = [pa.int64(), pa.string(), pa.int32(), pa.int32(), pa.int64()]
+    columns = list(zip(*given_rows, strict=True)) or [()] * len(types)
+    return pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=names)
+
+
+def listed(of: pa.Table) -> list[Row]:
+    return [tuple(row.values()) for row in of.to_pylist()]
+
+
+@settings(deadline=None)
+@given(rows)
+def test_rows_are_added_up(some: list[Row]) -> None:
+    wanted: Counter[tuple[object, ...]] = Counter()
+    for *row, more in some:
+        wanted[tuple(row)] += more
+    found = listed(consolidate(table(some)))
+    assert sorted(found, key=repr) == sorted(((*r, n) for r, n in wanted.items() if n), key=repr)
+
+
+@settings(deadline=None)
+@given(rows)
+def test_rows_are_split_by_their_time(some: list[Row]) -> None:
+    found = split_by_time(table(some), 2)
+    assert found.keys() == {row[2:4] for row in some}
+    for time, those in found.items():
+        assert listed(those) == [row for row in some if row[2:4] == time]
+    outside = table(some).drop_columns(rounds(2))
+    assert list(split_by_time(outside, 0)) == [()] * bool(some)
+
+
+@settings(deadline=None)
+@given(rows, rows)
+def test_pairs_are_at_the_earliest_time_after_both(left: list[Row], right: list[Row]) -> None:
+    found = joined(table(left), table(right), ["k"], 2).select([HASH, "k", *rounds(2), DIFFERENCE])
+    wanted = [
+        (*one[:2], *lub(one[2:4], other[2:4]), one[4] * other[4])
+        for one in left
+        for other in right
+        if one[:2] == other[:2] and one[1] is not None
+    ]
+    assert sorted(listed(found)) == sorted(wanted)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(rows, max_size=3), st.sets(st.integers(-3, 3)))
+def test_the_keys_that_are_asked_for_are_read(
+    tmp_path_factory: pytest.TempPathFactory, some: list[list[Row]], hashes: set[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    paths = [folder / f"{number}.arrow" for number in range(len(some))]
+    for path, part in zip(paths, some, strict=True):
+        runs.write(path, table(part))
+    found = runs.keys_of(paths, np.array(sorted(hashes), dtype=np.int64), table([]).schema)
+    assert Counter(listed(found)) == Counter(row for part in some for row in part if row[0] in hashes)
+    assert sorted(folder.iterdir()) == paths, "nothing unfinished is left behind"
+
+
+def test_a_run_that_is_missing_or_torn_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "run.arrow"
+    with pytest.raises(HomeError) as missing:
+        runs.load(path)
+    assert (missing.value.condition, missing.value.where) == ("STATE_DAMAGED", path)
+    runs.write(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
+    whole = path.read_bytes()
+    for length in {0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1}:
+        path.write_bytes(whole[:length])
+        with pytest.raises(HomeError) as torn:
+            runs.keys_of([path], np.array([1]), table([]).schema)
+        assert torn.value.condition == "STATE_DAMAGED", length
+        assert "falkirk rollback" in str(torn.value)
+
+
+def test_what_a_run_says_of_itself_is_damaged(tmp_path: Path) -> None:
+    """Whatever is wrong in its first or last bytes, which are no rows, is told or does no harm."""
+    path, draw = tmp_path / "run.arrow", random.Random(1)
+    runs.write(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
+    whole = path.read_bytes()
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(draw.randint(1, 30)):
+            place = draw.choice([draw.randrange(8), draw.randrange(len(whole) - 600, len(whole))])
+            damaged[place] = draw.randrange(256)
+        path.write_bytes(damaged)
+        with suppress(HomeError):
+            runs.load(path)
+
+
+def test_the_name_of_a_file_says_what_it_is() -> None:
+    for time in ((), (3,), (0, 12)):
+        name = FileName(holder="kept-3-joined", what="parked1", time=time, partition=4, part=2, rows=9)
+        assert FileName.parse(str(name)) == name
+
+
+def test_what_no_state_needs_is_swept(tmp_path: Path) -> None:
+    state = State(
+        traces={("1-joined", "heard0"): ("a/x.arrow",)}, left={("2-variable", "parked0", (0,)): ("b/y.arrow",)}
+    )
+    for name in ("a/x.arrow", "a/old.arrow", "b/y.arrow", "c/d/z.arrow"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    sweep(tmp_path, state.files())
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")} == {"a", "a/x.arrow", "b", "b/y.arrow"}
