@@ -1,8 +1,9 @@
-"""Charts of the benches that compare with plain Spark, and of backpressure over time."""
+"""Charts of the benches that compare with plain Spark, of backpressure over time, and of iterations."""
 
 from pathlib import Path
 from statistics import median
 
+from falkirk.bench.iterate import ALGORITHMS, IterateRun
 from falkirk.bench.overhead import MEASURES, OverheadRun
 from falkirk.bench.plots import prepare, save
 from falkirk.bench.pressure import PressureRun
@@ -10,6 +11,8 @@ from falkirk.bench.regimes import REGIMES
 from falkirk.bench.report import Report
 
 _BLUE, _ORANGE, _GREY, _RED = "#1f6f8b", "#d08a2e", "#8a8f98", "#b3261e"
+#: Of the changes of a graph that are drawn.
+_STYLES = {"insert": "o-", "delete": "v--"}
 
 
 def draw_overhead(run: OverheadRun, pairs: tuple[str, ...], folder: Path) -> Path:
@@ -93,3 +96,39 @@ def draw_pressure(run: PressureRun, folder: Path) -> Path:
     records.set_title("a table that takes nothing for a while", fontsize=11)
     figure.tight_layout()
     return save(figure, folder / "backpressure.png")
+
+
+def draw_iterate(run: IterateRun, folder: Path) -> Path:
+    """Draw the seconds of a change against the size of the graph; return the file. Raises: as `draw_overhead`."""
+    prepare(folder)
+    from matplotlib import pyplot
+
+    names = [name for name in ALGORITHMS if any(case.algorithm == name for case in run.cases)]
+    figure, axes = pyplot.subplots(1, len(names), figsize=(1.5 + 4.5 * len(names), 4), sharey=True, squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        cases = sorted((case for case in run.cases if case.algorithm == name), key=lambda case: case.edges)
+        lines: dict[tuple[str, int], list[tuple[int, float]]] = {}
+        for case in cases:
+            for change in case.typical():
+                if change.kind in _STYLES:
+                    lines.setdefault((change.kind, change.edges), []).append((case.edges, change.seconds))
+        sizes = sorted({edges for _, edges in lines})
+        for (kind, edges), points in lines.items():
+            colour = (_BLUE, _ORANGE, _RED)[sizes.index(edges) % 3]
+            label = f"{kind} {edges:,}"
+            axis.plot(*zip(*points, strict=True), _STYLES[kind], color=colour, label=label, linewidth=1.2, markersize=4)
+        at = [case.edges for case in cases]
+        again, single = [case.recompute_s for case in cases], [median(case.single_s) for case in cases]
+        axis.plot(at, again, "s-", color="black", label="DataFrames, from scratch", linewidth=1.2, markersize=4)
+        axis.plot(
+            at, single, "s-", color=_GREY, label="one thread in memory, from scratch", linewidth=1.2, markersize=4
+        )
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("edges")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("seconds")
+    axes[0][0].legend(frameon=False, fontsize=7)
+    figure.tight_layout()
+    return save(figure, folder / "iterate.png")

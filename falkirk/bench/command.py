@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from falkirk.bench.charts import draw_overhead, draw_pressure, draw_regimes
+from falkirk.bench.charts import draw_iterate, draw_overhead, draw_pressure, draw_regimes
+from falkirk.bench.iterate import IterateSettings, iterate_table, run_iterate
 from falkirk.bench.latency import LatencySettings, figure_name, run_latency
 from falkirk.bench.monitor import MonitorSettings, run_monitor
 from falkirk.bench.overhead import OverheadSettings, overhead_table, run_overhead
@@ -128,6 +129,28 @@ def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
     _write(run.report, file, console)
     if plots is not None:
         console.print(f"plot in {draw_pressure(run, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="One drawn graph, fewer changes: about four minutes.")
+@click.option(
+    "--input",
+    "inputs",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="Edges to measure besides drawn ones: two whole numbers a line, and maybe a time. Can be repeated.",
+)
+@_json
+@_plots
+def iterate(quick: bool, inputs: tuple[Path, ...], file: Path | None, plots: Path | None) -> None:
+    """Components and ranks of graphs that change, kept up to date, beside computing them from scratch."""
+    console = Console(highlight=False)
+    settings = IterateSettings.quick(inputs) if quick else IterateSettings(inputs=inputs)
+    run = run_iterate(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(iterate_table(run.cases))
+    _write(run.report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_iterate(run, plots)}")
 
 
 def _write(report: Report, file: Path | None, console: Console) -> None:
