@@ -49,7 +49,7 @@ class BatchPlanner:
     def add(self, processor: Processor) -> Batch:
         """Return the planned batch of a processor, with all that it reads planned before it.
 
-        Raises: DefinitionError: as `plan_batch`; `CYCLE`, `VIEW_HAS_NO_EPOCHS`.
+        Raises: DefinitionError: as `plan_batch`; `CYCLE`, `VIEW_HAS_NO_EPOCHS`, `VIEW_OF_CHANGES`.
         """
         name = processor.name
         if name in self._planned:
@@ -93,6 +93,14 @@ class BatchPlanner:
         upstream = self._app.processors.get(name)
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
+            if name in reader.views and upstream.iteration is not None and upstream.iteration.sends == "changes":
+                raise DefinitionError(
+                    "VIEW_OF_CHANGES",
+                    f"{reader.name!r} reads the newest epoch of {name!r}, which sends nothing but what has changed.",
+                    where=reader.where,
+                    hint=f'Let {name!r} send all of it: @app.iterate(…, sends="all").',
+                    upstream=name,
+                )
             return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         if (folder := self._app.folders.get(name)) is not None:
             check_batch_of_files(name, reader, reader.where)

@@ -66,6 +66,26 @@ def read_live(app: fk.App) -> None:
     app.sink("out", live, fk.Kafka("out"))
 
 
+def view_of_changes(app: fk.App) -> None:
+    @app.iterate(rows=1)
+    def counts(events: Any) -> Any:
+        return events.groupBy("word").count()
+
+    @app.batch(every="1 second")
+    def asked(events: "DataFrame", counts: fk.Latest) -> "DataFrame":
+        return counts  # type: ignore[return-value]
+
+    app.sink("out", asked, fk.Kafka("out"))
+
+
+def loop_without_a_collection(app: fk.App) -> None:
+    @app.iterate(rows=1)
+    def nothing(events: Any) -> None:
+        return None
+
+    app.sink("out", nothing, fk.Kafka("out"))
+
+
 def view_of_a_source(app: fk.App) -> None:
     app.source("queries", fk.Kafka("queries", schema="id LONG"))
 
@@ -135,6 +155,8 @@ def in_a_circle(app: fk.App) -> None:
         (batch(whole, sink=fk.Sql("sqlite:///x.db", "t", key="missing")), "COLUMN_MISSING"),
         (read_live, "ENGINE_UNSUITABLE"),
         (view_of_a_source, "VIEW_HAS_NO_EPOCHS"),
+        (view_of_changes, "VIEW_OF_CHANGES"),
+        (loop_without_a_collection, "COLLECTION_MISSING"),
         (table_of_something_live, "SINK_NEEDS_BATCH"),
         (in_a_circle, "CYCLE"),
         (saves_what_it_does_not_keep, "POLICY_MISPLACED"),
