@@ -12,7 +12,7 @@ from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
 from falkirk.theory.projection import Enter, Feedback, Leave, Lexicographic, Same
 from falkirk.theory.rollback import Rollback, solve
-from falkirk.theory.times import SequenceTime, StructuredTime, TopicPartition
+from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
 from tests.theory.graphs import EPOCHS, checkpoint, consistent_choices, epoch_graph, random_application, through
 
 UNIVERSE: list[Frontier] = [EPOCHS, through(0), through(1), EPOCHS.everything()]
@@ -160,9 +160,10 @@ def test_figure_7_what_keeps_nothing_goes_along() -> None:
     assert {str(m.frontier) for m in solve(graph, available).chosen.values()} == {"≤ 1"}
 
 
-def test_figure_7_a_loop_is_left_at_a_round_that_all_of_it_has() -> None:
+def loop() -> Graph:
+    """A loop with one round counter, between what feeds it and what its results go to."""
     rounds = StructuredFrontier.of(2, [])
-    graph = Graph(
+    return Graph(
         [
             Processor(name="in", domain=EPOCHS), Processor(name="head", domain=rounds),
             Processor(name="body", domain=rounds), Processor(name="out", domain=EPOCHS),
@@ -175,29 +176,45 @@ def test_figure_7_a_loop_is_left_at_a_round_that_all_of_it_has() -> None:
         ],
     )  # fmt: skip
 
-    def at(name: str, *bound: float) -> Metadata:
-        f = StructuredFrontier.lexicographic(bound)
-        outputs = {e.name: e.projection.sent(f) for e in graph.outputs[name] if e.projection and name == "in"}
-        return Metadata(frontier=f, delivered={d.name: f for d in graph.inputs[name]}, discarded=outputs)
 
+def saved(graph: Graph, points: list[tuple[str, tuple[float, ...]]], discarding: str) -> dict[str, Available]:
+    """Return checkpoints of processors. Args: discarding: the names of those that keep nothing of what they sent."""
     available: dict[str, Available] = {n: Checkpoints([initial(p)]) for n, p in graph.processors.items()}
-    for name, bound in [
-        ("in", (1,)),
-        ("head", (1, 3)),
-        ("head", (1, 5)),
-        ("body", (1, 2)),
-        ("body", (1, 4)),
-        ("out", (0,)),
-    ]:
+    for name, bound in points:
+        f = StructuredFrontier.lexicographic(bound)
+        gone = {e.name: e.projection.sent(f) for e in graph.outputs[name] if e.projection and name in discarding}
         mine = available[name]
         assert isinstance(mine, Checkpoints)
-        mine.add(at(name, *bound))
-    solution = solve(graph, available)
+        mine.add(Metadata(frontier=f, delivered={d.name: f for d in graph.inputs[name]}, discarded=gone))
+    return available
+
+
+def test_figure_7_a_loop_is_left_at_a_round_that_all_of_it_has() -> None:
+    graph = loop()
+    points: list[tuple[str, tuple[float, ...]]] = [
+        ("in", (1,)), ("head", (1, 3)), ("head", (1, 5)), ("body", (1, 2)), ("body", (1, 4)), ("out", (0,)),
+    ]  # fmt: skip
+    solution = solve(graph, saved(graph, points, "in"))
     # body has sent round 4's on to round 5, so the head may keep round 5 and the body what it received up to 4.
     found = {n: str(m.frontier) for n, m in solution.chosen.items()}
     head, body = solution.chosen["head"].frontier, solution.chosen["body"].frontier
     assert (head, body) == (StructuredFrontier.lexicographic((1, 5)), StructuredFrontier.lexicographic((1, 4))), found
     assert solution.chosen["out"].frontier == through(0), "epoch 0 has left the loop for good, epoch 1 has not"
+
+
+def test_a_loop_that_saves_complete_epochs_goes_on_behind_the_newest_and_not_within_a_round() -> None:
+    graph, whole = loop(), OMEGA
+    points: list[tuple[str, tuple[float, ...]]] = [
+        ("in", (2,)), ("head", (0, whole)), ("head", (1, whole)), ("body", (0, whole)), ("body", (1, whole)),
+        ("body", (2, 3)), ("out", (0,)), ("out", (1,)),
+    ]  # fmt: skip
+    # The body has heard of epoch 2 what no checkpoint of the head vouches for, and has not kept what it fed back.
+    solution = solve(graph, saved(graph, points, "head body"))
+    chosen = {n: m.frontier for n, m in solution.chosen.items()}
+    complete = StructuredFrontier.lexicographic((1, whole))
+    assert (chosen["head"], chosen["body"]) == (complete, complete)
+    assert chosen["out"] == through(1), "what has left the loop of a complete epoch stays"
+    assert chosen["in"] == through(2), "and its input of the next one need not come again"
 
 
 def test_sequence_numbers_go_back_to_what_the_sender_had_sent() -> None:
