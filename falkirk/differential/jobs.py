@@ -84,6 +84,7 @@ class Jobs:
         self._open = _Job()
 
     def operate(self, holder: Joined | Reduced, now: Time) -> None:
+        """Put what an operator does at a time into the job, if there may be anything for it."""
         nodes = holder.of if isinstance(holder, Joined) else (holder.of,)
         frames = [self.frame(node, now) for node in nodes]
         waiting = self._take(holder, now)
@@ -115,6 +116,7 @@ class Jobs:
             self.store(variable.start, now, [hand], sign=-1)
 
     def conclude(self, result: Result, now: Time) -> None:
+        """Have what is new of the result stored, equal rows together."""
         frame = self.frame(result.of, now)
         if frame is not None:
             hand = Hand(holder=result.name, port=0, names=port_names(result, 0), moves=())
@@ -122,6 +124,7 @@ class Jobs:
             self._store_frame(result, frame.repartition(self._partitions, *names), now, [hand])
 
     def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
+        """Have what is new of a node handed on to a later job."""
         frame = self._even(node, now)
         if frame is not None:
             if any(hand.holder in self._routes.mixed for hand in hands):
