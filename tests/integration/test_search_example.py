@@ -42,8 +42,9 @@ QUERIES = ["sea", "Salt sea sea", "naïve d", "", "…", "nothing_of_this"]
 
 
 def test_what_the_functions_give_is_what_the_judge_expects(
-    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    session: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    spark = session  # an iteration sets its session as it needs it
     monkeypatch.setattr(sys, "path", list(sys.path))
     app = load_application(example())
     bodies: dict[str, Callable[..., Any]] = {name: p.body for name, p in app.processors.items()}
