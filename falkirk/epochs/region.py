@@ -225,7 +225,7 @@ class BatchRegion(BatchAtRest):
         begins, ends = _bounds(batch, epoch)
         called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
         marks, scratch = self._marks_before(epoch), lambda: self._new_folder(epoch, "once")
-        call = InEpoch(called_for, self._session, state, scratch, self.epochs.files(), marks)
+        call = InEpoch(called_for, self._session, state, scratch, marks, self.epochs.files())
         try:
             result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
         except BaseException:

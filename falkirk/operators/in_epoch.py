@@ -23,7 +23,7 @@ class InEpoch(Call):
 
     def __init__(
         self, epoch: Epoch, session: SparkSession, state: State, scratch: Callable[[], Path],
-        files: Path, marks: Mapping[str, int] | None = None,
+        marks: Mapping[str, int] | None = None, files: Path | None = None,
     ) -> None:  # fmt: skip
         super().__init__(epoch, marks)
         self._session, self._state, self._scratch, self._files = session, state, scratch, files
@@ -41,6 +41,7 @@ class InEpoch(Call):
 
     def folder(self, slot: str) -> Path | None:
         """See Call."""
+        assert self._files is not None, "who calls an iteration says where its files are"
         return self._files / slot
 
     def split(

@@ -75,7 +75,7 @@ def test_what_the_functions_give_is_what_the_judge_expects(
                 change = {"word": word, "change": numbers[word], "module": event["name"]}
                 changes.append(change | {"version": event["version"], "times": times})
         views = dict.fromkeys(("postings", "weights", "rank"), number)
-        ranking = InEpoch(Epoch(number=number), spark, notes, lambda: tmp_path / "scratch", tmp_path / "files")
+        ranking = InEpoch(Epoch(number=number), spark, notes, lambda: tmp_path / "scratch", files=tmp_path / "files")
         with calling(ranking):
             out["rank"][number] = rows(rank(frame("modules", new)))
         notes = ranking.notes
