@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from falkirk.bench import edges as memory
@@ -325,17 +326,16 @@ def figures(case: Case) -> dict[str, float]:
 
 def iterate_table(cases: list[Case]) -> Table:
     """Return each change of each graph, and by how many times computing it again with DataFrames takes longer."""
-    table = Table(title="iterate: seconds of a change", title_justify="left")
-    for column in ("graph", "algorithm", "change"):
-        table.add_column(column)
-    for column in ("seconds", "rounds", "s/round", "jobs", "again, s", "ratio", "one thread, s"):
-        table.add_column(column, justify="right")
+    table = Table(title="iterate: seconds of a change", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("graph, algorithm,\nchange", no_wrap=True)
+    for column in ("seconds", "rounds", "s/round", "jobs", "again", "ratio", "one\nthread"):
+        table.add_column(column, justify="right", no_wrap=True)
     for case in cases:
+        table.add_row(f"{case.graph},\n{case.algorithm}")
         for change in case.typical():
-            names = (case.graph, case.algorithm) if change.kind == "load" else ("", "")
             per_round = f"{change.seconds / change.rounds:.2f}" if change.rounds else "–"
             table.add_row(
-                *names, f"{change.kind} {change.edges:,}", f"{change.seconds:.2f}", str(change.rounds), per_round,
+                f"  {change.kind} {change.edges:,}", f"{change.seconds:.2f}", str(change.rounds), per_round,
                 str(change.jobs), f"{case.recompute_s:.1f}", f"×{case.recompute_s / change.seconds:.1f}",
                 f"{median(case.single_s):.2f}", end_section=change is case.typical()[-1],
             )  # fmt: skip

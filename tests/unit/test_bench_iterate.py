@@ -191,13 +191,14 @@ def test_of_what_was_repeated_the_median_is_told(run: IterateRun) -> None:
 
 def test_the_table_has_each_change_of_each_graph(run: IterateRun) -> None:
     table = iterate_table(run.cases)
-    assert table.row_count == 4 * 5
-    console = Console(width=140, color_system=None)
+    assert table.row_count == 4 * (1 + 5)
+    console = Console(width=80, color_system=None)
     with console.capture() as captured:
         console.print(table)
     lines = captured.get().splitlines()
     (inserted,) = [line.split() for line in lines if "insert 1 " in line][:1]
     assert "×8.0" in inserted
+    assert not any("…" in line for line in lines), "it fits into 80 columns"
     assert "0.10" in inserted, "seconds per round"
     assert "–" in next(line for line in lines if "insert 100" in line), "there was nothing to do in the loop"
 
