@@ -8,7 +8,7 @@ import pytest
 
 import falkirk.theory
 
-MODULES = ["falkirk", *(f"falkirk.theory.{m.name}" for m in pkgutil.iter_modules(falkirk.theory.__path__))]
+MODULES = ["falkirk", *(m.name for m in pkgutil.walk_packages(falkirk.theory.__path__, "falkirk.theory."))]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -1,0 +1,190 @@
+"""Mechanisms: how systems come back from a failure, each in a few lines over the same parts.
+
+What each guarantees is nowhere written down here; `definitions` computes it. The parts are rules about B, since all
+that outlives a failure has left the system: results, snapshots, acknowledgements.
+Source: Delivery, consistency, and determinism, §IV and §V; the Falkirk Wheel, §2.1, for acknowledgements.
+"""
+
+from collections.abc import Callable
+
+from falkirk.theory.history.elements import (
+    RESULT,
+    Batched,
+    Element,
+    Elements,
+    Operation,
+    Transform,
+    inputs_of,
+    parts,
+    results_of,
+    state_of,
+)
+from falkirk.theory.history.system import System, acknowledged, saved, snapshot_of
+
+Inputs = tuple[Element, ...]
+Mechanism = Callable[[Operation], System]
+
+
+def holds(outputs: Elements, element: Element) -> bool:
+    """Tell whether an element, or what was made from it, is in the last snapshot: it is recoverable."""
+    return saved(outputs)[: len(element.lineage)] == element.lineage
+
+
+# Rules for releasing and dropping results.
+
+
+def when_saved(result: Element, outputs: Elements) -> bool:
+    """Release what is recoverable, and nothing else."""
+    return holds(outputs, result)
+
+
+def barrier(result: Element, outputs: Elements) -> bool:
+    """Drop what has t ≤ that of the last result which the consumer accepted. Source: §V-A2."""
+    return any(result.t <= e.t for e in outputs if e.kind == RESULT)
+
+
+def once_per_input(result: Element, outputs: Elements) -> bool:
+    """Drop what an input gives when it is processed again, if a result of it is out."""
+    return any(result.t == e.t for e in outputs if e.kind == RESULT)
+
+
+def once_per_turn(result: Element, outputs: Elements) -> bool:
+    """Drop as many results as the consumer has: the n-th one counts as the n-th, whatever it came from."""
+    return len(result.lineage) <= sum(e.kind == RESULT for e in outputs)
+
+
+# Rules for transforming.
+
+
+def in_order(transform: Transform, working: Elements, outputs: Elements) -> bool:
+    """Take inputs by t. They enter by t, so the first that waits is the first of all."""
+    return inputs_of(working)[0] in transform.taken
+
+
+def after_saving(transform: Transform, working: Elements, outputs: Elements) -> bool:
+    """Let nothing be influenced by what is not recoverable."""
+    return holds(outputs, state_of(working))
+
+
+def one_by_one(transform: Transform, working: Elements, outputs: Elements) -> bool:
+    """Take the next input when the result of the one before has left."""
+    return not results_of(working)
+
+
+# Recoveries.
+
+
+def restored(initial: Element, outputs: Elements) -> Elements:
+    """Return what the last snapshot holds but what the consumer has."""
+    snapshot = snapshot_of(outputs)
+    return parts(snapshot) - outputs if snapshot else frozenset((initial,))
+
+
+def replay(initial: Element, inputs: Inputs, outputs: Elements) -> Elements:
+    """R: the last snapshot, and every input that is not in it."""
+    return restored(initial, outputs) | {a for a in inputs if a.t not in saved(outputs)}
+
+
+def replay_unacknowledged(initial: Element, inputs: Inputs, outputs: Elements) -> Elements:
+    """R: what was saved last, and every input that has not been acknowledged, whether it is in there or not."""
+    return restored(initial, outputs) | {a for a in inputs if a.t[0] not in acknowledged(outputs)}
+
+
+def skip(initial: Element, inputs: Inputs, outputs: Elements) -> Elements:
+    """R: what was saved last. Inputs that were on their way are gone."""
+    return restored(initial, outputs)
+
+
+# The mechanisms.
+
+
+def naive_replay(operation: Operation) -> System:
+    """Replay what is not in the snapshot, in whatever order, and release what comes of it."""
+    return System(name="naive replay", operation=operation, recover=replay, admits=one_by_one)
+
+
+def naive_replay_once(operation: Operation) -> System:
+    """The same, but each input's result is released once: "exactly-once" as it is commonly understood.
+
+    Source: §III-D, on Table II.
+    """
+    return System(
+        name="naive replay, each result once",
+        operation=operation,
+        recover=replay,
+        admits=one_by_one,
+        drops=once_per_input,
+    )
+
+
+def record_acknowledgements(operation: Operation) -> System:
+    """Storm: state and result are saved before the result leaves, and a record is replayed until it is acknowledged.
+
+    That is upstream backup. An input whose acknowledgement a failure prevents is applied a second time.
+    """
+    return System(
+        name="record acknowledgements",
+        operation=operation,
+        recover=replay_unacknowledged,
+        admits=one_by_one,
+        releases=when_saved,
+        acknowledges=True,
+    )
+
+
+def strong_productions(operation: Operation) -> System:
+    """MillWheel: every result and state is saved before it influences anything. Source: §IV-A."""
+    return System(
+        name="strong productions", operation=operation, recover=replay, admits=after_saving, releases=when_saved
+    )
+
+
+def micro_batches(operation: Operation) -> System:
+    """Trident, Spark Streaming: small collections as atomic elements, whose results are saved as one. Source: §IV-B."""
+    return System(
+        name="micro-batches",
+        operation=Batched(operation),
+        recover=replay,
+        admits=after_saving,
+        releases=when_saved,
+    )
+
+
+def distributed_snapshots(operation: Operation) -> System:
+    """Flink: results wait until the snapshot that holds them is committed. Source: §IV-C."""
+    return System(name="distributed snapshots", operation=operation, recover=replay, releases=when_saved)
+
+
+def over_determinism(operation: Operation) -> System:
+    """FlameStream: inputs by t, results on arrival, a barrier. Snapshots and release do not wait for one another.
+
+    Source: §V.
+    """
+    return System(
+        name="exactly-once over determinism", operation=operation, recover=replay, admits=in_order, drops=barrier
+    )
+
+
+def ordered_replay(operation: Operation) -> System:
+    """The same without the barrier."""
+    return System(name="ordered replay without a barrier", operation=operation, recover=replay, admits=in_order)
+
+
+def skipping(operation: Operation) -> System:
+    """Strong productions, and after a failure what had not been processed is not."""
+    return System(
+        name="skipping what was under way", operation=operation, recover=skip, admits=after_saving, releases=when_saved
+    )
+
+
+MECHANISMS: tuple[Mechanism, ...] = (
+    naive_replay,
+    naive_replay_once,
+    record_acknowledgements,
+    micro_batches,
+    strong_productions,
+    distributed_snapshots,
+    over_determinism,
+    ordered_replay,
+    skipping,
+)
