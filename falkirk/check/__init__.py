@@ -4,7 +4,8 @@ It shares no code with the mechanism that it judges and ignores its stamps and h
 `check_keyed`.
 """
 
-from falkirk.check.keyed import check_keyed, check_stateless
+from falkirk.check.described import Described, check_described
+from falkirk.check.keyed import check_keyed, check_rules, check_stateless
 from falkirk.check.model import (
     Aggregate,
     AggregateModel,
@@ -17,38 +18,56 @@ from falkirk.check.model import (
     StatelessModel,
     Sum,
 )
-from falkirk.check.render import render, to_json
-from falkirk.check.run import Input, Output, Place
+from falkirk.check.piles import Space
+from falkirk.check.render import render, render_rules, rules_to_json, to_json
+from falkirk.check.rows import Reading
+from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
+from falkirk.check.run import Input, Output, Place, Values
 from falkirk.check.topics import Record, decode_json, decode_key, outputs_of, read_topic
-from falkirk.check.verdict import Anomaly, Counts, Guarantee, Kind, Undecided, Verdict
+from falkirk.check.verdict import Anomaly, Consistency, Counts, Guarantee, Kind, RuleVerdict, Undecided, Verdict
 
 __all__ = [
     "Aggregate",
     "AggregateModel",
     "Anomaly",
+    "Consistency",
     "Count",
     "Counts",
+    "Described",
     "DistinctModel",
     "Guarantee",
+    "Increasing",
     "Input",
     "Kind",
     "Latest",
     "Max",
     "Min",
     "Model",
+    "NoGaps",
     "Output",
     "Place",
+    "Reading",
     "Record",
+    "Rule",
+    "RuleVerdict",
+    "Space",
     "StatelessModel",
     "Sum",
+    "Transitions",
     "Undecided",
+    "Unique",
+    "Values",
     "Verdict",
+    "check_described",
     "check_keyed",
+    "check_rules",
     "check_stateless",
     "decode_json",
     "decode_key",
     "outputs_of",
     "read_topic",
     "render",
+    "render_rules",
+    "rules_to_json",
     "to_json",
 ]

@@ -31,6 +31,7 @@ def anomalies_of(diagnosis: Diagnosis, model: Model[S]) -> list[Anomaly]:
     sequence = _first_break(run, script, displaced, delivered, model.ordered)
     if sequence is not None and not found:
         found.append(sequence)
+    forgotten = _forgettable(run, script, model)
     first = {each: index for index, each in reversed(list(enumerate(run.contents)))}
     for index, step in enumerate(script):
         if index in displaced:
@@ -44,7 +45,11 @@ def anomalies_of(diagnosis: Diagnosis, model: Model[S]) -> list[Anomaly]:
             if step.move is Move.REAPPLY and step.row is not None:
                 found.append(_reapplied(run, output, step.row))
             elif step.move is Move.STRAY and run.contents[step.observed] not in delivered:
-                found.append(_unexplained(run, output, _due(script, index)))
+                row = forgotten.get(index)
+                due_there = _due(script, index)
+                found.append(
+                    _unexplained(run, output, due_there) if row is None else _forgotten(run, output, row, due_there)
+                )
             else:
                 other = earlier if earlier != step.observed else _next_same(run, step.observed)
                 found.append(_duplicate(run, output, run.observed[other]))
@@ -63,6 +68,41 @@ def _answering(script: Script, model: Model[S]) -> set[int]:
             if expected is not None:
                 answering.add(index)
     return answering
+
+
+def _forgettable(run: KeyRun, script: Script, model: Model[S]) -> Mapping[int, Input]:
+    """Return the script indices of strays that a row would have given at that very point, each with the row.
+
+    Nothing is wrong with such an output but that those after it, by the script, come from a run in which it never
+    was: as if the state that gave it had been rolled back, and the inputs had then been taken in another order.
+    """
+    strays = [index for index, step in enumerate(script) if step.move is Move.STRAY]
+    if not strays:
+        return {}
+    following = _next_rows(script, set(strays))
+    state, found = model.initial(), dict[int, Input]()
+    for index, step in enumerate(script):
+        if step.move is Move.STRAY and step.observed is not None:
+            for row in following[index]:
+                due = model.step(state, row.row)[1]
+                if due is not None and content(due) == run.contents[step.observed]:
+                    found[index] = row
+        elif step.row is not None and step.move is not Move.SKIP:
+            state, _ = model.step(state, step.row.row)
+    return found
+
+
+def _next_rows(script: Script, indices: set[int]) -> Mapping[int, list[Input]]:
+    """Return, for script indices, the next row of each source partition."""
+    following: dict[tuple[str, int], Input] = {}
+    found: dict[int, list[Input]] = {}
+    for index in range(len(script) - 1, -1, -1):
+        step = script[index]
+        if index in indices:
+            found[index] = list(following.values())
+        elif step.row is not None and step.move is not Move.REAPPLY:
+            following[step.row.place[:2]] = step.row
+    return found
 
 
 def places_without_output(run: KeyRun, script: Script) -> frozenset[Place]:
@@ -196,6 +236,19 @@ def _unexplained(run: KeyRun, output: Output, due: Step | None) -> Anomaly:
         expected=None if due is None else due.expected,
         found=output.values,
         explanation=f"no input explains the output at {output.place}",
+    )
+
+
+def _forgotten(run: KeyRun, output: Output, row: Input, due: Step | None) -> Anomaly:
+    return Anomaly(
+        kind=Kind.FORGOTTEN,
+        key=run.key,
+        inputs=(row.place,),
+        outputs=(output.place,),
+        expected=None if due is None else due.expected,
+        found=output.values,
+        explanation=f"the output at {output.place} was due there for the input at {row.place}, but those after it are "
+        "those of a run in which it never came, as if its state had been rolled back",
     )
 
 

@@ -1,15 +1,16 @@
 """Atomicity: an input must be processed with all its derivatives or not at all, across keys (Delivery,
-consistency, and determinism, §III-E,
-definition 7).
+consistency, and determinism, §III-E, definition 7).
 
 Which row a key has lost is often open: a count says that one of its rows is missing, not which. So before an
 input is called partial, the scripts of its keys are searched again for a choice under which it is whole: gone
-everywhere, or there everywhere.
+everywhere, or there everywhere. Choices made for one input bind the next ones, so inputs whose keys are linked
+have to be looked at together; `falkirk.check.spanning` finds out which are.
 """
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Generic, TypeVar
 
 from falkirk.check.anomalies import places_without_output
@@ -21,6 +22,32 @@ from falkirk.check.verdict import Anomaly, Guarantee, Kind
 
 S = TypeVar("S")
 Record = tuple[str, int, int]
+#: How many rows may be searched again, for each row that is given.
+SEARCHED_AGAIN = 50
+
+
+class Standing(Enum):
+    """What may be chosen about the rows that a key has lost."""
+
+    FIXED = "no other script comes into question"
+    OPEN = "it is not known what the key has lost"
+    FREE = "a script may lose other rows"
+    EXACT = "nothing is lost, but a script may lose something"
+
+
+def standing(diagnosis: Diagnosis | None, model: Model[S]) -> Standing:
+    """Return how a key stands, given its diagnosis; None is that of a key whose outputs are exact."""
+    if diagnosis is None:
+        return Standing.FIXED if model.every_row_answers else Standing.EXACT
+    if diagnosis.script is None:
+        return Standing.OPEN
+    # If the key is no run on a part of the inputs anyway, its script is taken as it stands.
+    return Standing.FREE if diagnosis.chosen is Guarantee.AT_MOST_ONCE else Standing.FIXED
+
+
+def lost_places(diagnosis: Diagnosis) -> frozenset[Place]:
+    """Return the places of the rows that the key has lost, by its script."""
+    return frozenset() if diagnosis.script is None else places_without_output(diagnosis.run, diagnosis.script)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +60,31 @@ class Atomicity:
     open: tuple[Record, ...] = ()
 
 
-def check_atomicity(
-    runs: Iterable[KeyRun], diagnoses: Mapping[Hashable, Diagnosis], model: Model[S], nodes_max: int
-) -> Atomicity:
-    """Find the inputs that are partial, and make the scripts in `diagnoses` choose so that as few are as
-    possible.
+@dataclass(slots=True, kw_only=True)
+class Problem:
+    """What has to be looked at together.
 
-    Args: runs: all keys. diagnoses: by key, those that are not exact; their scripts may be replaced by
-        equally good ones.
+    Args:
+        rows: by record, all its derivatives by key. lost: by key, the places of rows without an output.
+        standings: of every key in `rows`.
+        runs: of the keys that stand `FREE` or `EXACT`. diagnoses: of those that stand `FREE`.
     """
-    lost = {
-        key: places_without_output(each.run, each.script) for key, each in diagnoses.items() if each.script is not None
-    }
-    if not any(lost.values()):
-        return Atomicity()
-    return _Resolver(runs=list(runs), diagnoses=diagnoses, model=model, nodes_max=nodes_max, lost=lost).resolve()
+
+    rows: dict[Record, dict[Hashable, list[Place]]] = field(default_factory=dict)
+    lost: dict[Hashable, frozenset[Place]] = field(default_factory=dict)
+    standings: dict[Hashable, Standing] = field(default_factory=dict)
+    runs: dict[Hashable, KeyRun] = field(default_factory=dict)
+    diagnoses: dict[Hashable, Diagnosis] = field(default_factory=dict)
+
+
+def check_atomicity(problem: Problem, model: Model[S], nodes_max: int) -> Atomicity:
+    """Find the inputs that are partial, and make the scripts in `diagnoses` choose so that as few are as
+    possible: they may be replaced by equally good ones.
+    """
+    rows = sum(run.input_count + len(run.observed) for run in problem.runs.values())
+    return _Resolver(
+        problem=problem, model=model, nodes_max=nodes_max, rows_left=10 * nodes_max + SEARCHED_AGAIN * rows
+    ).resolve()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,19 +97,16 @@ class _Known:
 
 @dataclass(slots=True, kw_only=True)
 class _Resolver(Generic[S]):
-    runs: list[KeyRun]
-    diagnoses: Mapping[Hashable, Diagnosis]
+    problem: Problem
     model: Model[S]
     nodes_max: int
-    lost: dict[Hashable, frozenset[Place]]
-    by_key: dict[Hashable, KeyRun] = field(default_factory=dict)
-    rows: dict[Record, dict[Hashable, list[Place]]] = field(default_factory=dict)
+    rows_left: int
     choices: _Known = field(default_factory=_Known)
     facts: _Known = field(default_factory=_Known)
 
     def resolve(self) -> Atomicity:
-        suspects = {place.record for places in self.lost.values() for place in places}
-        self._index()
+        suspects = {place.record for places in self.problem.lost.values() for place in places}
+        suspects &= self.problem.rows.keys()
         partial: list[Anomaly] = []
         still_open: list[Record] = []
         queue, queued = deque(sorted(suspects)), set(suspects)
@@ -87,61 +121,44 @@ class _Resolver(Generic[S]):
             is_gone = self._none_can(record, gone, drop=False)
             if stays and is_gone:
                 partial.append(_partial(record, gone, there))
-            elif self._settle(record, there, drop=True) or self._settle(record, gone, drop=False):
-                if stays or is_gone:
-                    (self.facts.kept if stays else self.facts.dropped).add(record)
-                for place in sorted(place for places in self.lost.values() for place in places):
-                    if place.record not in queued:
-                        queued.add(place.record)
-                        queue.append(place.record)
-            else:
+                continue
+            changed = self._settle(record, there, drop=True) or self._settle(record, gone, drop=False)
+            if not changed:
                 still_open.append(record)
+                continue
+            if stays or is_gone:
+                (self.facts.kept if stays else self.facts.dropped).add(record)
+            newly = {place.record for key in changed for place in self.problem.lost[key]} & self.problem.rows.keys()
+            queue.extend(sorted(newly - queued))
+            queued |= newly
         return Atomicity(partial=tuple(partial), open=tuple(still_open))
-
-    def _index(self) -> None:
-        """Index, with all their derivatives, the records that a key with lost rows has met.
-
-        All of them and not only the suspects, since a choice made for one record may make another one a
-        suspect.
-        """
-        concerned = {key for key, places in self.lost.items() if places}
-        for run in self.runs:
-            if run.key in concerned:
-                for source in run.sources:
-                    for row in source:
-                        self.rows.setdefault(row.place.record, {})
-        for run in self.runs:
-            for source in run.sources:
-                for row in source:
-                    places = self.rows.get(row.place.record)
-                    if places is not None:
-                        self.by_key[run.key] = run
-                        places.setdefault(run.key, []).append(row.place)
 
     def _split(self, record: Record) -> tuple[dict[Hashable, list[Place]], dict[Hashable, list[Place]]]:
         """Return the record's derivatives by key: those without an output, and the others."""
         gone: dict[Hashable, list[Place]] = {}
         there: dict[Hashable, list[Place]] = {}
-        for key, places in self.rows[record].items():
-            lost = self.lost.get(key, frozenset())
+        for key, places in self.problem.rows[record].items():
+            lost = self.problem.lost.get(key, frozenset())
             for place in places:
                 (gone if place in lost else there).setdefault(key, []).append(place)
         return gone, there
 
-    def _settle(self, record: Record, rows: Mapping[Hashable, list[Place]], *, drop: bool) -> bool:
-        """Replace the scripts of the keys of `rows`, if possible, so that these rows are lost or kept."""
+    def _settle(self, record: Record, rows: Mapping[Hashable, list[Place]], *, drop: bool) -> list[Hashable]:
+        """Replace the scripts of the keys of `rows`, if possible, so that these rows are lost or kept; return the
+        keys, none if it is not possible.
+        """
         replacements: dict[Hashable, Script] = {}
         for key in rows:
             found = self._search(key, record, self.choices, drop=drop)
             if isinstance(found, Failure):
-                return False
+                return []
             replacements[key] = found
         for key, script in replacements.items():
-            self.lost[key] = places_without_output(self.by_key[key], script)
-            if key in self.diagnoses:
-                self.diagnoses[key].script = script
+            self.problem.lost[key] = places_without_output(self.problem.runs[key], script)
+            if key in self.problem.diagnoses:
+                self.problem.diagnoses[key].script = script
         (self.choices.dropped if drop else self.choices.kept).add(record)
-        return True
+        return list(replacements)
 
     def _none_can(self, record: Record, keys: Iterable[Hashable], *, drop: bool) -> bool:
         """Return whether it is a fact that some key of `keys` can't drop, or can't keep, `record`."""
@@ -149,22 +166,27 @@ class _Resolver(Generic[S]):
 
     def _search(self, key: Hashable, record: Record, known: _Known, *, drop: bool) -> Script | Failure:
         """Search the key's script again with all its rows of `record` dropped or kept."""
-        diagnosis = self.diagnoses.get(key)
-        if diagnosis is None:
-            if drop and self.model.every_row_answers:
-                return Failure.IMPOSSIBLE
-        elif diagnosis.script is None:
-            return Failure.GAVE_UP
-        elif diagnosis.chosen is not Guarantee.AT_MOST_ONCE:
-            # The key is no run on a part of the inputs anyway: its script is taken as it stands.
+        if self.problem.standings[key] is Standing.FIXED:
             return Failure.IMPOSSIBLE
-        run = self.by_key[key] if diagnosis is None else diagnosis.run
-        dropped = known.dropped | ({record} if drop else set())
-        kept = known.kept | (set() if drop else {record})
-        places = [row.place for source in run.sources for row in source]
+        if self.problem.standings[key] is Standing.OPEN:
+            return Failure.GAVE_UP
+        diagnosis = self.problem.diagnoses.get(key)
+        run = self.problem.runs[key] if diagnosis is None else diagnosis.run
+        self.rows_left -= run.input_count + len(run.observed)
+        if self.rows_left < 0:
+            return Failure.GAVE_UP
+        # Its rows by what has to become of them: True if they are dropped, None if that is open.
+        decided: dict[bool | None, set[Place]] = {True: set(), False: set(), None: set()}
+        for place in (row.place for source in run.sources for row in source):
+            if place.record == record:
+                decided[drop].add(place)
+            else:
+                decided[True if place.record in known.dropped else False if place.record in known.kept else None].add(
+                    place
+                )
         limits = Limits(
-            keep=frozenset(place for place in places if place.record in kept),
-            skip=frozenset(place for place in places if place.record in dropped),
+            keep=frozenset(decided[False]),
+            skip=frozenset(decided[True]),
             nodes_max=self.nodes_max,
         )
         return Search(run, self.model, PERMITTED[Guarantee.AT_MOST_ONCE], limits).find()
@@ -176,7 +198,7 @@ def _partial(record: Record, gone: Mapping[Hashable, list[Place]], there: Mappin
     place = Place(*record)
     return Anomaly(
         kind=Kind.PARTIAL,
-        key=next(iter(gone)),
+        key=min(gone, key=lambda key: min(gone[key])),
         inputs=tuple(missing),
         explanation=f"{len(missing)} of the {present + len(missing)} derivatives of the input at {place} "
         "did not come out",

@@ -30,7 +30,14 @@ def content(value: object) -> Hashable:
     if kind is str or kind is int or value is None:
         return value
     if isinstance(value, Mapping):
-        return frozenset([(name, content(field)) for name, field in value.items() if field is not None])
+        # Most fields are texts and whole numbers, which are their own content: no call for them.
+        return frozenset(
+            [
+                (name, field if type(field) is str or type(field) is int else content(field))
+                for name, field in value.items()
+                if field is not None
+            ]
+        )
     if isinstance(value, list | tuple):
         return tuple([content(element) for element in value])
     if isinstance(value, bool):

@@ -67,6 +67,11 @@ def _find(run: KeyRun, model: Model[S], guarantee: Guarantee, aligned: Script, n
     cheapest = model.every_row_answers and cost == Echoes(run, model).imbalance()
     if cheapest and permitted.issuperset(step.move for step in aligned):
         return aligned
+    if guarantee is Guarantee.BROKEN and len(run.sources) > 1:
+        # An output of a state that was rolled back may fit, and what came after it then does not.
+        found = Search(run, model, permitted, Limits(nodes_max=nodes_max, thorough=True)).find()
+        if not isinstance(found, Failure):
+            return found
     return Search(run, model, permitted, Limits(nodes_max=nodes_max)).find()
 
 

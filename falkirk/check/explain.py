@@ -86,12 +86,13 @@ class _Node(Generic[S]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What binds a search from outside: rows that must or must not be applied, and the number of nodes it may
-    visit.
+    visit; with `thorough`, it looks for something better than an output that fits where anything is permitted.
     """
 
     keep: frozenset[Place] = frozenset()
     skip: frozenset[Place] = frozenset()
     nodes_max: int = 100_000
+    thorough: bool = False
 
 
 class Search(Generic[S]):
@@ -183,7 +184,8 @@ class Search(Generic[S]):
             for source in sources
             for step in self._consume(node, source, self._run.sources[source][node.positions[source]])
         ]
-        if Move.STRAY in self._moves and any(cost == 0 for cost, _, _ in steps):
+        greedy = Move.STRAY in self._moves and not self._limits.thorough
+        if greedy and any(cost == 0 for cost, _, _ in steps):
             # Where anything is permitted a script always exists, and to accept an output that fits is never
             # the dearer choice for one source. So no alternative to a good row is kept in memory.
             yield from (step for step in steps if step[0] == 0)

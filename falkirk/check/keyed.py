@@ -1,19 +1,30 @@
-"""Judge a run: group what went in and what came out by key, let each key explain itself, and sum up."""
+"""Judge a run: divide what went in and what came out by key, let each key explain itself, and sum up.
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+Rows are streamed into parts (`falkirk.check.divide`), which are judged one after the other, so a run may be larger
+than memory; the time is linear in its length.
+"""
+
+import gc
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
-from falkirk.check.anomalies import anomalies_of
-from falkirk.check.atomic import Atomicity, check_atomicity
 from falkirk.check.content import content
-from falkirk.check.diagnose import Diagnosis, diagnose
+from falkirk.check.divide import Part, divide
+from falkirk.check.final import judge_final
 from falkirk.check.model import Model, StatelessModel
-from falkirk.check.run import Input, KeyRun, Output, group_by_key
-from falkirk.check.verdict import REACHABLE, Anomaly, Counts, Guarantee, Kind, Undecided, Verdict, reached
+from falkirk.check.notes import Bounds, Note, RuleBreaks, Totals, judge_sequence, take_notes
+from falkirk.check.piles import Pile, Piles, Space
+from falkirk.check.rules import Rule
+from falkirk.check.run import Input, Output, group_by_key
+from falkirk.check.spanning import check_spanning
+from falkirk.check.tally import Tally, final_notes, rule_verdicts
+from falkirk.check.verdict import Anomaly, RuleVerdict, Undecided, Verdict
 
 S = TypeVar("S")
+Named = TypeVar("Named", Anomaly, Undecided)
 
 
 def check_keyed(
@@ -21,41 +32,66 @@ def check_keyed(
     outputs: Iterable[Output],
     model: Model[S],
     *,
+    rules: Sequence[Rule] = (),
+    final: bool = False,
     anomalies_shown: int = 20,
     nodes_max: int = 100_000,
+    space: Space | None = None,
 ) -> Verdict:
     """Judge the outputs of a keyed step by the rows that had to reach it.
 
     Args:
-        inputs: every row that, by the declared stateless part, had to reach the step; in any order.
-        outputs: everything observed on the output topic; in any order, since each knows its place.
+        inputs: every row that, by the declared stateless part, had to reach the step; in any order. Read once.
+        outputs: everything observed on the output topic; in any order, since each knows its place. Read once.
         model: the keyed step.
-        anomalies_shown: how many anomalies the verdict carries; all are counted.
+        rules: what must hold of each key's outputs besides.
+        final: the outputs keep only the last of each key (see `falkirk.check.final`); whether an input is processed
+            with all its derivatives is then not looked at.
+        anomalies_shown: how many anomalies the verdict carries, and how many of what is undecided; all are counted.
         nodes_max: bound on each search for an order of the inputs. A key that meets it is undecided, never
             passed.
+        space: how much memory to take, and where files may lie.
     Raises: DefinitionError: two inputs of one key claim the same place.
     """
-    runs = group_by_key(inputs, outputs)
-    diagnoses: dict[Hashable, Diagnosis] = {}
-    for run in runs:
-        diagnosis = diagnose(run, model, nodes_max)
-        if diagnosis is not None:
-            diagnoses[run.key] = diagnosis
-    atomicity = check_atomicity(runs, diagnoses, model, nodes_max)
-    anomalies = [each for diagnosis in diagnoses.values() for each in anomalies_of(diagnosis, model)]
-    anomalies.extend(atomicity.partial)
-    holds = _holds(diagnoses, atomicity)
-    return Verdict(
-        guarantee=reached(holds),
-        holds=holds,
-        counts=_counts(runs, diagnoses, anomalies),
-        anomalies=tuple(anomalies[:anomalies_shown]),
-        undecided=tuple(_undecided(diagnoses, atomicity)),
-    )
+    space = space or Space()
+    bounds = Bounds(anomalies_shown=anomalies_shown, nodes_max=nodes_max)
+    totals, tally = Totals(), Tally(bounds=bounds)
+    breaks = RuleBreaks(rules=rules, shown=anomalies_shown)
+    judge = partial(judge_final, model=model) if final else partial(judge_sequence, model=model, bounds=bounds)
+    with Piles(space) as piles:
+        parts: list[Part] = divide(inputs, outputs, piles, space)
+        notes: list[Pile[Note]] = piles.several(len(parts))
+        lost = False
+        with _no_collector():
+            for part, noted in zip(parts, notes, strict=True):
+                for note in take_notes(part, judge, totals, breaks):
+                    noted.add(note)
+                    lost = lost or bool(note.lost)
+            spanning = check_spanning(parts, notes, model, bounds, piles, space) if lost else None
+            for note in final_notes(notes, spanning):
+                tally.add(note)
+        return tally.verdict(totals, spanning, breaks)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Rows, notes and scripts hold no cycles: to look for some among millions of them would only cost time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def check_stateless(
-    inputs: Iterable[Input], outputs: Iterable[Output], *, anomalies_shown: int = 20, nodes_max: int = 100_000
+    inputs: Iterable[Input],
+    outputs: Iterable[Output],
+    *,
+    anomalies_shown: int = 20,
+    nodes_max: int = 100_000,
+    space: Space | None = None,
 ) -> Verdict:
     """Judge the outputs of a stateless step: `inputs` are the output rows that were due, each at the place
     that caused it.
@@ -69,11 +105,28 @@ def check_stateless(
         StatelessModel(),
         anomalies_shown=anomalies_shown,
         nodes_max=nodes_max,
+        space=space,
     )
-    anomalies = tuple(
-        replace(each, key=None) if isinstance(each.key, _ByContent) else each for each in verdict.anomalies
+    first = verdict.consistency.first
+    return replace(
+        verdict,
+        anomalies=tuple(map(_without_content, verdict.anomalies)),
+        undecided=tuple(map(_without_content, verdict.undecided)),
+        consistency=replace(verdict.consistency, first=None if first is None else _without_content(first)),
     )
-    return replace(verdict, anomalies=anomalies)
+
+
+def check_rules(
+    outputs: Iterable[Output], rules: Sequence[Rule], *, anomalies_shown: int = 20, space: Space | None = None
+) -> tuple[RuleVerdict, ...]:
+    """Judge outputs by rules alone, with no word about what went in. Arguments as in `check_keyed`."""
+    space = space or Space()
+    breaks = RuleBreaks(rules=rules, shown=anomalies_shown)
+    with Piles(space) as piles:
+        for part in divide((), outputs, piles, space):
+            for run in group_by_key((), part.outputs()):
+                breaks.look(run)
+    return rule_verdicts(breaks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,50 +136,13 @@ class _ByContent:
     content: Hashable
 
 
+def _without_content(each: Named) -> Named:
+    return replace(each, key=None) if isinstance(each.key, _ByContent) else each
+
+
 def _keyed_by_content(row: Input) -> Input:
     return row if row.key is not None else replace(row, key=_ByContent(content(row.row)))
 
 
 def _observed_by_content(output: Output) -> Output:
     return output if output.key is not None else replace(output, key=_ByContent(content(output.values)))
-
-
-def _holds(diagnoses: Mapping[Hashable, Diagnosis], atomicity: Atomicity) -> dict[Guarantee, bool | None]:
-    """Return for each guarantee whether it holds of every key; False outweighs None, None outweighs True."""
-    holds: dict[Guarantee, bool | None] = {}
-    for guarantee in REACHABLE:
-        answers = {diagnosis.fits[guarantee] for diagnosis in diagnoses.values()}
-        if guarantee is Guarantee.AT_MOST_ONCE:
-            answers |= {False} if atomicity.partial else {None} if atomicity.open else set()
-        holds[guarantee] = False if False in answers else None if None in answers else True
-    return holds
-
-
-def _counts(runs: list[KeyRun], diagnoses: Mapping[Hashable, Diagnosis], anomalies: Iterable[Anomaly]) -> Counts:
-    kinds = Counter(anomaly.kind for anomaly in anomalies)
-    due = sum(diagnoses[run.key].expected_outputs if run.key in diagnoses else len(run.observed) for run in runs)
-    return Counts(
-        inputs=sum(run.input_count for run in runs),
-        expected_outputs=due,
-        observed_outputs=sum(len(run.observed) for run in runs),
-        keys=len(runs),
-        duplicates=kinds[Kind.DUPLICATE],
-        repeated_inputs=kinds[Kind.REPEATED_INPUT],
-        lost=kinds[Kind.LOST],
-        unexplained=kinds[Kind.UNEXPLAINED],
-        broken_sequences=kinds[Kind.BROKEN_SEQUENCE],
-        partial=kinds[Kind.PARTIAL],
-    )
-
-
-def _undecided(diagnoses: Mapping[Hashable, Diagnosis], atomicity: Atomicity) -> Iterable[Undecided]:
-    for key, diagnosis in diagnoses.items():
-        open_ones = [guarantee for guarantee in REACHABLE if diagnosis.fits[guarantee] is None]
-        if open_ones:
-            yield Undecided(
-                key=key,
-                reason=f"the search for an order of its {diagnosis.run.input_count} inputs was given up: "
-                f"open whether {', '.join(open_ones)}",
-            )
-    for record in atomicity.open:
-        yield Undecided(key=record, reason="open whether this input was lost with all its derivatives or only some")

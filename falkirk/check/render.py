@@ -1,6 +1,6 @@
 """Show a verdict: as a table in plain words for people, as JSON for programs."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from decimal import Decimal
 
 from rich.console import Group, RenderableType
@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.check.run import Place, Values
-from falkirk.check.verdict import Anomaly, Guarantee, Verdict
+from falkirk.check.verdict import Anomaly, Consistency, Guarantee, RuleVerdict, Verdict
 
 MEANING = {
     Guarantee.EXACTLY_ONCE: "every output is what the inputs give, once",
@@ -29,6 +29,7 @@ _ROWS = (
     ("repeated_inputs", "inputs applied again", True),
     ("lost", "lost", True),
     ("unexplained", "unexplained", True),
+    ("forgotten", "of a state that was rolled back", True),
     ("broken_sequences", "keys with a broken sequence", True),
     ("partial", "inputs of which only a part came out", True),
 )
@@ -48,7 +49,7 @@ def render(verdict: Verdict, *, anomalies_shown: int = 10, undecided_shown: int 
     numbers = verdict.counts.as_dict()
     for name, words, is_anomaly in _ROWS:
         counts.add_row(words, f"{numbers[name]:,}", style="red" if is_anomaly and numbers[name] else None)
-    parts: list[RenderableType] = [head, counts]
+    parts: list[RenderableType] = [head, _consistency(verdict.consistency), counts]
     if verdict.anomalies:
         parts.append(_anomalies(verdict.anomalies[:anomalies_shown]))
     total = sum(numbers[name] for name, _, is_anomaly in _ROWS if is_anomaly)
@@ -57,9 +58,30 @@ def render(verdict: Verdict, *, anomalies_shown: int = 10, undecided_shown: int 
         parts.append(Text(f"and {hidden:,} more"))
     for each in verdict.undecided[:undecided_shown]:
         parts.append(Text(f"undecided: {each.key}: {each.reason}", style="yellow"))
-    if len(verdict.undecided) > undecided_shown:
-        parts.append(Text(f"and {len(verdict.undecided) - undecided_shown:,} more undecided", style="yellow"))
+    if verdict.counts.undecided > undecided_shown:
+        parts.append(Text(f"and {verdict.counts.undecided - undecided_shown:,} more undecided", style="yellow"))
+    return Group(*parts, *([render_rules(verdict.rules, anomalies_shown=anomalies_shown)] if verdict.rules else []))
+
+
+def render_rules(rules: Sequence[RuleVerdict], *, anomalies_shown: int = 10) -> RenderableType:
+    """Return what rules say of a run, for a terminal."""
+    parts: list[RenderableType] = []
+    for rule in rules:
+        how = ("is broken", "bold red") if rule.broken else ("holds", "bold green")
+        times = f" {rule.broken:,} times" if rule.broken > 1 else ""
+        parts.append(Text.assemble(f"rule {rule.rule} ", how, times))
+        if rule.anomalies:
+            parts.append(_anomalies(rule.anomalies[:anomalies_shown]))
     return Group(*parts)
+
+
+def _consistency(found: Consistency) -> Text:
+    if found.holds:
+        return Text.assemble(("consistent", "bold green"), ": each output could be observed at its point")
+    if found.first is None:
+        return Text("consistency undecided: the search for an explanation was given up", style="yellow")
+    more = f" (and of {found.keys - 1:,} more keys)" if found.keys > 1 else ""
+    return Text.assemble(("inconsistent", "bold red"), f": {found.first.explanation}{more}")
 
 
 def _anomalies(anomalies: tuple[Anomaly, ...]) -> Table:
@@ -87,20 +109,35 @@ def to_json(verdict: Verdict) -> dict[str, object]:
     return {
         "guarantee": str(verdict.guarantee),
         "holds": {str(guarantee): holds for guarantee, holds in verdict.holds.items()},
+        "consistency": {
+            "holds": verdict.consistency.holds,
+            "inconsistent_keys": verdict.consistency.keys,
+            "first": None if verdict.consistency.first is None else _anomaly(verdict.consistency.first),
+        },
         "counts": verdict.counts.as_dict(),
-        "anomalies": [
-            {
-                "kind": str(each.kind),
-                "key": _plain(each.key),
-                "inputs": [_place(place) for place in each.inputs],
-                "outputs": [_place(place) for place in each.outputs],
-                "expected": _plain(each.expected),
-                "found": _plain(each.found),
-                "explanation": each.explanation,
-            }
-            for each in verdict.anomalies
-        ],
+        "anomalies": [_anomaly(each) for each in verdict.anomalies],
         "undecided": [{"key": _plain(each.key), "reason": each.reason} for each in verdict.undecided],
+        "rules": rules_to_json(verdict.rules),
+    }
+
+
+def rules_to_json(rules: Sequence[RuleVerdict]) -> list[object]:
+    """Return what rules say, in values that ``json.dumps`` takes."""
+    return [
+        {"rule": rule.rule, "broken": rule.broken, "anomalies": [_anomaly(each) for each in rule.anomalies]}
+        for rule in rules
+    ]
+
+
+def _anomaly(each: Anomaly) -> dict[str, object]:
+    return {
+        "kind": str(each.kind),
+        "key": _plain(each.key),
+        "inputs": [_place(place) for place in each.inputs],
+        "outputs": [_place(place) for place in each.outputs],
+        "expected": _plain(each.expected),
+        "found": _plain(each.found),
+        "explanation": each.explanation,
     }
 
 

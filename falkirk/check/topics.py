@@ -145,8 +145,11 @@ def decode_json(value: bytes | None) -> Values:
         fields = json.loads(value or b"")
     except ValueError:
         fields = None
-    if isinstance(fields, dict):
-        return fields
+    return fields if isinstance(fields, dict) else no_object(value)
+
+
+def no_object(value: bytes | None) -> Values:
+    """Return what is no JSON object as a field under a name that no column has."""
     return {"(not a JSON object)": None if value is None else value.decode("utf-8", "backslashreplace") or "(empty)"}
 
 

@@ -38,8 +38,11 @@ class Kind(StrEnum):
     REPEATED_INPUT = "repeated input"  # an output that a second application of an input explains
     LOST = "lost"  # an input without its output
     UNEXPLAINED = "unexplained"  # an output that no input explains
+    FORGOTTEN = "forgotten"  # an output that was due, but that those after it deny, as if its state was rolled back
     BROKEN_SEQUENCE = "broken sequence"  # outputs of a key with a gap, or in an order that no order of the inputs gives
     PARTIAL = "partial"  # some derivatives of an input, but not all
+    INCONSISTENT = "inconsistent"  # an output that could not be observed at its point, see `Consistency`
+    RULE = "rule broken"  # outputs that break a rule of the user's, see `RuleVerdict`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,10 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many of each. `broken_sequences` counts keys, `partial` source records, everything else rows."""
+    """How many of each. `broken_sequences` and `undecided` count keys, `partial` source records, everything else rows.
+
+    Source records of which it is open whether they are partial count as undecided too.
+    """
 
     inputs: int
     expected_outputs: int
@@ -73,6 +79,8 @@ class Counts:
     unexplained: int
     broken_sequences: int
     partial: int
+    forgotten: int = 0
+    undecided: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -87,8 +95,30 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Consistency:
+    """Whether each output could be observed at its point in a run without failures (None: could not be decided).
+
+    `keys` are those with an output that could not, `first` the first of these outputs in the order of their places.
+    Source: Delivery, consistency, and determinism, §III-D, definition 5.
+    """
+
+    holds: bool | None = True
+    keys: int = 0
+    first: Anomaly | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleVerdict:
+    """How often a rule was broken, and the first times."""
+
+    rule: str
+    broken: int
+    anomalies: tuple[Anomaly, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the checker found. `anomalies` are the first ones only; `counts` counts all.
+    """What the checker found. `anomalies` and `undecided` are the first ones only; `counts` counts all.
 
     `holds` says for each guarantee whether it holds (None: could not be decided).
     """
@@ -98,6 +128,8 @@ class Verdict:
     counts: Counts
     anomalies: tuple[Anomaly, ...]
     undecided: tuple[Undecided, ...]
+    consistency: Consistency = Consistency()
+    rules: tuple[RuleVerdict, ...] = ()
 
     def satisfies(self, asked: Guarantee) -> bool:
         """Return whether the run kept the promise `asked`. What could not be decided was not kept."""

@@ -2,93 +2,12 @@
 it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.check import (
-    AggregateModel,
-    Count,
-    DistinctModel,
-    Guarantee,
-    Input,
-    Kind,
-    Latest,
-    Max,
-    Min,
-    Model,
-    Output,
-    Place,
-    StatelessModel,
-    Sum,
-    Verdict,
-    check_keyed,
-)
-
-INDEX = AggregateModel(["k"], {"version": Count(), "page": Latest("page")})
-SUMMARY = AggregateModel(["k"], {"n": Count(), "sum": Sum("x"), "low": Min("x"), "high": Max("x")})
-MODELS: dict[str, Model[Any]] = {
-    "index": INDEX,
-    "summary": SUMMARY,
-    "count": AggregateModel(["k"], {"n": Count("x")}),
-    "lowest": AggregateModel(["k"], {"low": Min("x")}),
-    "stateless": StatelessModel(),
-    "distinct": DistinctModel(),
-}
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as generated: rows of several partitions, applied in `order`, with the outputs of that order."""
-
-    inputs: list[Input]
-    order: list[Input]
-    outputs: list[Output]
-
-
-def placed(outputs: list[Output]) -> list[Output]:
-    return [replace(output, place=Place("out", 0, offset)) for offset, output in enumerate(outputs)]
-
-
-def apply(model: Model[Any], order: list[Input]) -> list[Output]:
-    """The outputs that the rows give when they are applied in this order."""
-    states: dict[object, object] = {}
-    outputs = []
-    for row in order:
-        state, output = model.step(states.get(row.key, model.initial()), row.row)
-        states[row.key] = state
-        if output is not None:
-            outputs.append(Output(key=row.key, place=Place("out", 0, 0), values=output))
-    return placed(outputs)
-
-
-@st.composite
-def runs(draw: st.DrawFn, model: Model[Any], *, partitions_max: int = 3, records_min: int = 0) -> Run:
-    """Records with one to three derivatives each; whole records are applied in an order that respects each
-    partition.
-    """
-    sizes = draw(st.lists(st.integers(0, 5), min_size=1, max_size=partitions_max))
-    sizes[0] = max(sizes[0], records_min)
-    records: list[list[Input]] = []
-    for partition, size in enumerate(sizes):
-        for offset in range(size):
-            keys = draw(st.lists(st.sampled_from("ab"), min_size=1, max_size=3))
-            record = []
-            for sub_index, key in enumerate(keys):
-                x = draw(st.one_of(st.none(), st.integers(-3, 3)))
-                row = {"k": key, "x": x, "page": f"{partition}-{offset}-{sub_index}"}
-                record.append(Input(key=key, place=Place("in", partition, offset, sub_index), row=row))
-            records.append(record)
-    turns = draw(st.permutations([partition for partition, size in enumerate(sizes) for _ in range(size)]))
-    waiting = {
-        partition: [each for each in records if each[0].place.partition == partition] for partition in set(turns)
-    }
-    order = [row for partition in turns for row in waiting[partition].pop(0)]
-    return Run([row for record in records for row in record], order, apply(model, order))
+from falkirk.check import Guarantee, Kind, Output, Verdict, check_keyed
+from tests.check_runs import CORRUPTIONS, INDEX, MODELS, SUMMARY, apply, placed, runs
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -103,42 +22,6 @@ def test_a_correct_run_passes_whatever_the_interleaving(name: str, data: st.Data
     assert not verdict.anomalies
 
 
-def duplicate_at(data: st.DataObject, outputs: list[Output]) -> list[Output]:
-    index = data.draw(st.integers(0, len(outputs) - 1))
-    again = data.draw(st.integers(index + 1, len(outputs)))
-    return [*outputs[:again], outputs[index], *outputs[again:]]
-
-
-def lose_one(data: st.DataObject, outputs: list[Output]) -> list[Output]:
-    index = data.draw(st.integers(0, len(outputs) - 1))
-    return [*outputs[:index], *outputs[index + 1 :]]
-
-
-def add_stray(data: st.DataObject, outputs: list[Output]) -> list[Output]:
-    index = data.draw(st.integers(0, len(outputs)))
-    key = data.draw(st.sampled_from("abz"))
-    return [
-        *outputs[:index],
-        Output(key=key, place=Place("out", 0, 0), values={"k": key, "page": "?"}),
-        *outputs[index:],
-    ]
-
-
-def change_content(data: st.DataObject, outputs: list[Output]) -> list[Output]:
-    index = data.draw(st.integers(0, len(outputs) - 1))
-    changed = replace(outputs[index], values={**outputs[index].values, "page": "?"})
-    return [*outputs[:index], changed, *outputs[index + 1 :]]
-
-
-Corruption = Callable[[st.DataObject, list[Output]], list[Output]]
-CORRUPTIONS: dict[str, Corruption] = {
-    "duplicate": duplicate_at,
-    "lost": lose_one,
-    "stray": add_stray,
-    "changed": change_content,
-}
-
-
 def assert_sound(verdict: Verdict, found: list[Output], *, every_row_answers: bool = True) -> None:
     """What must hold of every verdict on a run that is not exact."""
     counts = verdict.counts
@@ -146,7 +29,7 @@ def assert_sound(verdict: Verdict, found: list[Output], *, every_row_answers: bo
     assert verdict.anomalies or verdict.undecided
     assert counts.observed_outputs == len(found)
     if every_row_answers and not verdict.undecided:
-        surplus = counts.duplicates + counts.repeated_inputs + counts.unexplained - counts.lost
+        surplus = counts.duplicates + counts.repeated_inputs + counts.unexplained + counts.forgotten - counts.lost
         assert surplus == counts.observed_outputs - counts.expected_outputs
     known = {output.place for output in found}
     assert all(place in known for anomaly in verdict.anomalies for place in anomaly.outputs)

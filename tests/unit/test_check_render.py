@@ -9,9 +9,11 @@ from falkirk.check import (
     AggregateModel,
     Count,
     Input,
+    NoGaps,
     Output,
     Place,
     Sum,
+    Unique,
     Verdict,
     check_keyed,
     check_stateless,
@@ -50,6 +52,23 @@ def test_an_anomaly_shows_its_key_as_it_is_and_its_places() -> None:
     assert text.startswith("repeated delivery with exact state")
     assert "[red]" in text
     assert "out/0@1 came again at out/0@2" in text
+
+
+def test_consistency_is_shown_and_so_is_what_breaks_it() -> None:
+    assert "\nconsistent" in shown(judged((1, "1.5")))
+    verdict = judged((1, "1.5"), (2, "3.0"), (2, "3.0"))
+    assert "inconsistent: the output at out/0@2" in shown(verdict)
+    decoded = json.loads(json.dumps(to_json(verdict)))["consistency"]
+    assert (decoded["holds"], decoded["inconsistent_keys"], decoded["first"]["kind"]) == (False, 1, "inconsistent")
+    assert [place["offset"] for place in decoded["first"]["outputs"]] == [1, 2]
+
+
+def test_rules_are_shown_below_the_verdict() -> None:
+    outputs = [Output(key="k", place=Place("out", 0, n), values={"n": 1}) for n in range(2)]
+    text = shown(check_keyed([], outputs, COUNTS, rules=[NoGaps("n"), Unique("id")]))
+    assert "rule no gaps in n is broken" in text
+    assert "1 came after 1, at out/0@0 and out/0@1" in text.replace("\n", " ")
+    assert "rule unique id is broken" in text
 
 
 def test_what_is_not_shown_is_counted() -> None:

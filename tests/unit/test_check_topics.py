@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from falkirk.check import Output, Place, Record, decode_json, outputs_of, read_topic
+from falkirk.cli import main
 from falkirk.errors import LogError
 
 
@@ -77,3 +79,24 @@ def test_the_key_can_be_taken_from_the_fields() -> None:
 @pytest.mark.parametrize("value", [None, b"", b"[1]", b"{", b"\xff"])
 def test_what_is_no_json_object_is_kept_as_something_that_nothing_explains(value: bytes | None) -> None:
     assert list(decode_json(value)) == ["(not a JSON object)"]
+
+
+def test_the_command_judges_topics_of_any_system(broker: dict[str, str]) -> None:
+    rows = [{"user": f"u{n % 3}", "amount": n} for n in range(30)]
+    produce(broker, "orders", [(n % 2, json.dumps(row)) for n, row in enumerate(rows)])
+    due: dict[str, int] = {}
+    totals = []
+    for row in sorted(rows, key=lambda row: row["amount"] % 2):  # one partition, then the other
+        user = str(row["user"])
+        due[user] = due.get(user, 0) + int(row["amount"])
+        totals.append((0, json.dumps({"user": user, "total": due[user]})))
+    produce(broker, "totals", totals)
+    arguments = ["--input", "kafka:orders", "--output", "kafka:totals", "--key", "user", "--model", "total=sum(amount)"]
+    client = ["--client", "client.id=judge", "--broker", broker["bootstrap.servers"]]
+    assert CliRunner().invoke(main, ["check-run", *arguments, *client]).exit_code == 0
+    produce(broker, "totals", totals[4:5])
+    refused = CliRunner().invoke(main, ["check-run", *arguments, *client, "--json"])
+    assert refused.exit_code == 1
+    [anomaly] = json.loads(refused.output)["anomalies"]
+    assert (anomaly["kind"], [place["offset"] for place in anomaly["outputs"]]) == ("duplicate", [4, 30])
+    assert CliRunner().invoke(main, ["check-run", *arguments, "--client", "nonsense"]).exit_code == 2

@@ -1,0 +1,111 @@
+"""The command `falkirk check-run`: judges a run of any system, described by where its rows are."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from falkirk.check.described import Described, check_described
+from falkirk.check.piles import Space
+from falkirk.check.render import render, render_rules, rules_to_json, to_json
+from falkirk.check.rows import Reading
+from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
+from falkirk.check.verdict import Guarantee, Verdict
+
+_EXPECTED = {
+    "exactly-once": Guarantee.EXACTLY_ONCE,
+    "repeated": Guarantee.REPEATED_DELIVERY,
+    "at-most-once": Guarantee.AT_MOST_ONCE,
+    "at-least-once": Guarantee.AT_LEAST_ONCE,
+}
+
+
+memory_option = click.option(
+    "--memory",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    metavar="MB",
+    help="About how much to take for rows; what does not fit lies in a temporary folder.",
+)
+
+
+@click.command("check-run")
+@click.option("--input", "inputs", multiple=True, metavar="PLACE", help="Where rows went in; can be repeated.")
+@click.option("--output", "outputs", multiple=True, required=True, metavar="PLACE", help="Where rows came out.")
+@click.option("--key", metavar="COLUMNS", default="", help="What rows belong together by: one column or several.")
+@click.option("--model", metavar="MODEL", help="What was to be done; by default rows come out as they went in.")
+@click.option("--final", is_flag=True, help="Outputs keep only the last of each key, as a table does.")
+@click.option("--expect", type=click.Choice([*_EXPECTED, "consistent"]), default="exactly-once", show_default=True)
+@click.option("--increasing", multiple=True, metavar="COLUMN", help="A rule: it grows from output to output of a key.")
+@click.option("--no-gaps", multiple=True, metavar="COLUMN", help="A rule: it grows by one.")
+@click.option("--unique", multiple=True, metavar="COLUMN", help="A rule: no value comes twice under a key.")
+@click.option("--transitions", multiple=True, metavar="COLUMN:A>B,…", help="A rule: which value may follow which.")
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave a column out of what is compared.")
+@click.option("--decimal", is_flag=True, help="Read numbers with a fraction as decimals, not as floats.")
+@click.option("--broker", metavar="HOST:PORT", help="Of topics.")
+@click.option("--client", multiple=True, metavar="OPTION=VALUE", help="For the Kafka client, by librdkafka's names.")
+@memory_option
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), help="For temporary files.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def check_run(
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    key: str,
+    model: str | None,
+    final: bool,
+    expect: str,
+    increasing: tuple[str, ...],
+    no_gaps: tuple[str, ...],
+    unique: tuple[str, ...],
+    transitions: tuple[str, ...],
+    ignore: tuple[str, ...],
+    decimal: bool,
+    broker: str | None,
+    client: tuple[str, ...],
+    memory: int,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    """Judge a run of any system, from the rows that went in and came out alone.
+
+    A PLACE is kafka:TOPIC, a file of rows (.jsonl, .csv, .parquet), a folder of such files, or a table: URL#TABLE, or
+    URL#TABLE:COLUMN in the order of a column. A MODEL is count, sum(amount), name=max(price), … (the columns that the
+    outputs have beside the key), distinct, stateless, or FILE.py:name, a falkirk.check.Model of your own.
+
+    Run it when nothing is in flight. Exit code 1 when the run is not what is expected or breaks a rule.
+    """
+    rules: list[Rule] = [Increasing(column) for column in increasing]
+    rules += [NoGaps(column) for column in no_gaps]
+    rules += [Unique(column) for column in unique]
+    rules += [Transitions.of(text) for text in transitions]
+    described = Described(
+        inputs=inputs,
+        outputs=outputs,
+        keys=[column.strip() for column in key.split(",") if column.strip()],
+        model=model,
+        rules=rules,
+        final=final,
+    )
+    settings = {"bootstrap.servers": broker} if broker else {}
+    for option in client:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{option!r} is not OPTION=VALUE.", param_hint="--client")
+        settings[name] = value
+    reading = Reading(kafka=settings, decimal=decimal, ignored=frozenset(ignore))
+    found = check_described(described, reading, space=Space(memory_bytes=memory << 20, folder=folder))
+    if isinstance(found, Verdict):
+        good = found.consistency.holds is True if expect == "consistent" else found.satisfies(_EXPECTED[expect])
+        good = good and not any(rule.broken for rule in found.rules)
+        shown = json.dumps(to_json(found), indent=1) if as_json else render(found)
+    else:
+        good = not any(rule.broken for rule in found)
+        shown = json.dumps({"rules": rules_to_json(found)}, indent=1) if as_json else render_rules(found)
+    if isinstance(shown, str):
+        click.echo(shown)
+    else:
+        Console(highlight=False).print(shown)
+    sys.exit(0 if good else 1)

@@ -1,0 +1,80 @@
+"""Divide a run by key into parts that fit into memory: all rows of a key, in and out, lie in one part.
+
+A part that is still too large is divided again, by another hash, as in a Grace hash join. What a part is does not
+matter to the verdict: rows know their places.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from falkirk.check.piles import Pile, Piles, Space
+from falkirk.check.run import Input, Output, Place, Values
+
+#: A row as it lies in a file: key, topic, partition, offset, sub-index, values.
+Row = tuple[Hashable, str, int, int, int, Values]
+
+#: So often a part is divided again; what is too large then is a few large keys.
+DEPTH_MAX = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some keys with all their rows."""
+
+    went_in: Pile[Row]
+    came_out: Pile[Row]
+
+    @classmethod
+    def several(cls, count: int, piles: Piles) -> "list[Part]":
+        """Return new parts, empty."""
+        went_in: list[Pile[Row]] = piles.several(count)
+        came_out: list[Pile[Row]] = piles.several(count)
+        return [cls(went_in=top, came_out=bottom) for top, bottom in zip(went_in, came_out, strict=True)]
+
+    @property
+    def rows(self) -> int:
+        return self.went_in.rows + self.came_out.rows
+
+    @property
+    def bytes(self) -> int:
+        return self.went_in.bytes + self.came_out.bytes
+
+    def inputs(self) -> Iterator[Input]:
+        for key, topic, partition, offset, sub_index, values in self.went_in:
+            yield Input(key=key, place=Place(topic, partition, offset, sub_index), row=values)
+
+    def outputs(self) -> Iterator[Output]:
+        for key, topic, partition, offset, sub_index, values in self.came_out:
+            yield Output(key=key, place=Place(topic, partition, offset, sub_index), values=values)
+
+
+def divide(inputs: Iterable[Input], outputs: Iterable[Output], piles: Piles, space: Space) -> list[Part]:
+    """Return the run in parts, none of them empty, each small enough for `space` unless one key is too large."""
+    went_in = ((row.key, *row.place, row.row) for row in inputs)
+    came_out = ((output.key, *output.place, output.values) for output in outputs)
+    return _divide(went_in, came_out, piles, space, count=max(1, space.parts), depth=0)
+
+
+def _divide(
+    went_in: Iterable[Row], came_out: Iterable[Row], piles: Piles, space: Space, *, count: int, depth: int
+) -> list[Part]:
+    among = Part.several(count, piles)
+    for row in went_in:
+        among[hash((depth, row[0])) % count].went_in.add(row)
+    for row in came_out:
+        among[hash((depth, row[0])) % count].came_out.add(row)
+    parts: list[Part] = []
+    total = sum(part.rows for part in among)
+    for part in among:
+        if not part.rows:
+            continue
+        if part.bytes <= space.part_bytes or depth == DEPTH_MAX or (depth and part.rows == total):
+            parts.append(part)
+            continue
+        # One more than needed, since hashes do not divide evenly.
+        smaller = math.ceil(part.bytes / space.part_bytes) + 1
+        parts.extend(_divide(part.went_in, part.came_out, piles, space, count=min(smaller, 256), depth=depth + 1))
+        part.went_in.drop()
+        part.came_out.drop()
+    return parts

@@ -1,0 +1,173 @@
+"""Notes: what is to be said of each key that is not simply right, taken down part by part."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from falkirk.check.anomalies import anomalies_of
+from falkirk.check.atomic import Standing, lost_places, standing
+from falkirk.check.consistency import KeyConsistency, check_consistency
+from falkirk.check.diagnose import Diagnosis, diagnose
+from falkirk.check.divide import Part
+from falkirk.check.model import Model
+from falkirk.check.rules import Rule, places
+from falkirk.check.run import KeyRun, Place, group_by_key
+from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind, Undecided
+
+S = TypeVar("S")
+T = TypeVar("T")
+#: Where something stands among others of its sort, whatever part it was found in.
+Order = tuple[object, ...]
+
+
+class First(Generic[T]):
+    """The first few of what is added, in a given order, in memory for a few only; and how many there were."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._found: list[tuple[Order, T]] = []
+        self.count = 0
+
+    def add(self, order: Order, each: T) -> None:
+        self.count += 1
+        self._found.append((order, each))
+        if len(self._found) > 2 * self._size + 100:
+            self._cut()
+
+    def _cut(self) -> None:
+        self._found.sort(key=lambda found: found[0])
+        del self._found[self._size :]
+
+    def __iter__(self) -> Iterator[T]:
+        self._cut()
+        return iter([each for _, each in self._found])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What is to be said of one key.
+
+    `kinds` counts its anomalies, of which `anomalies` are the first; `due` is how many outputs its inputs give.
+    """
+
+    key: Hashable
+    order: Order
+    fits: Mapping[Guarantee, bool | None]
+    standing: Standing
+    lost: frozenset[Place]
+    kinds: Mapping[Kind, int]
+    anomalies: tuple[Anomaly, ...]
+    consistency: KeyConsistency
+    rows: int
+
+
+#: How a key is judged: from its run to how many outputs were due, and a note unless all is right.
+Judge = Callable[[KeyRun], tuple[int, Note | None]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """What adds up over all keys."""
+
+    inputs: int = 0
+    due: int = 0
+    outputs: int = 0
+    keys: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many anomalies of a key are kept, and how many nodes each search may visit."""
+
+    anomalies_shown: int = 20
+    nodes_max: int = 100_000
+
+
+@dataclass(slots=True, kw_only=True)
+class RuleBreaks:
+    """Where the user's rules are broken, by rule."""
+
+    rules: Sequence[Rule]
+    shown: int
+    found: list[First[Anomaly]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = [First(self.shown) for _ in self.rules]
+
+    def look(self, run: KeyRun) -> None:
+        """Note where the outputs of a key break the rules."""
+        for rule, found in zip(self.rules, self.found, strict=True):
+            for each in rule.breaks(run.observed):
+                at = places(each)
+                found.add(
+                    (at[-1], at),
+                    Anomaly(
+                        kind=Kind.RULE,
+                        key=run.key,
+                        outputs=at,
+                        found=each.outputs[-1].values,
+                        explanation=f"{rule.name}: {each.why}, at {' and '.join(map(str, at))}",
+                    ),
+                )
+
+
+def take_notes(part: Part, judge: Judge, totals: Totals, breaks: RuleBreaks) -> Iterator[Note]:
+    """Yield a note for each key of `part` that is not exactly right; add up what all keys come to.
+
+    Raises: DefinitionError: two inputs of one key claim the same place.
+    """
+    for run in group_by_key(part.inputs(), part.outputs()):
+        breaks.look(run)
+        due, note = judge(run)
+        totals.keys += 1
+        totals.inputs += run.input_count
+        totals.outputs += len(run.observed)
+        totals.due += due
+        if note is not None:
+            yield note
+
+
+def judge_sequence(run: KeyRun, model: Model[S], bounds: Bounds) -> tuple[int, Note | None]:
+    """Return how many outputs were due of the key, and a note unless it has just these."""
+    diagnosis = diagnose(run, model, bounds.nodes_max)
+    if diagnosis is None:
+        return len(run.observed), None
+    return diagnosis.expected_outputs, note_of(run, diagnosis, model, bounds)
+
+
+def note_of(run: KeyRun, diagnosis: Diagnosis, model: Model[S], bounds: Bounds) -> Note:
+    """Return what is to be said of a key that is not exactly right, by its diagnosis as it stands."""
+    anomalies = anomalies_of(diagnosis, model)
+    return Note(
+        key=run.key,
+        order=order_of(run),
+        fits=diagnosis.fits,
+        standing=standing(diagnosis, model),
+        lost=lost_places(diagnosis),
+        kinds=Counter(anomaly.kind for anomaly in anomalies),
+        anomalies=tuple(anomalies[: bounds.anomalies_shown]),
+        consistency=check_consistency(diagnosis.run, model, bounds.nodes_max),
+        rows=run.input_count,
+    )
+
+
+def order_of(run: KeyRun) -> Order:
+    """Return where the key stands among others: by its first input, keys without any by their first output."""
+    firsts = [source[0].place for source in run.sources]
+    return (False, min(firsts)) if firsts else (True, run.observed[0].place)
+
+
+def undecided_of(note: Note) -> Undecided | None:
+    """Return what stayed open about the key, if anything."""
+    open_ones = [guarantee for guarantee in REACHABLE if note.fits[guarantee] is None]
+    if not open_ones:
+        return None
+    return Undecided(
+        key=note.key,
+        reason=f"the search for an order of its {note.rows} inputs was given up: open whether {', '.join(open_ones)}",
+    )
+
+
+def open_record(record: tuple[str, int, int]) -> Undecided:
+    return Undecided(key=record, reason="open whether this input was lost with all its derivatives or only some")

@@ -1,0 +1,168 @@
+"""Piles: rows kept in order in files of a temporary folder, so that they may be more than memory holds.
+
+Rows are added to many piles at once and wait in memory until together they are many; then each pile's are written
+behind what its file has. A run that is small never touches the disk.
+"""
+
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from falkirk.errors import MachineError
+
+T = TypeVar("T")
+
+#: Rows of a few short fields, with their content, take so many times the bytes in memory that they take in a file.
+EXPANSION = 14
+#: Rows that wait before it is known how large they are.
+FIRST_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What the checker may take: about so many bytes of memory, for rows judged at once; a folder for the rest.
+
+    Args:
+        memory_bytes: bound on the rows in memory; a single key is judged as a whole, however large it is.
+        parts: into how many parts rows are divided at first; a part that is still too large is divided again.
+        linked_rows: how many rows of keys that share inputs are settled together (see `falkirk.check.spanning`); what
+            is linked and more stays open. By default as many as memory has room for.
+        folder: where the temporary folder is made; by default where the system keeps such folders.
+    """
+
+    memory_bytes: int = 1 << 30
+    parts: int = 64
+    linked_rows: int | None = None
+    folder: Path | None = None
+
+    @property
+    def linked_rows_max(self) -> int:
+        """`linked_rows`, or its default: a row, what it gave and the search for it take two kilobytes."""
+        return self.memory_bytes >> 11 if self.linked_rows is None else self.linked_rows
+
+    @property
+    def part_bytes(self) -> int:
+        """The bytes in files that are read back and judged at once. A fourth is left for rows that wait."""
+        return max(1, self.memory_bytes * 3 // 4 // EXPANSION)
+
+
+class Piles:
+    """The piles of one run; leaving the context removes their files."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._folder: Path | None = None
+        self._all: list[Pile[object]] = []
+        #: How many more rows may be added before all that wait are written. A row takes a kilobyte of memory at
+        #: most, it is guessed, until it is known.
+        self.room = min(FIRST_ROWS, max(1, space.memory_bytes >> 12))
+        self._written_rows = 0
+        self._written_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def several(self, count: int) -> "list[Pile[T]]":
+        """Return new piles, empty."""
+        made: list[Pile[T]] = [Pile(self, len(self._all) + each) for each in range(count)]
+        self._all.extend(made)  # type: ignore[arg-type]
+        return made
+
+    @property
+    def row_bytes(self) -> float:
+        """What a row takes in a file, on average so far."""
+        return self._written_bytes / self._written_rows if self._written_rows else 0.0
+
+    def write(self) -> None:
+        """Write all rows that wait.
+
+        Raises: MachineError: `FOLDER_UNUSABLE`.
+        """
+        try:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="falkirk-check-", dir=self._space.folder))
+            for pile in self._all:
+                if pile.waiting:
+                    self._written_rows += len(pile.waiting)
+                    self._written_bytes += pile.write(self._folder)
+        except OSError as cause:
+            raise MachineError(
+                "FOLDER_UNUSABLE",
+                f"the rows of the run could not be written: {cause}.",
+                where=self._folder or self._space.folder,
+                hint="Name a folder with room for all of them with --folder.",
+                error=str(cause),
+            ) from cause
+        self.room = max(1, int(self._space.memory_bytes / 4 / max(1.0, self.row_bytes * EXPANSION)))
+
+
+class Pile(Generic[T]):
+    """Rows in the order in which they were added; read as often as one likes, once all are there."""
+
+    __slots__ = ("_file", "_number", "_piles", "_written_bytes", "_written_rows", "waiting")
+
+    def __init__(self, piles: Piles, number: int) -> None:
+        self._piles = piles
+        self._number = number
+        self._file: Path | None = None
+        self._written_bytes = 0
+        self._written_rows = 0
+        self.waiting: list[T] = []
+
+    def add(self, row: T) -> None:
+        self.waiting.append(row)
+        self._piles.room -= 1
+        if self._piles.room <= 0:
+            self._piles.write()
+
+    def extend(self, rows: Iterable[T]) -> None:
+        for row in rows:
+            self.add(row)
+
+    def __iter__(self) -> Iterator[T]:
+        # Others may be filled, and so all that waits be written, while this one is read.
+        waiting, end = self.waiting, self._written_bytes
+        if self._file is not None and end:
+            with self._file.open("rb") as file:
+                while file.tell() < end:
+                    yield from pickle.load(file)
+        yield from waiting
+
+    @property
+    def rows(self) -> int:
+        return self._written_rows + len(self.waiting)
+
+    @property
+    def bytes(self) -> int:
+        """What the rows take, or would take, in a file."""
+        return self._written_bytes + int(len(self.waiting) * self._piles.row_bytes)
+
+    def write(self, folder: Path) -> int:
+        """Write what waits behind what the file has; return the bytes."""
+        written = pickle.dumps(self.waiting, pickle.HIGHEST_PROTOCOL)
+        self._file = folder / str(self._number)
+        with self._file.open("ab") as file:
+            file.write(written)
+        self._written_bytes += len(written)
+        self._written_rows += len(self.waiting)
+        self.waiting = []
+        return len(written)
+
+    def drop(self) -> None:
+        """Forget the rows, which have been divided among others."""
+        self._written_rows = self._written_bytes = 0
+        self.waiting = []
+        if self._file is not None:
+            self._file.unlink()
+            self._file = None

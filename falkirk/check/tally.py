@@ -1,0 +1,113 @@
+"""Tally: sums up the notes on all keys into one verdict."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from falkirk.check.notes import Bounds, First, Note, RuleBreaks, Totals, open_record, undecided_of
+from falkirk.check.piles import Pile
+from falkirk.check.spanning import Spanning
+from falkirk.check.verdict import (
+    REACHABLE,
+    Anomaly,
+    Consistency,
+    Counts,
+    Guarantee,
+    Kind,
+    RuleVerdict,
+    Undecided,
+    Verdict,
+    reached,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What the notes come to so far."""
+
+    bounds: Bounds
+    answers: dict[Guarantee, set[bool | None]] = field(default_factory=lambda: {each: set() for each in REACHABLE})
+    kinds: Counter[Kind] = field(default_factory=Counter)
+    anomalies: First[Anomaly] = field(init=False)
+    undecided: First[Undecided] = field(init=False)
+    inconsistent: First[Anomaly] = field(init=False)
+    may_be_inconsistent: bool = False
+
+    def __post_init__(self) -> None:
+        self.anomalies = First(self.bounds.anomalies_shown)
+        self.undecided = First(self.bounds.anomalies_shown)
+        self.inconsistent = First(1)
+
+    def add(self, note: Note) -> None:
+        for guarantee, answers in self.answers.items():
+            answers.add(note.fits[guarantee])
+        self.kinds.update(note.kinds)
+        for number, anomaly in enumerate(note.anomalies):
+            self.anomalies.add((*note.order, number), anomaly)
+        undecided = undecided_of(note)
+        if undecided is not None:
+            self.undecided.add(note.order, undecided)
+        if note.consistency.first is not None:
+            self.inconsistent.add(note.consistency.first.outputs[-1:], note.consistency.first)
+        self.may_be_inconsistent |= note.consistency.holds is None
+
+    def verdict(self, totals: Totals, spanning: Spanning | None, breaks: RuleBreaks) -> Verdict:
+        """Return the verdict that all notes together make."""
+        shown = self.bounds.anomalies_shown
+        partial = () if spanning is None else tuple(spanning.partial)
+        open_ones = () if spanning is None else tuple(map(open_record, spanning.open))
+        open_count = 0 if spanning is None else spanning.open.count
+        self.kinds[Kind.PARTIAL] = partial_count = 0 if spanning is None else spanning.partial.count
+        holds = {guarantee: _all_of(answers) for guarantee, answers in self.answers.items()}
+        whole = False if partial_count else None if open_count else True
+        holds[Guarantee.AT_MOST_ONCE] = _all_of({holds[Guarantee.AT_MOST_ONCE], whole})
+        return Verdict(
+            guarantee=reached(holds),
+            holds=holds,
+            counts=Counts(
+                inputs=totals.inputs,
+                expected_outputs=totals.due,
+                observed_outputs=totals.outputs,
+                keys=totals.keys,
+                duplicates=self.kinds[Kind.DUPLICATE],
+                repeated_inputs=self.kinds[Kind.REPEATED_INPUT],
+                lost=self.kinds[Kind.LOST],
+                unexplained=self.kinds[Kind.UNEXPLAINED],
+                broken_sequences=self.kinds[Kind.BROKEN_SEQUENCE],
+                partial=self.kinds[Kind.PARTIAL],
+                forgotten=self.kinds[Kind.FORGOTTEN],
+                undecided=self.undecided.count + open_count,
+            ),
+            anomalies=tuple(islice((*self.anomalies, *partial), shown)),
+            undecided=tuple(islice((*self.undecided, *open_ones), shown)),
+            consistency=self._consistency(),
+            rules=rule_verdicts(breaks),
+        )
+
+    def _consistency(self) -> Consistency:
+        first = next(iter(self.inconsistent), None)
+        holds = False if first is not None else None if self.may_be_inconsistent else True
+        return Consistency(holds=holds, keys=self.inconsistent.count, first=first)
+
+
+def final_notes(notes: Iterable[Pile[Note]], spanning: Spanning | None) -> Iterator[Note]:
+    """Yield the notes on all keys as they stand in the end: of those that were settled anew, the new ones."""
+    for pile in notes:
+        for note in pile:
+            if spanning is None or note.key not in spanning.settled:
+                yield note
+    if spanning is not None:
+        yield from spanning.replaced
+
+
+def rule_verdicts(breaks: RuleBreaks) -> tuple[RuleVerdict, ...]:
+    return tuple(
+        RuleVerdict(rule=rule.name, broken=found.count, anomalies=tuple(found))
+        for rule, found in zip(breaks.rules, breaks.found, strict=True)
+    )
+
+
+def _all_of(answers: set[bool | None]) -> bool | None:
+    """Return whether all answers are yes; no outweighs None, None outweighs yes."""
+    return False if False in answers else None if None in answers else True
