@@ -7,6 +7,7 @@ result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 from typing import TYPE_CHECKING, Any
 
 from falkirk.app import App
+from falkirk.asserting import deterministic
 from falkirk.declared import Latest, Stamped
 from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import (
@@ -22,7 +23,7 @@ from falkirk.errors import (
     UnrecoverableError,
 )
 from falkirk.logs.connection import Connection
-from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends
+from falkirk.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
 from falkirk.push.endpoint import Http
 from falkirk.stream import Stream, latest, stream
 
@@ -48,6 +49,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Acknowledged",
     "App",
     "Connection",
     "Console",
@@ -69,6 +71,7 @@ __all__ = [
     "LogError",
     "LogSends",
     "MachineError",
+    "Snapshots",
     "SparkError",
     "Sql",
     "Stamped",
@@ -76,6 +79,7 @@ __all__ = [
     "Stream",
     "UnrecoverableError",
     "counted",
+    "deterministic",
     "epoch",
     "join",
     "latest",

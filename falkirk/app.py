@@ -118,8 +118,8 @@ class App:
         """Declare the decorated function as a processor of streams; its parameters name what it reads.
 
         Args:
-            policy: how it survives failure: `Lazy` (default) or `Ephemeral`. With `Eager` it gets DataFrames, of
-                whatever has come, see `batch`.
+            policy: how it survives failure: `Lazy` (default), `Ephemeral`, `Snapshots`, `LogSends` or `Acknowledged`.
+                With `Eager` it gets DataFrames, of whatever has come, see `batch`.
             engine: where it runs; left out, live if it can, else in micro-batches, and `falkirk plan` says why.
         """
         if engine not in (None, "live", "micro-batch"):
@@ -141,7 +141,7 @@ class App:
 
         if isinstance(policy, Eager):
             return self._declare_batch(OnArrival(), policy, None)
-        if isinstance(policy, LogSends | FullHistory):
+        if isinstance(policy, FullHistory):
             raise policy_misplaced(policy, "a stream", "@app.batch()")
 
         def declare(body: Body) -> Body:

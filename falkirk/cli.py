@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ import click
 from rich.console import Console
 
 from falkirk.app import App
-from falkirk.bench.command import bench
+from falkirk.check.command import check_run, memory_option
 from falkirk.coordinator.commands import gc, history, local_broker, rollback, stop
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status, stop_on_signals
-from falkirk.demo.command import demo
 from falkirk.errors import DefinitionError, FalkirkError
 from falkirk.local.commands import doctor, jars, kafka
 from falkirk.redrive.command import redrive
@@ -22,8 +22,21 @@ from falkirk.redrive.command import redrive
 _console = Console(stderr=True, highlight=False)
 
 
+#: Commands that take a second to import, which is done when they are asked for.
+_LATER = {"bench": "falkirk.bench.command", "demo": "falkirk.demo.command"}
+
+
 class _Group(click.Group):
     """Prints our own errors as one clear line, with exit code 1, instead of a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_LATER})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _LATER:
+            command: click.Command = getattr(import_module(_LATER[cmd_name]), cmd_name)
+            return command
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -42,8 +55,7 @@ def main() -> None:
 main.add_command(kafka)
 main.add_command(doctor)
 main.add_command(jars)
-main.add_command(demo)
-main.add_command(bench)
+main.add_command(check_run)
 for command in (history, rollback, stop, gc, redrive):
     main.add_command(command)
 
@@ -114,14 +126,15 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
 @_broker
 @_local
 @click.option("--sink", "names", multiple=True, help="Only this sink; may be repeated.")
+@memory_option
 @_json
-def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], as_json_: bool) -> None:
+def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], memory: int, as_json_: bool) -> None:
     """Judge what FILE's application has released, from what went in and what came out alone.
 
     Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise. What can't be recomputed, such
     as a batch, is named and left out.
     """
-    from falkirk.check import render, to_json
+    from falkirk.check import Space, render, to_json
     from falkirk.judge import PROMISES, judge_sink
     from falkirk.local.spark import session
 
@@ -132,7 +145,7 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], a
         if names and sink.name not in names:
             continue
         try:
-            verdict = judge_sink(app, sink, connection, spark)
+            verdict = judge_sink(app, sink, connection, spark, Space(memory_bytes=memory << 20))
         except DefinitionError as error:
             if error.condition != "NOT_CHECKABLE" or names:
                 raise
@@ -144,6 +157,37 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], a
         else:
             Console(highlight=False).print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
     sys.exit(0 if good else 1)
+
+
+@main.command()
+@_file
+@_broker
+@_local
+@click.option(
+    "--rows", type=click.IntRange(min=1), default=1_000, show_default=True, help="Of each source, the newest."
+)
+@_json
+def audit(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool) -> None:
+    """Run what is said to be deterministic twice, on a sample of FILE's sources, and compare.
+
+    The second run divides and orders the rows otherwise, as a failure might; the application may run meanwhile, and
+    nothing of it is touched. Exit code 1 when something differs that was inferred, or vouched for, to be the same.
+    """
+    from falkirk.audit import Outcome
+    from falkirk.audit import audit as run_audit
+    from falkirk.audit.told import as_json, findings_table
+    from falkirk.local.spark import session
+    from falkirk.plan.planner import plan_application
+
+    app = load_application(file)
+    connection = broker_of(app, local_broker() if local else broker)
+    spark = session(app.name, master="local[2]", state_partitions=app.state_partitions)
+    found = run_audit(plan_application(app, spark, "audit"), connection, spark, rows)
+    if as_json_:
+        click.echo(json.dumps([as_json(finding) for finding in found], indent=1))
+    else:
+        Console(highlight=False).print(findings_table(found))
+    sys.exit(1 if any(finding.outcome is Outcome.DIFFERS for finding in found) else 0)
 
 
 def run_in_terminal(app: App, settings: RunSettings) -> None:

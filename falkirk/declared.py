@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from falkirk.asserting import Word, word_of
 from falkirk.cut import ByTime, Cut
 from falkirk.endpoints import Endpoint, Kafka
 from falkirk.location import SourceLocation
 from falkirk.policy import Delivery, Policy
 from falkirk.stream import Body
+
+#: What is told of an iteration's epoch: how many rounds its loops took, and how many had not come to rest.
+ROUNDS, UNFINISHED = "rounds", "unfinished"
 
 
 class Latest:
@@ -56,6 +60,11 @@ class Processor:
     engine: Literal["live", "micro-batch"] | None = None
     engine_reason: str = ""
     iteration: Iteration | None = None
+
+    @property
+    def word(self) -> Word | None:
+        """What the user vouches for of its function, if anything."""
+        return word_of(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

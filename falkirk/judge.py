@@ -24,6 +24,7 @@ from falkirk.check import (
     Max,
     Min,
     Place,
+    Space,
     Sum,
     Verdict,
     check_keyed,
@@ -52,6 +53,7 @@ PROMISES = {
     Delivery.EXACTLY_ONCE: Guarantee.EXACTLY_ONCE,
     Delivery.REPEATED: Guarantee.REPEATED_DELIVERY,
     Delivery.AT_MOST_ONCE: Guarantee.AT_MOST_ONCE,
+    Delivery.AT_LEAST_ONCE: Guarantee.AT_LEAST_ONCE,
 }
 
 
@@ -64,8 +66,12 @@ class _Declared:
     keyed: Step | None
 
 
-def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSession) -> Verdict:
+def judge_sink(
+    app: App, sink: Sink, connection: Connection, session: SparkSession, space: Space | None = None
+) -> Verdict:
     """Return the checker's verdict on one sink, from its topic and its source's. Run it when nothing is in flight.
+
+    Rows are streamed from Spark and from the topic, and divided by key within `space`.
 
     Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed.
     """
@@ -86,7 +92,8 @@ def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSessi
     records = read_topic(connection.client_options(), sink.topic.topic)
     if declared.keyed is None:
         rows = good.data.select(F.to_json(F.struct(*good.columns), JSON_OPTIONS).alias("value"), STAMP)
-        return check_stateless(_inputs(rows, (), declared.source), outputs_of(records, key=lambda record, values: None))
+        outputs = outputs_of(records, key=lambda record, values: None)
+        return check_stateless(_inputs(rows, (), declared.source), outputs, space=space)
     _recomputable(frame, declared.keyed, sink)
     keys, aggregates = _keyed(declared.keyed)
     outputs = outputs_of(records, key=lambda record, values: _key(values, keys))
@@ -94,7 +101,7 @@ def judge_sink(app: App, sink: Sink, connection: Connection, session: SparkSessi
         raise _not_checkable(sink, f"its key is not that of groupBy({', '.join(keys)})")
     columns, model = _model(keys, aggregates, sink)
     data = good.data.select(F.to_json(F.struct(*keys, *columns), JSON_OPTIONS).alias("value"), STAMP)
-    return check_keyed(_inputs(data, keys, declared.source), outputs, model)
+    return check_keyed(_inputs(data, keys, declared.source), outputs, model, space=space)
 
 
 def _declared(app: App, sink: Sink) -> _Declared:

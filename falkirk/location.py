@@ -21,9 +21,13 @@ class SourceLocation:
     line: int
     text: str = ""
 
+    @property
+    def place(self) -> str:
+        """The file's name and the line."""
+        return f"{Path(self.file).name}:{self.line}"
+
     def __str__(self) -> str:
-        quoted = f": {self.text}" if self.text else ""
-        return f"{Path(self.file).name}:{self.line}{quoted}"
+        return f"{self.place}: {self.text}" if self.text else self.place
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -1,6 +1,8 @@
 """Policies: how a processor survives failure, and what a sink promises about delivery.
 
-Source: Falkirk Wheel, Figure 1 (regimes); Delivery-consistency-determinism, Definitions 6 to 8 (delivery).
+Each mechanism of the papers is a policy, so that they can be chosen, and compared (docs/concepts.md has the table).
+Source: Falkirk Wheel, Figure 1 (regimes); Delivery-consistency-determinism, §II (mechanisms), Definitions 6 to 8
+(delivery).
 """
 
 import math
@@ -53,16 +55,24 @@ class Delivery(StrEnum):
     REPEATED: the state is exact, but results released since the last checkpoint are released again after a failure.
     AT_MOST_ONCE: each input takes effect with all of its derivatives, or not at all; after a failure the inputs
         that waited are skipped rather than worked off (Definition 7).
+    AT_LEAST_ONCE: each input takes effect with all of its derivatives, and after a failure perhaps again
+        (Definition 8). All that there is behind `Acknowledged`; elsewhere it is kept by what keeps exactly-once.
     """
 
     EXACTLY_ONCE = "exactly-once"
     REPEATED = "repeated"
     AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How a processor survives failure. Use one of its kinds."""
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between checkpoints of a live processor."""
+        return DEFAULT_POLICY.interval_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +81,10 @@ class Ephemeral(Policy):
 
 
 @dataclass(frozen=True, slots=True)
-class Lazy(Policy):
-    """A checkpoint every `interval`; results leave on arrival, without waiting for it,
-    unless they may come out differently on a replay.
-
-    Args:
-        interval: a duration such as ``"30 seconds"``; longer ones replay more after a failure.
-        when: of a batch with state, decides instead whether to save it: called with each epoch's number once the epoch
-            is complete (Falkirk Wheel, §4.1).
-    """
+class Periodic(Policy):
+    """A live processor saves something every `interval`, a duration such as ``"30 seconds"``."""
 
     interval: str | float = "10 seconds"
-    when: Callable[[int], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.interval_s < 1:
@@ -96,8 +98,22 @@ class Lazy(Policy):
 
     @property
     def interval_s(self) -> float:
-        """Seconds between checkpoints."""
+        """See Policy."""
         return duration_s(self.interval)
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy(Periodic):
+    """A checkpoint every `interval`; results leave on arrival, without waiting for it,
+    unless they may come out differently on a replay.
+
+    Args:
+        interval: a duration such as ``"30 seconds"``; longer ones replay more after a failure.
+        when: of a batch with state, decides instead whether to save it: called with each epoch's number once the epoch
+            is complete (Falkirk Wheel, §4.1).
+    """
+
+    when: Callable[[int], bool] | None = None
 
     def saves(self, epoch: int, since_s: float) -> bool:
         """Tell whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""
@@ -113,10 +129,32 @@ class Eager(Policy):
     """Every result, and the state behind it, is durable before it leaves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSends(Policy):
-    """What a batch sends is kept until nobody can ask for it again, so nothing upstream ever goes back because of what
-    happens downstream (an RDD)."""
+@dataclass(frozen=True, slots=True)
+class LogSends(Periodic):
+    """What a processor sends is in a log before anything sees it, and is kept there until nobody can ask for it again,
+    so nothing upstream ever goes back because of what happens downstream: of a batch, log sends (an RDD); of a live
+    processor, strong productions (MillWheel, Dataflow).
+
+    Args: interval: of a live processor, between checkpoints.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots(Periodic):
+    """A checkpoint of a live processor every `interval`, and nothing else to go back to: its results are held until one
+    covers them, though they would come out the same (distributed snapshots with commit: Flink).
+
+    Args: interval: a duration such as ``"5 seconds"``; results wait for half of it on average.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged(Periodic):
+    """A live processor without state, whose input is acknowledged once what came of it is in a log; after a failure
+    what is not acknowledged is read and sent again, and nothing is held back (upstream backup: Storm).
+
+    Args: interval: between acknowledgements, which is how much may be repeated.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 from statistics import median
 
 from falkirk.bench.iterate import ALGORITHMS, IterateRun
+from falkirk.bench.mechanisms import MECHANISMS
 from falkirk.bench.overhead import MEASURES, OverheadRun
 from falkirk.bench.plots import prepare, save
 from falkirk.bench.pressure import PressureRun
@@ -44,7 +45,16 @@ def draw_regimes(report: Report, folder: Path) -> Path:
 
     Raises: as `draw_overhead`.
     """
-    prepare(folder)
+    return _draw_bars(report, REGIMES, folder / "regimes.png")
+
+
+def draw_guarantees(report: Report, folder: Path) -> Path:
+    """Draw the same by mechanism; return the file. Raises: as `draw_overhead`."""
+    return _draw_bars(report, MECHANISMS, folder / "guarantees.png")
+
+
+def _draw_bars(report: Report, known: tuple[str, ...], file: Path) -> Path:
+    prepare(file.parent)
     from matplotlib import pyplot
 
     panels = {
@@ -53,7 +63,7 @@ def draw_regimes(report: Report, folder: Path) -> Path:
         "durable_bytes_per_record": "durable bytes a record",
         "recovery_s": "results again after kill -9, s",
     }
-    names = [name for name in REGIMES if f"{name}_p50_ms" in report.figures]
+    names = [name for name in known if f"{name}_p50_ms" in report.figures]
     figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 0.8 + 0.4 * len(names)), sharey=True)
     for axis, (measure, title) in zip(axes, panels.items(), strict=True):
         values = [report.figures[f"{name}_{measure}"] for name in reversed(names)]
@@ -66,7 +76,7 @@ def draw_regimes(report: Report, folder: Path) -> Path:
         axis.margins(x=0.2)
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    return save(figure, folder / "regimes.png")
+    return save(figure, file)
 
 
 def draw_pressure(run: PressureRun, folder: Path) -> Path:
@@ -124,6 +134,7 @@ def draw_iterate(run: IterateRun, folder: Path) -> Path:
             at, single, "s-", color=_GREY, label="one thread in memory, from scratch", linewidth=1.2, markersize=4
         )
         axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter("")  # on a short axis each minor tick would be labelled
         axis.set_yscale("log")
         axis.set_title(name, fontsize=10)
         axis.set_xlabel("edges")

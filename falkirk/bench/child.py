@@ -6,11 +6,15 @@ import multiprocessing
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psutil
 
+from falkirk.app import App
 from falkirk.errors import SparkError
+from falkirk.local.spark import session as spark_session
+from falkirk.logs.connection import Connection
+from falkirk.query import Query, run_here
 
 START_S = 180.0
 STOP_S = 60.0
@@ -29,7 +33,7 @@ class Child:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=body, args=(given, theirs), daemon=True)
-        self._label = label
+        self.label = label
         self._process.start()
         theirs.close()
 
@@ -70,7 +74,7 @@ class Child:
             self.kill()
             raise SparkError(
                 "BENCH_INCOMPLETE",
-                f"{self._label}: {answer or 'no answer'}.",
+                f"{self.label}: {answer or 'no answer'}.",
                 hint="What it printed above may say why.",
             )
         return answer
@@ -89,3 +93,29 @@ def serve(pipe: "Pipe[Any, Any]", start: Callable[[], T], finish: Callable[[T], 
     with contextlib.suppress(EOFError):
         pipe.recv()
     pipe.send(finish(running))
+
+
+class Declared(Protocol):
+    """What declares an application that is measured."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The broker."""
+
+    def application(self) -> App:
+        """Return what runs."""
+
+
+def serve_application(given: Declared, pipe: "Pipe[Any, Any]") -> None:
+    """Run an application in a child; its account is how many results it computed again and held back."""
+
+    def start() -> Query:
+        spark_session("falkirk-bench", master="local[24]")
+        return run_here(given.application(), Connection.of(given.bootstrap), create_topics=True)
+
+    def finish(query: Query) -> object:
+        suppressed = sum(r.suppressed for r in query.status)
+        query.stop()
+        return suppressed
+
+    serve(pipe, start, finish)

@@ -7,9 +7,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from falkirk.bench.charts import draw_iterate, draw_overhead, draw_pressure, draw_regimes
+from falkirk.bench.charts import draw_guarantees, draw_iterate, draw_overhead, draw_pressure, draw_regimes
+from falkirk.bench.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
 from falkirk.bench.iterate import IterateSettings, iterate_table, run_iterate
 from falkirk.bench.latency import LatencySettings, figure_name, run_latency
+from falkirk.bench.mechanisms import JOBS as GUARANTEES_JOBS
+from falkirk.bench.mechanisms import MECHANISMS
 from falkirk.bench.monitor import MonitorSettings, run_monitor
 from falkirk.bench.overhead import OverheadSettings, overhead_table, run_overhead
 from falkirk.bench.pairs import PAIRS
@@ -25,6 +28,7 @@ def bench() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of a bench is left behind then either
 
 
+_EXISTING = click.Path(path_type=Path, exists=True, dir_okay=False)
 _json = click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here.")
 _plots = click.option(
     "--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the figures into this folder."
@@ -63,7 +67,7 @@ def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | N
 @click.option(
     "--input",
     "topology",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=_EXISTING,
     help="Edges to measure instead of drawn ones: two names a line.",
 )
 @_json
@@ -116,6 +120,33 @@ def regimes(quick: bool, regimes: tuple[str, ...], file: Path | None, plots: Pat
 
 
 @bench.command()
+@click.option("--quick", is_flag=True, help="Short windows: less than eight minutes.")
+@click.option(
+    "--mechanism", "mechanisms", type=click.Choice(MECHANISMS), multiple=True, help="Only this one; can be repeated."
+)
+@click.option(
+    "--job", type=click.Choice(GUARANTEES_JOBS), default="count", help="With a running count, or without state."
+)
+@_json
+@_plots
+def guarantees(quick: bool, mechanisms: tuple[str, ...], job: str, file: Path | None, plots: Path | None) -> None:
+    """One job under each mechanism of the papers: latency, throughput, what is made durable, a kill -9, the verdict.
+
+    Exit code 1 when a mechanism does not show what it is known by.
+    """
+    console = Console(highlight=False)
+    settings = GuaranteesSettings.quick() if quick else GuaranteesSettings()
+    settings = replace(settings, mechanisms=mechanisms or settings.mechanisms, job=job)
+    report = run_guarantees(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(guarantees_table(report))
+    _write(report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_guarantees(report, plots)}")
+    if not all_seen(report):
+        raise SystemExit(1)
+
+
+@bench.command()
 @click.option("--quick", is_flag=True, help="Less load, for less long: about two minutes.")
 @_json
 @_plots
@@ -136,7 +167,7 @@ def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
 @click.option(
     "--input",
     "inputs",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=_EXISTING,
     multiple=True,
     help="Edges to measure besides drawn ones: two whole numbers a line, and maybe a time. Can be repeated.",
 )

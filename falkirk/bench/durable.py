@@ -1,5 +1,6 @@
-"""Durable: how many bytes were written into a folder that is tidied up all the while."""
+"""Durable: how many bytes were written into folders that are tidied up all the while."""
 
+import itertools
 import os
 import threading
 from pathlib import Path
@@ -10,11 +11,11 @@ LOOK_S = 0.2
 
 
 class Durable:
-    """Watches a folder within a ``with`` block; afterwards `bytes_made` is what its files have grown by, those that are
-    gone again included. What is written in place, as the pages of a database, counts once."""
+    """Watches folders within a ``with`` block; afterwards `bytes_made` is what their files have grown by, those that
+    are gone again included. What is written in place, as the pages of a database, counts once."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self.bytes_made = folder, 0
+    def __init__(self, *folders: Path) -> None:
+        self._folders, self.bytes_made = folders, 0
         self._before: dict[str, int] = {}
         self._largest: dict[str, int] = {}
         self._stopping = threading.Event()
@@ -43,7 +44,7 @@ class Durable:
 
     def _sizes(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for folder, _, names in os.walk(self._folder):
+        for folder, _, names in itertools.chain.from_iterable(map(os.walk, self._folders)):
             for name in names:
                 path = os.path.join(folder, name)
                 try:

@@ -248,10 +248,8 @@ class _Subject:
         if case.algorithm == "components":
             found, case.recompute_rounds = recompute.components(edges, self._partitions)
         else:
-            found, case.recompute_rounds = (
-                recompute.ranks(edges, self._partitions, answer.rounds, DAMPING),
-                answer.rounds,
-            )
+            found = recompute.ranks(edges, self._partitions, answer.rounds, DAMPING)
+            case.recompute_rounds = answer.rounds
         case.recompute_s = time.perf_counter() - began
         self._compare("recomputation", found, answer)
 

@@ -46,11 +46,12 @@ class Burst:
 class Probe:
     """Sends records (word, n) to one topic and reads results (word, n) from another.
 
-    Args: each: every record has a result of its own, so that results need only be counted.
+    Args: each: every record has a result of its own, so that results need only be counted. text: so many random
+        letters are in each record, besides.
     """
 
-    def __init__(self, bootstrap: str, source: str, sink: str, *, each: bool, seed: int = 1) -> None:
-        self._source, self._sink, self._each = source, sink, each
+    def __init__(self, bootstrap: str, source: str, sink: str, *, each: bool, seed: int = 1, text: int = 0) -> None:
+        self._source, self._sink, self._each, self._text = source, sink, each, text
         self._random = random.Random(seed)
         self._topics = Topics(Connection.of(bootstrap))
         common = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -153,7 +154,8 @@ class Probe:
         word = f"w{self._random.randrange(WORDS)}"
         with self._lock:
             self._waiting[word].append((self.sent, time.monotonic()))
-        value = json.dumps({"word": word, "n": self.sent})
+        text = {"text": self._random.randbytes(self._text // 2).hex()} if self._text else {}
+        value = json.dumps({"word": word, "n": self.sent, **text})
         self.sent += 1
         return word, value
 

@@ -7,22 +7,19 @@ nothing, so it only passes records on; a lazy one counts on and on; the others c
 
 import shutil
 import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.table import Table
 
 from falkirk.app import App
-from falkirk.bench.child import Child, serve
+from falkirk.bench.child import Child, serve_application
 from falkirk.bench.durable import Durable
 from falkirk.bench.jobs import KEYED_COUNT, application
+from falkirk.bench.kills import answered, incomplete, kill_under_load
 from falkirk.bench.pairs import add_batch
 from falkirk.bench.probe import Probe, Window
 from falkirk.bench.report import Report
@@ -30,14 +27,11 @@ from falkirk.coordinator.home import attach_home
 from falkirk.cut import ByClock, OnArrival, waiting
 from falkirk.endpoints import Kafka
 from falkirk.epochs.log import EpochLog
-from falkirk.errors import SparkError
 from falkirk.local import broker as local_broker
-from falkirk.local.spark import session as spark_session
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from falkirk.plan.batch import epoch_log
 from falkirk.policy import Delivery, Eager, Ephemeral, FullHistory, LogSends, Policy
-from falkirk.query import Query, run_here
 from falkirk.stream import Stream, source_node
 
 REGIMES = ("ephemeral", "lazy", "eager", "log_sends", "full_history")
@@ -127,20 +121,7 @@ class RunningRegime(Child):
     """A regime that has been started; its account is how many results it computed again and held back."""
 
     def __init__(self, regime: Regime) -> None:
-        super().__init__(_run, regime, regime.name)
-
-
-def _run(regime: Regime, pipe: "Pipe[Any, Any]") -> None:
-    def start() -> Query:
-        spark_session("falkirk-bench", master="local[24]")
-        return run_here(regime.application(), Connection.of(regime.bootstrap), create_topics=True)
-
-    def finish(query: Query) -> object:
-        suppressed = sum(r.suppressed for r in query.status)
-        query.stop()
-        return suppressed
-
-    serve(pipe, start, finish)
+        super().__init__(serve_application, regime, regime.name)
 
 
 def run_regimes(settings: RegimesSettings, say: Callable[[str], None]) -> Report:
@@ -208,53 +189,32 @@ def _kill(
     regime: Regime, probe: Probe, running: RunningRegime, settings: RegimesSettings, report: Report
 ) -> RunningRegime:
     """Kill it with -9 under steady load and start it again at once; return what runs then."""
-    windows: list[Window] = []
-    seconds = settings.kill_after_s + settings.after_kill_s
-    load = threading.Thread(target=lambda: windows.append(probe.steady(settings.rate, seconds)), daemon=True)
-    load.start()
-    time.sleep(settings.kill_after_s)
-    killed_at_s = time.monotonic()
-    running.kill()
-    cut_off = regime.cut_off()
-    again = RunningRegime(regime)
-    try:
-        again.await_running()
-        load.join()
-    except BaseException:
-        again.kill()
-        raise
-    (window,) = windows
-    if window.missing:
-        raise _incomplete(regime, window.missing)
-    answered = [at + s - killed_at_s for at, s in zip(window.sent_at_s, window.latencies_s, strict=True)]
+    cut_off: list[int] = []
+
+    def start() -> RunningRegime:
+        cut_off.append(regime.cut_off())
+        return RunningRegime(regime)
+
+    again, killed = kill_under_load(
+        running, start, probe, settings.rate, before_s=settings.kill_after_s, after_s=settings.after_kill_s
+    )
     report.figures |= {
-        f"{regime.name}_recovery_s": round(min(at for at in answered if at > 1.0), 3),
-        f"{regime.name}_kill_longest_latency_s": round(max(window.latencies_s), 3),
-        f"{regime.name}_redone_count": cut_off,
+        f"{regime.name}_recovery_s": round(killed.recovery_s, 3),
+        f"{regime.name}_kill_longest_latency_s": round(killed.longest_s, 3),
+        f"{regime.name}_redone_count": cut_off[0],
     }
     return again
 
 
 def _steady(regime: Regime, probe: Probe, rate: float, seconds: float) -> Window:
-    window = probe.steady(rate, seconds)
-    if window.missing:
-        raise _incomplete(regime, window.missing)
-    return window
+    return answered(probe.steady(rate, seconds), regime.name)
 
 
 def _burst(regime: Regime, probe: Probe, records: int) -> float:
     burst = probe.burst(records)
     if burst is None:
-        raise _incomplete(regime, records)
+        raise incomplete(regime.name, records)
     return burst.records / burst.since_first_s
-
-
-def _incomplete(regime: Regime, missing: int) -> SparkError:
-    return SparkError(
-        "BENCH_INCOMPLETE",
-        f"{regime.name}: {missing:,} records were not answered.",
-        hint="What it printed above may say why.",
-    )
 
 
 def regimes_table(report: Report) -> Table:

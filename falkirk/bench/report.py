@@ -31,11 +31,13 @@ def percentile(ordered: Sequence[float], point: float) -> float:
 
 @dataclass(kw_only=True)
 class Report:
-    """What a bench found. `figures`: stable names with units. `settings`: what it was run with."""
+    """What a bench found. `figures`: stable names with units. `settings`: what it was run with. `findings`: what it has
+    found that is no number, by stable names too."""
 
     bench: str
     settings: dict[str, object]
     figures: dict[str, float] = field(default_factory=dict)
+    findings: dict[str, str] = field(default_factory=dict)
 
     def add_latencies(self, name: str, latencies_s: Sequence[float]) -> None:
         """Add the percentiles of some latencies as `<name>_p50_ms` and so on, and how many there were."""
@@ -56,6 +58,7 @@ class Report:
         return {
             "bench": self.bench,
             "figures": dict(sorted(self.figures.items())),
+            **({"findings": dict(sorted(self.findings.items()))} if self.findings else {}),
             "settings": self.settings,
             "versions": versions(),
         }

@@ -2,6 +2,7 @@
 Spark."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from falkirk.coordinator.layout import Layout, Stage
 from falkirk.errors import HomeError
 from falkirk.logs.topics import Topics
 from falkirk.plan.region import BatchLogs, Plan, RegionLogs
-from falkirk.policy import Delivery
 
 _FILE = "shape.json"
 
@@ -48,13 +48,23 @@ def shape_of(plan: Plan, topics: Topics) -> Shape:
 
     Raises: LogError.
     """
+    return Shape(
+        layout=layout_of(plan, lambda topic: topics.facts(topic).partitions),
+        regions=tuple(region.logs() for region in plan.regions),
+        batches=tuple(batch.logs() for batch in plan.batches),
+        processors={r.name: r.processors for r in plan.regions} | {b.name: (b.name,) for b in plan.batches},
+    )
+
+
+def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
+    """Return a planned application as the theory sees it. Args: partitions_of: a topic, how many it has."""
     stages = {
         region.name: Stage(
             name=region.name,
             inputs=(region.source.topic.topic,),
             output=region.output.topic,
             # Where results may be repeated, others than the first may come: nobody is promised the same.
-            deterministic=region.deterministic or region.delivery is Delivery.REPEATED,
+            deterministic=region.deterministic or region.repeats,
         )
         for region in plan.regions
     }
@@ -70,14 +80,9 @@ def shape_of(plan: Plan, topics: Topics) -> Shape:
         )
         named |= {i.log for i in batch.inputs if i.topic is not None}
         held |= {batch.log: batch.released_to} if batch.is_held else {}
-    partitions = {t: topics.facts(t).partitions for t in sorted(named)} | {b.log: 1 for b in plan.batches}
+    partitions = {t: partitions_of(t) for t in sorted(named)} | {b.log: 1 for b in plan.batches}
     partitions |= {i.log: 1 for b in plan.batches for i in b.inputs if i.folder is not None}
-    return Shape(
-        layout=Layout(stages=stages, partitions=partitions, held=held),
-        regions=tuple(region.logs() for region in plan.regions),
-        batches=tuple(batch.logs() for batch in plan.batches),
-        processors={r.name: r.processors for r in plan.regions} | {b.name: (b.name,) for b in plan.batches},
-    )
+    return Layout(stages=stages, partitions=partitions, held=held)
 
 
 def read_shape(home: Path) -> Shape | None:

@@ -84,5 +84,21 @@ def checked(fields: list[StructField], where: object) -> StructType:
     return StructType([StructField(f.name, f.dataType) for f in fields])
 
 
-def told(schema: StructType) -> str:
+def check_same_columns(first: StructType, other: StructType, says: str, hint: str, where: SourceLocation) -> None:
+    """See that two collections have the same columns, in names, types and order.
+
+    Args: says: what to say if not, with `{first}` and `{other}` in it.
+    Raises: DefinitionError: `COLUMNS_DIFFER`.
+    """
+    if [(f.name, f.dataType) for f in first] != [(f.name, f.dataType) for f in other]:
+        raise DefinitionError(
+            "COLUMNS_DIFFER",
+            says.format(first=_told(first), other=_told(other)),
+            where=where,
+            hint=hint,
+            columns=tuple(other.names),
+        )
+
+
+def _told(schema: StructType) -> str:
     return ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in schema.fields)

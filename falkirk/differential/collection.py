@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from falkirk.differential.checks import applied, checked, told
+from falkirk.differential.checks import applied, check_same_columns, checked
 from falkirk.differential.graph import (
     Concat,
     Entered,
@@ -113,15 +113,9 @@ class Collection:
         """
         where, scope = caller(), _innermost(self, *others)
         nodes = [self._node]
+        says, hint = "concat(): {first} and {other} are different columns.", "Make them alike with select(), types too."
         for other in others:
-            if [(f.name, f.dataType) for f in other.schema] != [(f.name, f.dataType) for f in self.schema]:
-                raise DefinitionError(
-                    "COLUMNS_DIFFER",
-                    f"concat(): {told(self.schema)} and {told(other.schema)} are different columns.",
-                    where=where,
-                    hint="Make them alike with select(), types included.",
-                    columns=tuple(other.columns),
-                )
+            check_same_columns(self.schema, other.schema, says, hint, where)
             nodes.append(other._node)
         entered = tuple(_entered(node, scope) for node in nodes)
         return Collection(Concat(scope=scope, schema=self.schema, of=entered), self._like)
@@ -317,14 +311,8 @@ def _loop(
     begun = None if start is None else _entered(start._node, scope)
     variable = Variable(scope=scope, schema=like.schema, start=begun)
     made = body(Collection(variable, like))
-    if [(f.name, f.dataType) for f in made.schema] != [(f.name, f.dataType) for f in like.schema]:
-        raise DefinitionError(
-            "COLUMNS_DIFFER",
-            f"the body of the loop gets {told(like.schema)} and returns {told(made.schema)}.",
-            where=where,
-            hint="Return the same columns in the same order and of the same types.",
-            columns=tuple(made.columns),
-        )
+    says, hint = "the body of the loop gets {first} and returns {other}.", "Return the same columns, of the same types."
+    check_same_columns(like.schema, made.schema, says, hint, where)
     variable.body = _entered(made._node, scope)
     return Collection(Left(scope=around, schema=like.schema, of=variable.body, loop=scope), like)
 

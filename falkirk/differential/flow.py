@@ -47,13 +47,14 @@ class Advanced:
 class Flow:
     """A graph on Spark.
 
-    Args: session: without adaptive execution, and for this alone: some rules of its optimizer are switched off. folder:
-        where its files are. partitions: how many; a state is one's for good.
+    Args: session: for this alone: adaptive execution, which looks twice at what is known before, and some rules of its
+        optimizer are switched off. folder: where its files are. partitions: how many; a state is one's for good.
     """
 
     def __init__(self, graph: Graph, session: SparkSession, folder: Path, partitions: int) -> None:
         self._graph, self._session, self._folder, self._partitions = graph, session, folder, partitions
         self._routes = Routes(graph=graph)
+        session.conf.set("spark.sql.adaptive.enabled", "false")
         rules = {r for r in (session.conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if r}
         session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules | _PRUNING)))
 

@@ -150,15 +150,12 @@ class Graph:
     loop.
 
     Args: result: what is asked for.
-    Raises: DefinitionError: `LOOP_LEFT`.
     """
 
     result: Result
     nodes: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.result.of.scope is not self.result.scope:
-            raise loop_left()
         seen: set[int] = set()
         self._visit(self.result, seen)
         for number, holder in enumerate(self.holders()):

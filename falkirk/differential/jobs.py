@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import DataType, IntegerType, LongType, StructField, StructType
 
 from falkirk.differential.graph import (
     Concat,
@@ -28,7 +28,8 @@ from falkirk.differential.graph import (
     Scope,
     Source,
     Variable,
-)
+    inputs_of,
+)  # fmt: skip
 from falkirk.differential.routes import Routes, port_names
 from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
 from falkirk.differential.state import State
@@ -37,7 +38,7 @@ from falkirk.differential.task import PORT, FileName, Hand, Merge, Task
 Waiting = tuple[str, str, Time]
 """What waits for a time: whose it is, what, and the time."""
 
-#: A trace of a partition with more runs than this is merged into one.
+#: A trace has no more runs than this, on the average of its partitions; else small ones are merged.
 RUNS_MAX = 24
 
 
@@ -85,8 +86,7 @@ class Jobs:
 
     def operate(self, holder: Joined | Reduced, now: Time) -> None:
         """Put what an operator does at a time into the job, if there may be anything for it."""
-        nodes = holder.of if isinstance(holder, Joined) else (holder.of,)
-        frames = [self.frame(node, now) for node in nodes]
+        frames = [self.frame(node, now) for node in inputs_of(holder)]
         waiting = self._take(holder, now)
         if not any(waiting.values()) and all(frame is None for frame in frames):
             self._open.idle.add((id(holder), now))
@@ -95,11 +95,11 @@ class Jobs:
         hands = [*self._routes.hands.get(id(holder), [])]
         if id(holder) in self._routes.keeps:
             names = tuple(holder.schema.names)
-            hands.append(Hand(holder=f"kept-{holder.name}", port=0, names=names, moves=()))
+            hands.append(Hand(holder=f"kept-{holder.name}", port=0, names=names))
         task = Task(
             holder=holder.name, operator=holder.operator, now=now,
-            inputs=tuple(self._schema(holder, port, now) for port in range(len(nodes))),
-            output=_arrow(_with_time(holder.schema, len(now))),
+            inputs=tuple(self._schema(holder, port, now) for port in range(len(frames))),
+            output=_arrow(holder.schema, len(now)),
             arrives=any(frame is not None for frame in frames), files=self._absolute({**traces, **waiting}),
             folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
             emits=id(holder) in self._routes.emits,
@@ -112,14 +112,14 @@ class Jobs:
     def begin(self, variable: Variable, now: Time) -> None:
         """Of what a loop starts with, see that it is taken back in the next round."""
         if variable.start is not None and now[-1] == 0:
-            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), moves=("next",))
+            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), move="next")
             self.store(variable.start, now, [hand], sign=-1)
 
     def conclude(self, result: Result, now: Time) -> None:
         """Have what is new of the result stored, equal rows together."""
         frame = self.frame(result.of, now)
         if frame is not None:
-            hand = Hand(holder=result.name, port=0, names=port_names(result, 0), moves=())
+            hand = Hand(holder=result.name, port=0, names=port_names(result, 0))
             names = [F.col(f"`{n}`") for n in result.schema.names]
             self._store_frame(result, frame.repartition(self._partitions, *names), now, [hand])
 
@@ -134,7 +134,7 @@ class Jobs:
             self._store_frame(node, frame, now, hands)
 
     def _store_frame(self, node: Node, frame: DataFrame, now: Time, hands: list[Hand]) -> None:
-        schema = _arrow(_with_time(node.schema, len(now)))
+        schema = _arrow(node.schema, len(now))
         task = Task(
             holder=f"store-{len(self._open.ends)}", operator=None, now=now, inputs=(schema,), output=schema,
             arrives=True, files={}, folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
@@ -149,12 +149,12 @@ class Jobs:
 
     def _arriving(self, holder: Joined | Reduced, frames: list[DataFrame | None], now: Time) -> DataFrame | None:
         """Return what arrives of all inputs, each row where its key belongs."""
-        parts = []
+        nodes, parts = inputs_of(holder), []
         ours = [*rounds(len(now)), DIFFERENCE]
         every = list(dict.fromkeys(n for port in range(len(frames)) for n in port_names(holder, port)))
-        types = {f.name: f.dataType for node in _nodes(holder) for f in node.schema.fields}
+        types = _types(holder)
         # What is in whatever partitions comes last: a task in a union tells which partition it has by its number.
-        for port, frame in sorted(enumerate(frames), key=lambda part: _is_loose(_nodes(holder)[part[0]])):
+        for port, frame in sorted(enumerate(frames), key=lambda part: _is_loose(nodes[part[0]])):
             if frame is None:
                 continue
             own = set(port_names(holder, port))
@@ -223,7 +223,7 @@ class Jobs:
         return self.reading(node, now, self.read[key]) if key in self.read else None
 
     def reading(self, node: Holder, now: Time, files: tuple[str, ...]) -> DataFrame:
-        schema = _arrow(_with_time(node.schema, len(now)))
+        schema = _arrow(node.schema, len(now))
         task = Task(
             holder="reading", operator=None, now=now, inputs=(schema,), output=schema, arrives=False,
             files=self._absolute({"parked0": files}), folder=str(self._folder()), partitions=self._partitions,
@@ -232,15 +232,12 @@ class Jobs:
         return self._task(task, None, node.schema)
 
     def _take(self, holder: Holder, now: Time) -> dict[str, tuple[str, ...]]:
-        found = {}
-        for what in ("parked0", "parked1", "woken"):
-            found[what] = self.pending.pop((holder.name, what, now), ())
-        return found
+        return {what: self.pending.pop((holder.name, what, now), ()) for what in ("parked0", "parked1", "woken")}
 
     def _schema(self, holder: Holder, port: int, now: Time) -> pa.Schema:
-        types = {f.name: f.dataType for node in _nodes(holder) for f in node.schema.fields}
+        types = _types(holder)
         fields = [StructField(n, types.get(n, LongType())) for n in port_names(holder, port)]
-        return _arrow(_with_time(StructType(fields), len(now)))
+        return _arrow(StructType(fields), len(now))
 
     def _folder(self) -> Path:
         if self._open.folder is None:
@@ -276,7 +273,7 @@ class Jobs:
     def tidy(self) -> None:
         """Merge runs where there are many, the smaller ones: a run is written again when it has doubled, so that what
         merging costs in all grows with what has changed, and not with what there is."""
-        if not self._has_many(RUNS_MAX):
+        if all(len(files) <= RUNS_MAX * self._partitions for files in self.traces.values()):
             return
         folder = self._root / self._name / f"merged-{uuid.uuid4().hex[:6]}"
         files, targets = [], []
@@ -300,9 +297,6 @@ class Jobs:
         self._session.range(0, len(files), 1, parts).mapInArrow(merge, "id LONG").collect()
         self.count += 1
 
-    def _has_many(self, runs_max: int) -> bool:
-        return any(len(files) > runs_max * self._partitions for files in self.traces.values())
-
 
 def _small(runs: list[str]) -> tuple[list[str], int]:
     """Return the runs of a partition that are worth merging, and how many rows they have: the smallest, and each
@@ -323,9 +317,9 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.arrow") if not path.name.startswith("."))
 
 
-def _nodes(holder: Holder) -> tuple[Node, ...]:
-    assert isinstance(holder, Joined | Reduced)
-    return holder.of if isinstance(holder, Joined) else (holder.of,)
+def _types(holder: Holder) -> dict[str, DataType]:
+    """Return the types of the columns that a holder gets."""
+    return {f.name: f.dataType for node in inputs_of(holder) for f in node.schema.fields}
 
 
 def _is_loose(node: Node) -> bool:
@@ -347,5 +341,5 @@ def _with_time(schema: StructType, depth: int) -> StructType:
     return StructType([*fields, *ours, StructField(DIFFERENCE, LongType())])
 
 
-def _arrow(schema: StructType) -> pa.Schema:
-    return to_arrow_schema(schema)
+def _arrow(schema: StructType, depth: int) -> pa.Schema:
+    return to_arrow_schema(_with_time(schema, depth))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
+    Hashes,
     Time,
     at,
     consolidate,
@@ -38,8 +39,8 @@ _OLD = "__falkirk_old"
 class Trace(Protocol):
     """What an operator has been told, or has said, before: rows, of some keys."""
 
-    def rows(self, keys: object) -> pa.Table:
-        """Return the rows with these hashes; others may be among them."""
+    def rows(self, keys: Hashes) -> pa.Table:
+        """Return the rows with these hashes (in order, each once); others may be among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from falkirk.differential.graph import (
     inputs_of,
 )  # fmt: skip
 from falkirk.differential.rows import HASH
-from falkirk.differential.task import Hand
+from falkirk.differential.task import Hand, Move
 
 Position = tuple[Scope, int]
 """A scope, and how many loops directly in it have come to their end before."""
@@ -113,13 +113,13 @@ class Routes:
     def _hands(self, node: Node, end: Node) -> Iterator[Hand]:
         """Return where a node is handed to by way of the end of a loop."""
         assert isinstance(end, Variable | Left)
-        move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "again"
+        move: Move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"
         readers = self._readers.get(id(end), [])
         direct = [(r, port) for r, port in readers if isinstance(r, Holder) and not _is_end(r, end) and _fits(node, r)]
         if len(direct) < len(readers):  # who reads the end gets all that waits there
             direct = [(end, 0)]
         for reader, port in direct:
-            yield Hand(holder=reader.name, port=port, names=port_names(reader, port), moves=(move,))
+            yield Hand(holder=reader.name, port=port, names=port_names(reader, port), move=move)
 
 
 def _is_end(reader: Node, node: Node) -> bool:

@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 Time = tuple[int, ...]
 """The rounds of the loops around a row, outermost first."""
 
+Hashes = npt.NDArray[np.int64]
+"""Of keys."""
+
 #: The hash of a row's key, which tells where it is kept, and how often the row is there.
 HASH, DIFFERENCE = "__falkirk_hash", "__falkirk_difference"
 _ROUND = "__falkirk_round"
@@ -103,7 +106,7 @@ def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) -> 
     return pairs.drop_columns([f"{n}_right" for n in ours])
 
 
-def hashes(table: pa.Table) -> npt.NDArray[np.int64]:
+def hashes(table: pa.Table) -> Hashes:
     """Return the hashes that occur, in order."""
-    found: npt.NDArray[np.int64] = np.unique(table.column(HASH).to_numpy())
+    found: Hashes = np.unique(table.column(HASH).to_numpy())
     return found

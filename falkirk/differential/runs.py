@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from falkirk.differential.rows import HASH, together
+from falkirk.differential.rows import HASH, Hashes, together
 from falkirk.errors import HomeError
 
 #: What is said of a file that can't be read; a task's error reaches the driver as text.
@@ -44,20 +43,21 @@ def load(path: Path) -> pa.Table:
         with pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).read_all()
     except (OSError, pa.ArrowException) as error:
-        raise HomeError(
-            "STATE_DAMAGED",
-            f"{DAMAGED}: {error}.",
-            where=path,
-            hint="Roll back to an earlier point with falkirk rollback, or restore the home from a backup.",
-        ) from error
+        raise damaged(f"{DAMAGED}: {error}.", path) from error
 
 
-def keys_of(paths: Sequence[Path], hashes: npt.NDArray[np.int64], schema: pa.Schema) -> pa.Table:
+def damaged(text: str, where: Path, **data: object) -> HomeError:
+    """Return the error of a state that can't be read."""
+    hint = "Roll back to an earlier point with falkirk rollback, or restore the home from a backup."
+    return HomeError("STATE_DAMAGED", text, where=where, hint=hint, **data)
+
+
+def keys_of(paths: Sequence[Path], hashes: Hashes, schema: pa.Schema) -> pa.Table:
     """Return the rows of a trace with these hashes (in order, each once); other keys may have the same hash."""
     return together((_rows(load(path), hashes) for path in paths), schema)
 
 
-def _rows(run: pa.Table, hashes: npt.NDArray[np.int64]) -> pa.Table:
+def _rows(run: pa.Table, hashes: Hashes) -> pa.Table:
     if not run.num_rows:
         return run
     there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it

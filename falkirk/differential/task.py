@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -21,6 +21,7 @@ from falkirk.differential.operators import Join, Reduce, Work
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
+    Hashes,
     Time,
     consolidate,
     distinct,
@@ -31,6 +32,7 @@ from falkirk.differential.rows import (
 
 #: Which input of a join a row is for.
 PORT = "__falkirk_port"
+Move = Literal["stay", "next", "leave"]
 _BATCH_ROWS = 1 << 16
 
 
@@ -67,25 +69,25 @@ class FileName:
 class Hand:
     """Where results are handed to without a shuffle, for a later job.
 
-    Args: holder, port: whose. names: the columns there. moves: how their time changes on the way, see `moved`.
+    Args: holder, port: whose. names: the columns there. move: how their time changes on the way, see `moved`.
     """
 
     holder: str
     port: int
     names: tuple[str, ...]
-    moves: tuple[str, ...]
+    move: Move = "stay"
 
 
-def moved(table: pa.Table, depth: int, moves: Sequence[str]) -> tuple[pa.Table, int]:
-    """Return rows as they go over edges: `leave` a loop, or go back to its head with the `next` round."""
-    for move in moves:
-        last = rounds(depth)[-1]
-        if move == "leave":
-            table, depth = table.drop_columns([last]), depth - 1
-        elif move == "next":
-            column = pa.array(table.column(last).to_numpy() + np.int32(1))
-            table = table.set_column(table.schema.get_field_index(last), last, column)
-    return table, depth
+def moved(table: pa.Table, depth: int, move: Move) -> tuple[pa.Table, int]:
+    """Return rows as they go over an edge: they `leave` a loop, go back to its head with the `next` round, or `stay` at
+    their time."""
+    if move == "stay":
+        return table, depth
+    last = rounds(depth)[-1]
+    if move == "leave":
+        return table.drop_columns([last]), depth - 1
+    column = pa.array(table.column(last).to_numpy() + np.int32(1))
+    return table.set_column(table.schema.get_field_index(last), last, column), depth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +130,8 @@ class _Trace:
     def __init__(self, paths: Sequence[Path], schema: pa.Schema) -> None:
         self._paths, self._schema = paths, schema
 
-    def rows(self, keys: object) -> pa.Table:
-        wanted: npt.NDArray[np.int64] = np.asarray(keys)
-        return runs.keys_of(self._paths, wanted, self._schema) if len(wanted) else self._schema.empty_table()
+    def rows(self, keys: Hashes) -> pa.Table:
+        return runs.keys_of(self._paths, keys, self._schema) if len(keys) else self._schema.empty_table()
 
 
 class _Worker:
@@ -163,7 +164,7 @@ class _Worker:
         for time, keys in done.woken.items():
             self._park("woken", time, keys)
         for hand in task.hands:
-            rows, depth = moved(done.out, self._depth, hand.moves)
+            rows, depth = moved(done.out, self._depth, hand.move)
             rows = rows.select([*hand.names, *rounds(depth), DIFFERENCE])
             for time, some in split_by_time(rows, depth).items():
                 self._park(f"parked{hand.port}", time, some, hand.holder)

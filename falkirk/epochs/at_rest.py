@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from falkirk.coordinator.ports import Health, Point, Range
 from falkirk.cut import Positions
+from falkirk.declared import ROUNDS, UNFINISHED
 from falkirk.epochs.files import FileLog
-from falkirk.epochs.log import ROUNDS, UNFINISHED, Epoch, EpochLog, frontier_of
+from falkirk.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.plan.region import BatchLogs
 from falkirk.regions.context import Place
 from falkirk.theory.frontier import EMPTY, OffsetFrontier

@@ -15,7 +15,7 @@ from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.operators.in_epoch import empty
 from falkirk.plan import frames
-from falkirk.plan.batch import STAMP_TYPE, Batch, Input
+from falkirk.plan.batch import STAMP_TYPE, Batch, Input, stamp_column
 from falkirk.plan.folders import rows_of
 from falkirk.plan.frames import BAD, STAMP, Frame
 from falkirk.plan.parsing import Parsing, dead_letter, parse
@@ -87,7 +87,7 @@ class Inputs:
         columns = given.schema.fields[:-1]  # the last one is the stamp
         rows = read_folders(self._session, folders, StructType([*columns, StructField(ROW, LongType())]))
         epoch = F.regexp_extract(F.col("_metadata.file_path"), _EPOCH_OF_FILE, 1).cast("long")
-        stamp = _stamp(given, F.lit(0), epoch, F.col(ROW))
+        stamp = stamp_column(given, F.lit(0), epoch, F.col(ROW))
         return rows.select(*[F.col(f"`{f.name}`") for f in columns], stamp)
 
     def _topic(self, given: Input) -> DataFrame:
@@ -127,14 +127,10 @@ class Inputs:
             counted = Observation()
             data = data.observe(counted, F.count_if(F.col(BAD).isNotNull()).alias("bad"))
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted))
-        stamp = [_stamp(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
+        stamp = (
+            [stamp_column(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
+        )
         return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
-
-
-def _stamp(given: Input, partition: Column, offset: Column, row: Column) -> Column:
-    parts = (F.lit(given.name), partition, offset, row)
-    named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
-    return F.struct(*named).alias(given.stamped or STAMP)
 
 
 def dead_letters(region: str, bad: Bad) -> DataFrame:

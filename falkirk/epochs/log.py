@@ -21,8 +21,6 @@ from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
 _KIND = "epoch"
-#: Among the marks of an iteration's epochs: how many rounds its loops took, and how many had not come to rest.
-ROUNDS, UNFINISHED = "rounds", "unfinished"
 #: Where files are that states name.
 _FILES = "_files"
 

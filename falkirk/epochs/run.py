@@ -12,10 +12,10 @@ from py4j.protocol import Py4JNetworkError
 
 from falkirk.coordinator.disk import is_full
 from falkirk.cut import ByTime, OnArrival
-from falkirk.differential.runs import DAMAGED
+from falkirk.differential.runs import DAMAGED, damaged
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.log import Epoch
-from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, StoreError
+from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
 from falkirk.operators.in_epoch import State
 
 if TYPE_CHECKING:
@@ -221,14 +221,8 @@ class Run:
                 epoch=number,
             ) from error
         if DAMAGED in str(error):
-            raise HomeError(
-                "STATE_DAMAGED",
-                f"{self._batch.name}: {DAMAGED}.",
-                where=self._region.epochs.files(),
-                hint="Roll it back to an earlier point with falkirk rollback, or restore the home from a backup.",
-                processor=self._batch.name,
-                epoch=number,
-            ) from error
+            where, name = self._region.epochs.files(), self._batch.name
+            raise damaged(f"{name}: {DAMAGED}.", where, processor=name, epoch=number) from error
         self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
         if self._unsaved:
             self._restored = False  # it may be gone, with an executor

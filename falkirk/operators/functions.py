@@ -115,7 +115,9 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
     arrow, fails, name = to_arrow_schema(_tagged(kinds)), poison == "fail", str(where)
 
     def made(function: Callable[..., Any], *names: list[str]) -> Any:
-        return getattr(python, kind)(function, *names, lambda: python.Sender(arrow, name, fails=fails))
+        work = getattr(python, kind)(function, *names, lambda: python.Sender(arrow, name, fails=fails))
+        work.__wrapped__ = function  # whoever looks what was said of it finds it there
+        return work
 
     return made
 

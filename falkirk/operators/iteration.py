@@ -15,13 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from falkirk.declared import Processor
+from falkirk.declared import ROUNDS, UNFINISHED, Processor
 from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Scope, Source
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
-from falkirk.epochs.log import ROUNDS, UNFINISHED
 from falkirk.errors import DefinitionError
 from falkirk.local.spark import batch_partitions
 from falkirk.operators.call import current
@@ -58,7 +57,6 @@ class Iterating:
         if folder is None:
             call.note(slot, graph.shape())
             return session.createDataFrame([], self._returned(graph))
-        session.conf.set("spark.sql.adaptive.enabled", "false")  # it looks twice at what is known before
         first = {"partitions": batch_partitions(session), "state": ""}
         note: dict[str, Any] = first if noted is None else json.loads(noted)
         flow = Flow(graph, session, folder, note["partitions"])
@@ -76,7 +74,7 @@ class Iterating:
         if call.told[UNFINISHED]:
             log.warning("%s: epoch %d has not come to rest within its rounds", self._processor.name, call.epoch.number)
         if self._settings.sends == "changes":
-            return _shown(done.changes)
+            return done.changes.withColumnRenamed(DIFFERENCE, CHANGE)
         return _all(flow.whole(done.state))
 
     def _planned(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
@@ -119,10 +117,6 @@ def _changes(frame: DataFrame) -> DataFrame:
         return frame.withColumn(DIFFERENCE, F.lit(1).cast("long"))
     difference = F.coalesce(F.col(CHANGE).cast("long"), F.lit(1)).alias(DIFFERENCE)
     return frame.select(*[F.col(f"`{c}`") for c in frame.columns if c != CHANGE], difference)
-
-
-def _shown(changes: DataFrame) -> DataFrame:
-    return changes.withColumnRenamed(DIFFERENCE, CHANGE)
 
 
 def _all(rows: DataFrame) -> DataFrame:

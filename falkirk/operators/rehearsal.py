@@ -7,19 +7,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from falkirk.operators.call import Call, Epoch
-from falkirk.plan.determinism import undetermined_in_batch
 
 
 class Rehearsal(Call):
     """A call on empty DataFrames.
 
-    Attributes: undetermined: operations that may come out differently, in what is computed once and for all.
+    Attributes: computed: what is computed once and for all, or what determines it.
     """
 
     def __init__(self, session: SparkSession, epoch: Epoch) -> None:
         super().__init__(epoch)
         self._session = session
-        self.undetermined: set[str] = set()
+        self.computed: list[DataFrame] = []
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""
@@ -37,5 +36,5 @@ class Rehearsal(Call):
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
     ) -> dict[str, DataFrame]:
         """See Call."""
-        self.undetermined.update(undetermined_in_batch(rows if determined_by is None else determined_by))
+        self.computed.append(rows if determined_by is None else determined_by)
         return {kind: self._session.createDataFrame([], schema) for kind, schema in kinds.items()}

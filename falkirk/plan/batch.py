@@ -11,22 +11,24 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from falkirk.cut import SLICE, ByClock, ByTime, Cut, OnArrival
 from falkirk.declared import Iteration, Processor, Sink
 from falkirk.endpoints import Console, Files, Kafka, Sql
-from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.operators.call import Call, Epoch, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.operators.times import sort
-from falkirk.plan import avro, determinism, frames
+from falkirk.plan import avro, frames
 from falkirk.plan.columns import require
+from falkirk.plan.inference.batch import Called, doubts_of
+from falkirk.plan.inference.properties import Properties, of_batch
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
 from falkirk.policy import Eager, Lazy, Policy
@@ -86,7 +88,7 @@ class Batch:
         sorts: it is the planner's, and sorts rows by event time for another.
         deterministic: what it has sent will never be taken back by itself: its results are recorded before they count,
             and its state is, too, or comes out the same on a replay.
-        undetermined: those of its operations that may come out differently.
+        undetermined: those of its operations that may come out differently. properties: what is known of it.
         sinks: where its results are released to.
         dead_letter_topic: where records that do not fit go, and results that are too large; None when neither can be.
         fingerprint: what must stay the same for its epochs to stay meaningful, by name.
@@ -108,6 +110,7 @@ class Batch:
     sorts: ByTime | None
     deterministic: bool
     undetermined: tuple[str, ...]
+    properties: Properties
     sinks: tuple[Sink, ...]
     dead_letter_topic: str | None
     where: SourceLocation
@@ -147,6 +150,13 @@ class Batch:
         if not self.is_stateful or not isinstance(self.policy, Lazy):
             return True
         return self.policy.saves(epoch, since_s)
+
+
+def stamp_column(given: Input, partition: Column, offset: Column, row: Column) -> Column:
+    """Return the stamps of an input's rows, as `STAMP_TYPE`."""
+    parts = (F.lit(given.name), partition, offset, row)
+    named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
+    return F.struct(*named).alias(given.stamped or frames.STAMP)
 
 
 def epoch_log(processor: str) -> str:
@@ -248,10 +258,17 @@ def plan_batch(
         given[processor.name] = session.createDataFrame([], state)
     began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None
     body = iterating(processor)
-    rehearsal = Rehearsal(session, Epoch(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began))
+    epoch = Epoch(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began)
+
+    def called() -> Called:
+        rehearsal = Rehearsal(session, epoch)
+        result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
+        return Called(result=result, kept=kept, rehearsal=rehearsal)
+
     try:
         with frames.quiet():
-            result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
+            call = called()
+            doubts = doubts_of(processor, call, called)
     except (PySparkException, Py4JJavaError, TypeError, AttributeError) as error:
         raise DefinitionError(
             "BATCH_INVALID",
@@ -259,12 +276,13 @@ def plan_batch(
             where=processor.where,
             processor=processor.name,
         ) from error
+    result, rehearsal = call.result, call.rehearsal
     for sink in sinks:
         check_key(sink, result.columns)
         avro.check_sink(sink, result, result.columns)
     slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
     _check_policy(processor, stateful=state is not None or bool(slots) or bool(rehearsal.notes))
-    doubtful = rehearsal.undetermined | _doubtful(processor, result, kept, rehearsal)
+    memory = _kept(state, slots, rehearsal.notes)
     by_time = processor.cut if isinstance(processor.cut, ByTime) else sorts
     saves_all = not isinstance(processor.policy, Lazy)
     return Batch(
@@ -282,14 +300,15 @@ def plan_batch(
         iteration=processor.iteration,
         reason=processor.engine_reason,
         sorts=sorts,
-        deterministic=saves_all or not doubtful,
-        undetermined=tuple(sorted(doubtful)),
+        deterministic=saves_all or not doubts.operations,
+        undetermined=doubts.operations,
+        properties=of_batch(doubts.found, doubts.operations, doubts.words, memory),
         sinks=sinks,
         dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
         where=processor.where,
         fingerprint={
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
-            "state": _kept(state, slots, rehearsal.notes),
+            "state": memory or "none",
             "saves": "at each epoch" if saves_all else "by its policy",
             **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
@@ -334,27 +353,6 @@ def returned(
     return result, kept
 
 
-def _doubtful(processor: Processor, result: DataFrame, kept: DataFrame | None, rehearsal: Rehearsal) -> set[str]:
-    """Return what may come out differently in what is computed from the epoch's rows.
-
-    Raises: GuaranteeError: `STATE_APART`: in its result and in a state, which are computed one after the other.
-    """
-    apart = [result, *([kept] if kept is not None and kept is not result else []), *rehearsal.kept.values()]
-    found = [set(determinism.undetermined_in_batch(frame)) for frame in apart]
-    doubtful = set().union(*found)
-    if sum(map(bool, found)) > 1:
-        raise GuaranteeError(
-            "STATE_APART",
-            f"batch {processor.name!r} returns a result and keeps a state, and {', '.join(sorted(doubtful))} may come "
-            "out differently in the one and the other.",
-            where=processor.where,
-            hint="Return one DataFrame that is both, or leave that out.",
-            operations=tuple(sorted(doubtful)),
-            processor=processor.name,
-        )
-    return doubtful
-
-
 def _check_policy(processor: Processor, *, stateful: bool) -> None:
     """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
     if isinstance(processor.policy, Lazy) and not stateful:
@@ -369,7 +367,7 @@ def _check_policy(processor: Processor, *, stateful: bool) -> None:
 
 def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapping[str, str]) -> str:
     kept = ([] if state is None else [state.simpleString()]) + [f"{s}: {t.simpleString()}" for s, t in slots.items()]
-    return "; ".join([*kept, *(f"{slot}: {shape}" for slot, shape in notes.items())]) or "none"
+    return "; ".join([*kept, *(f"{slot}: {shape}" for slot, shape in notes.items())])
 
 
 def _cut(processor: Processor) -> Cut | ByTime:

@@ -10,6 +10,9 @@ from pyspark.sql import functions as F
 from falkirk.errors import DefinitionError
 from falkirk.plan.frames import Frame, first_line, key_column, quiet
 
+#: Of a record's header.
+_STAMP_BYTES = 60
+
 
 def require(wanted: Iterable[str], there: Sequence[str], where: object, says: Callable[[str], str]) -> None:
     """See that columns are there.
@@ -58,11 +61,10 @@ def hop_ddl(frame: Frame, where: object) -> str:
 
     Raises: DefinitionError: `TYPE_UNSUITABLE`: a type does not survive being written and read again.
     """
-    columns = frame.data.select(*[F.col(f"`{name}`") for name in frame.columns])
-    ddl = str(columns._jdf.schema().toDDL()).replace(" NOT NULL", "")
+    ddl = str(frame.own._jdf.schema().toDDL()).replace(" NOT NULL", "")
     try:
         with quiet():
-            columns.select(F.from_json(F.lit("{}"), ddl))
+            frame.data.select(F.from_json(F.lit("{}"), ddl))
     except PySparkException as error:
         raise DefinitionError(
             "TYPE_UNSUITABLE",
@@ -71,6 +73,12 @@ def hop_ddl(frame: Frame, where: object) -> str:
             hint="Turn it into a simpler type first: the keys of a map must be strings.",
         ) from error
     return ddl
+
+
+def record_bytes(frame: Frame) -> int:
+    """Return about how many bytes a record of the user's columns has in a hop: by Spark's default size of each type, as
+    JSON, with its stamp."""
+    return int(frame.own._jdf.schema().defaultSize()) + sum(len(name) + 4 for name in frame.columns) + _STAMP_BYTES
 
 
 def expression_ids(frame: Frame) -> dict[str, int]:

@@ -6,6 +6,7 @@ DataFrames.
 """
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -86,8 +87,9 @@ def _steps(node: Node) -> list[Step]:
 
 
 def _in_micro_batches(processor: Processor, reason: str) -> Processor:
-    from falkirk.plan import frames
+    from falkirk.plan import frames, mechanisms
 
+    mechanisms.check_live(processor, reason)
     steps = _steps(_result(processor))
     keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:
@@ -122,4 +124,5 @@ def _replayed(processor: Processor) -> "Callable[..., DataFrame]":
     def body(*given: "DataFrame") -> "DataFrame":
         return replay(_result(processor), dict(zip(processor.reads, given, strict=True)), processor)
 
+    functools.update_wrapper(body, processor.body)  # what was said of the one is true of the other
     return body

@@ -9,17 +9,12 @@ from rich.text import Text
 
 from falkirk.declared import Sink
 from falkirk.endpoints import Console
+from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch, address
-from falkirk.plan.region import Plan, Region
+from falkirk.plan.guarantees import Promise, promises_of
+from falkirk.plan.region import Hop, Plan, Region
 from falkirk.plan.slots import RegionSlots
 from falkirk.policy import Delivery, Lazy
-
-_PROMISE = {
-    Delivery.EXACTLY_ONCE: "exactly once, released on arrival",
-    Delivery.REPEATED: "state exact; results since the last checkpoint are repeated after a failure",
-    Delivery.AT_MOST_ONCE: "at most once: waiting input is skipped after a failure",
-}
-_HELD = "exactly once, released when a checkpoint covers it"
 
 
 def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> RenderableType:
@@ -28,7 +23,7 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
     Args: slots: of each region, in order. available: slots of the Spark application.
     """
     table = Table(title=f"{plan.application}: {len(plan.regions)} live region(s)", title_justify="left")
-    for heading in ("region", "runs", "reads", "writes", "checkpoint", "promise", "slots"):
+    for heading in ("region", "runs", "reads", "writes", "checkpoint", "slots"):
         table.add_column(heading)
     for region, need in zip(plan.regions, slots, strict=True):
         table.add_row(
@@ -37,15 +32,11 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
             region.source.topic.topic,
             region.output.topic if region.released_to is None else f"held log ─▶ {region.released_to.topic}",
             f"every {region.interval_s:g} s",
-            _PROMISE[region.delivery] if region.released_to is None else _HELD,
             f"{need.source} source + {need.state} state" if need.state else f"{need.source} source",
         )
-    hops = [
-        Text(f"hop {region.hop.topic}: {region.hop.reason}; its order is the recorded one ({region.where})")
-        for region in plan.regions
-        if region.hop is not None
-    ]
-    held = [Text(text) for region in plan.regions if (text := _why_held(plan, region))]
+    hops = [_hop(region, region.hop) for region in plan.regions if region.hop is not None]
+    policies = [Text(f"{region.name}: {mechanisms.consequence(region)}") for region in plan.regions]
+    promises = [_promise(promise) for promise in promises_of(plan)]
     push = [
         Text(f"{p.name}: requests posted to {p.path} wait in {p.topic.topic}; answers: {p.answers or 'none'}")
         for p in plan.push
@@ -56,13 +47,13 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
     tables = [table] if plan.regions else []
     engines = [Text(f"{b.name} runs in micro-batches: {b.reason}") for b in plan.batches if b.reason]
     needed = Text(f"core slots: {total} needed, {available} available: {verdict}")
-    return Group(*tables, *push, *hops, *held, *batches, *engines, needed)
+    return Group(*tables, *batches, *push, *policies, *hops, *engines, _known(plan), *promises, needed)
 
 
 def _batches(plan: Plan) -> RenderableType:
     """Return what the batches read and write, and why their results leave when they do."""
     table = Table(title=f"{plan.application}: {len(plan.batches)} batch(es)", title_justify="left")
-    for heading in ("batch", "reads", "an epoch is complete", "writes", "keeps", "promise"):
+    for heading in ("batch", "reads", "an epoch is complete", "writes", "keeps"):
         table.add_column(heading)
     for batch in plan.batches:
         table.add_row(
@@ -71,7 +62,6 @@ def _batches(plan: Plan) -> RenderableType:
             str(batch.cut),
             "\n".join(map(_writes, batch.sinks)) or "its log, for other batches",
             _keeps(batch),
-            _batch_promise(batch),
         )
     return table
 
@@ -95,34 +85,48 @@ def _saves(batch: Batch) -> str:
     return f"saved every {batch.policy.interval_s:g} s" if batch.policy.when is None else "saved when its policy says"
 
 
-def _batch_promise(batch: Batch) -> str:
-    if batch.deterministic:
-        return "exactly once, released as soon as the epoch is recorded"
-    return (
-        f"exactly once, released when a saved epoch covers it: {', '.join(batch.undetermined)} may come out differently"
+def _known(plan: Plan) -> RenderableType:
+    """Return what is known of each processor."""
+    table = Table(title="what is known before it runs", title_justify="left")
+    for heading in ("processor", "same on a replay", "the order of rows", "a row taken in twice"):
+        table.add_column(heading)
+    for name, known in plan.properties.items():
+        same = "by your word" if known.words else "yes"
+        table.add_row(
+            name,
+            "no: " + "; ".join(known.differs) if known.differs else same,
+            "matters: " + "; ".join(known.ordered) if known.ordered else "does not matter",
+            "counts twice: " + "; ".join(known.adds_up) if known.adds_up else "counts once",
+        )
+    return table
+
+
+def _promise(promise: Promise) -> Text:
+    """Return what is promised of a sink, and why, in lines."""
+    lines = [f"{promise.sink} ─▶ {promise.to}: {promise.headline}"]
+    lines += [f"  because {reason}" for reason in promise.reasons]
+    if promise.held is not None:
+        lines.append(f"  until then results wait in the held log {promise.held}")
+    lines += [f"  to have them earlier: {text}" for text in promise.advice]
+    lines.append(f"  durable: {'; '.join(promise.durable)}")
+    alone = [name for name, others in promise.goes_back.items() if others == (name,)]
+    if alone:
+        lines.append(
+            f"  if {' or '.join(alone)} fails, it alone goes back to what it has saved last, and on from there"
+        )
+    lines += [
+        f"  if {name} fails, {', '.join(others)} go back to what they have saved, and on from there"
+        for name, others in promise.goes_back.items()
+        if name not in alone
+    ]
+    return Text("\n".join(lines))
+
+
+def _hop(region: Region, hop: Hop) -> Text:
+    return Text(
+        f"hop {hop.topic}: {hop.reason}; its order is the recorded one ({region.where.place}); about "
+        f"{hop.record_bytes} bytes a record, kept until all its readers have saved what they made of it"
     )
-
-
-def _why_held(plan: Plan, region: Region) -> str:
-    """Return when the results of a sink that is held back are released, and why not at once."""
-    if region.released_to is None:
-        return ""
-    awaited = plan.awaited_by(region)
-    covers = "a checkpoint covers" if len(awaited) == 1 else f"checkpoints of {_listed(awaited)} cover"
-    return (
-        f"held log {region.output.topic}: results are released to {region.released_to.topic} once {covers} everything "
-        f"that they depend on, at most about {_within_s(awaited):g} s later, because {region.undetermined} "
-        "may come out differently on a replay"
-    )
-
-
-def _listed(regions: tuple[Region, ...]) -> str:
-    names = [region.name for region in regions]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _within_s(awaited: tuple[Region, ...]) -> float:
-    return sum(region.interval_s for region in awaited)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,8 @@ def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[
         "slots": {"needed": sum(s.total for s in slots), "available": available},
         "regions": [_region(plan, r, s) for r, s in zip(plan.regions, slots, strict=True)],
         "batches": [_batch(batch) for batch in plan.batches],
+        "properties": {name: known.as_json() for name, known in plan.properties.items()},
+        "sinks": [promise.as_json() for promise in promises_of(plan)],
         "push": [{"source": p.name, "path": p.path, "answers": p.answers} for p in plan.push],
     }
 
@@ -190,15 +196,18 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "reads": region.source.topic.topic,
         "writes": region.output.topic,
         "released_to": None if released_to is None else released_to.topic,
-        "released_within_s": None if released_to is None else _within_s(plan.awaited_by(region)),
+        "released_within_s": None if released_to is None else sum(r.interval_s for r in plan.awaited_by(region)),
         "deterministic": region.deterministic,
         "undetermined": _undetermined(region),
         "dead_letters": region.dead_letter_topic,
         "engine": "real-time mode",
         "delivery": region.delivery.value,
+        "policy": type(region.policy).__name__,
+        "consequence": mechanisms.consequence(region),
+        "repeated_by": region.repeated_by,
         "interval_s": region.interval_s,
         "stateful": region.stateful,
-        "hop": None if region.hop is None else {"topic": region.hop.topic, "reason": region.hop.reason},
+        "hop": None if region.hop is None else _hop_json(region.hop),
         "slots": {"source": slots.source, "state": slots.state},
         "declared": str(region.where),
     }
@@ -208,4 +217,11 @@ def _undetermined(region: Region) -> dict[str, object] | None:
     cause = region.undetermined
     if cause is None:
         return None
-    return {"operations": list(cause.operations), "processor": cause.processor, "declared": str(cause.where)}
+    return {
+        "operations": list(cause.operations), "policy": cause.policy or None, "processor": cause.processor,
+        "declared": str(cause.where),
+    }  # fmt: skip
+
+
+def _hop_json(hop: Hop) -> dict[str, object]:
+    return {"topic": hop.topic, "reason": hop.reason, "record_bytes": hop.record_bytes}

@@ -38,17 +38,20 @@ def fingerprint(
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
-        "keyed step": "; ".join(_text(step) for step in keyed) or "none",
+        "keyed step": "; ".join(text_of(step) for step in keyed) or "none",
         "state partitions": str(state_partitions) if keyed else "none",
     }
 
 
-def _text(step: Step) -> str:
+def text_of(step: Step) -> str:
+    """Return what a step says, without the seeds that PySpark draws and the numbers that it gives."""
     text = _render(step.arguments)
     return step.operation + _without_numbers(_SEED.sub("seed", text) if _SEEDED.search(text) else text)
 
 
 def _render(value: Any) -> str:
+    if isinstance(value, dict):
+        return _render([*value.items()])
     if isinstance(value, tuple | list):
         return "(" + ", ".join(map(_render, value)) + ")"
     if hasattr(value, "_jc"):

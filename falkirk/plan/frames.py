@@ -29,6 +29,7 @@ STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
 OURS = (STAMP, BAD, LEAST)
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
 _PREFIX = "__falkirk"
+_BAD = "struct<reason: string, key: binary, value: binary>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,19 @@ class Frame:
         return [name for name in self.data.columns if name not in OURS]
 
     @property
+    def own(self) -> DataFrame:
+        """The rows with the user's columns alone."""
+        return self.data.select(*[F.col(f"`{name}`") for name in self.columns])
+
+    @property
     def carried(self) -> list[str]:
         """Our columns that are present."""
         return [name for name in self.data.columns if name in OURS]
+
+
+def good(rows: DataFrame) -> Frame:
+    """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
+    return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))
 
 
 def is_good() -> Column:

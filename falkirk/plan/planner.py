@@ -7,36 +7,41 @@ It walks the recorded steps of each sink from the source on, on empty DataFrames
   * behind a processor that is not ephemeral and is read by others: its output is a log.
 Everything else is fused.
 
-What may come out differently on a replay, and all that is computed from it, is tentative: an exactly-once sink behind
-it gets a log of its own, from which results are released once they can't be taken back any more.
+What may come out differently on a replay, where anybody could tell (inference/live.py), and all that is computed from
+it, is tentative: an exactly-once sink behind it gets a log of its own, from which results are released once they can't
+be taken back any more.
 """
 
 import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from falkirk.app import App
 from falkirk.declared import Processor, Sink
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
-from falkirk.plan import avro, columns, determinism, frames, promises
+from falkirk.plan import avro, columns, determinism, frames, mechanisms, promises
 from falkirk.plan.batches import BatchPlanner
+from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import in_engines
-from falkirk.plan.fingerprint import fingerprint
+from falkirk.plan.fingerprint import fingerprint, text_of
 from falkirk.plan.frames import Frame
+from falkirk.plan.inference.functions import ITSELF
+from falkirk.plan.inference.properties import Brought, Properties, of_live
 from falkirk.plan.parsing import KAFKA_DDL, parse, parsing
 from falkirk.plan.refusals import check_live, check_not_files
-from falkirk.plan.region import Hop, Plan, Region, Undetermined, root_of, steps_of
+from falkirk.plan.region import Hop, Plan, Region, root_of, steps_of
 from falkirk.plan.topics import check_declared, dead_letter_topic
-from falkirk.policy import Delivery, Ephemeral, Lazy
+from falkirk.policy import Delivery, Ephemeral
 from falkirk.push.planning import bind, plan_push
-from falkirk.stream import Node, ProcessorNode, SourceNode, Step, Stream
+from falkirk.stream import ProcessorNode, SourceNode, Step, Stream
 
 
 def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
@@ -72,42 +77,9 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
         regions=regions,
         batches=batches,
         push=plan_push(app, identity, regions, batches),
+        properties=planner.properties | {batch.name: batch.properties for batch in batches},
         state_partitions=app.state_partitions,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Log:
-    """An internal log as its readers see it; `split` as in `_Draft`. `undetermined`: what makes it tentative.
-    `grouped_by`: the columns of which it has a record whenever what they stand for changes."""
-
-    source: SourceNode
-    split: bool
-    undetermined: Undetermined | None
-    grouped_by: tuple[str, ...]
-
-
-@dataclass(kw_only=True)
-class _Draft:
-    """A region while it is being cut: where it begins, its steps so far, and the frame they lead to.
-
-    `split`: the log it reads may hold several records that come from one record of the user's source.
-    `inherited`, `own`: what makes its results tentative, in the log that it reads and in its own steps.
-    """
-
-    source: SourceNode
-    reads_hop: bool
-    split: bool
-    node: Node
-    frame: Frame
-    keys: dict[str, int]
-    processors: list[str] = field(default_factory=list)
-    inherited: Undetermined | None = None
-    own: Undetermined | None = None
-
-    @property
-    def undetermined(self) -> Undetermined | None:
-        return self.inherited or self.own
 
 
 @dataclass(kw_only=True)
@@ -117,7 +89,8 @@ class _Planner:
     identity: str
     regions: list[Region] = field(default_factory=list)
     batches: BatchPlanner = field(init=False)
-    logs: dict[str, _Log] = field(default_factory=dict)
+    properties: dict[str, Properties] = field(default_factory=dict)
+    logs: dict[str, Log] = field(default_factory=dict)
     visiting: list[str] = field(default_factory=list)
     dead_letter_topics: set[str] = field(default_factory=set)
 
@@ -131,11 +104,13 @@ class _Planner:
         promises.check_live(sink)
         draft = self._read(sink.reads, sink.where, direct=True)
         promises.check_key(sink, draft.frame.columns)
+        draft.doubts.see_key(draft.frame, [F.col(f"`{key}`") for key in sink.topic.keys])
         cause = draft.undetermined
+        mechanisms.check_sink(sink, cause, draft.repeated_by)
         promises.check_at_most_once(sink, split=draft.source.topic.topic if draft.split else None, cause=cause)
         columns.check_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
         avro.check_sink(sink, draft.frame.data, draft.frame.columns)
-        held = cause is not None and sink.delivery is Delivery.EXACTLY_ONCE
+        held = cause is not None and sink.delivery in mechanisms.HELD
         self._close(
             draft,
             name=sink.name,
@@ -153,6 +128,7 @@ class _Planner:
             source = self.app.sources[name]
             return source, self._begin(source).frame, ()
         draft = self._read(name, where, direct=False, logged=True)
+        mechanisms.check_batch(draft.repeated_by, where)
         return draft.source, draft.frame, self.logs[name].grouped_by
 
     def _internal(self, name: str) -> str:
@@ -173,7 +149,7 @@ class _Planner:
         yield
         self.visiting.pop()
 
-    def _read(self, name: str, where: SourceLocation, *, direct: bool, logged: bool = False) -> _Draft:
+    def _read(self, name: str, where: SourceLocation, *, direct: bool, logged: bool = False) -> Draft:
         """Return a draft whose frame is the output of the named source or processor.
 
         Args: direct: the reader writes it as it is. logged: the reader is no live region, and needs a log.
@@ -196,11 +172,10 @@ class _Planner:
             return self._begin_at(self.logs[name])
         with self.visit(processor):
             draft = self._process(processor)
-        if not shared and not logged and (direct or isinstance(processor.policy, Ephemeral)):
+        fused = direct or isinstance(processor.policy, Ephemeral)
+        if fused and not logged and not mechanisms.is_logged(processor.policy, shared=shared):
             return draft
-        reason = f"{name} is not ephemeral and is read by others: its output is a log"
-        if logged:
-            reason = f"{name} is read by a batch, which reads logs"
+        reason = f"{name} is read by a batch, which reads logs" if logged else mechanisms.why_logged(processor)
         self.logs[name] = self._hop(draft, f"{name}-out", (), reason, processor.where)
         return self._begin_at(self.logs[name])
 
@@ -209,10 +184,11 @@ class _Planner:
             s.reads == name for s in self.app.sinks.values()
         )
 
-    def _begin_at(self, log: _Log) -> _Draft:
-        return replace(self._begin(log.source), reads_hop=True, split=log.split, inherited=log.undetermined)
+    def _begin_at(self, log: Log) -> Draft:
+        begun = replace(self._begin(log.source), reads_hop=True, split=log.split, inherited=log.undetermined)
+        return replace(begun, repeated_by=log.repeated_by)
 
-    def _begin(self, source: SourceNode) -> _Draft:
+    def _begin(self, source: SourceNode) -> Draft:
         empty = self.session.createDataFrame([], KAFKA_DDL)
         frame = parse(empty, parsing(source.topic))
         columns.require(
@@ -221,9 +197,9 @@ class _Planner:
         )  # fmt: skip
         ids = columns.expression_ids(frame)
         keys = {key: ids[key] for key in source.topic.keys}
-        return _Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys)
+        return Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys)
 
-    def _process(self, processor: Processor) -> _Draft:
+    def _process(self, processor: Processor) -> Draft:
         if len(processor.reads) > 1:
             raise DefinitionError(
                 "UNSUPPORTED_METHOD",
@@ -243,34 +219,43 @@ class _Planner:
                 hint="Return the transformed stream.",
                 processor=processor.name,
             )
-        draft.processors.append(processor.name)
-        for step in steps_of(result.node):
-            draft = self._step(draft, step, processor)
+        mechanisms.enter(draft, processor)
+        steps, brought = steps_of(result.node), Brought()
+        for step in steps:
+            draft = self._step(draft, step, processor, brought)
+        again = processor.body(Stream(ProcessorNode(name=upstream)))
+        if processor.word is None and list(map(text_of, steps)) != list(map(text_of, steps_of(again.node))):
+            draft.doubts.fail(processor, processor.where)
+            brought.own.add(ITSELF)
+        self.properties[processor.name] = of_live(steps, brought.remaining(draft.frame), processor.word)
+        mechanisms.leave(draft, processor)
         return draft
 
-    def _step(self, draft: _Draft, step: Step, processor: Processor) -> _Draft:
+    def _step(self, draft: Draft, step: Step, processor: Processor, brought: Brought) -> Draft:
+        """Return the draft with a step more. Args: brought: gets the operations that it brings in."""
         if step.operation in ("agg", "count"):
             frames.apply(draft.frame, step)  # the user's mistakes are told before ours is made
             keys = columns.plain_keys(draft.frame, step.arguments[0])
-            reason = self._needs_sequencer(draft, keys)
+            reason = self._needs_sequencer(draft, keys) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
-                if not all(isinstance(key, str) for key in keys):  # the hop's writer computes them too
-                    keyed = draft.frame.data.select(*map(frames.key_column, keys))
-                    _see(
-                        draft, step, processor, determinism.operations(draft.frame.data), determinism.operations(keyed)
-                    )
+                if not all(isinstance(key, str) for key in keys) and processor.word is None:
+                    keyed = draft.frame.data.select(*map(frames.key_column, keys))  # the hop's writer computes them too
+                    had, has = determinism.operations(draft.frame.data), determinism.operations(keyed)
+                    draft.doubts.note(determinism.undetermined(had, has), processor, step)
+                brought.log(draft.frame)
                 name = self._unused(f"{processor.name}-by-{_key_label(keys)}")
                 draft = self._begin_at(self._hop(draft, name, keys, reason, step.where))
-                draft.processors.append(processor.name)
+                mechanisms.enter(draft, processor)
         before = draft.frame
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
         check_live(before, step, had, has)
-        _see(draft, step, processor, had, has)
+        brought.own |= (has - had).keys()
+        draft.doubts.see(processor, step, before, draft.frame, had, has)
         return draft
 
-    def _needs_sequencer(self, draft: _Draft, keys: tuple[Any, ...]) -> str | None:
+    def _needs_sequencer(self, draft: Draft, keys: tuple[Any, ...]) -> str | None:
         if draft.frame.keyed:
             return "a live query has one keyed step"
         label = _key_label(keys)
@@ -282,26 +267,28 @@ class _Planner:
             return None
         return f"{draft.source.topic.topic} is partitioned by {', '.join(draft.keys)}, not by {label}"
 
-    def _hop(self, draft: _Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> _Log:
+    def _hop(self, draft: Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> Log:
         """Close the draft with a log of its own, partitioned by `keys`, and return that log."""
         topic = self._internal(name)
         columns.check_key(draft.frame, keys, where)
+        draft.doubts.see_key(draft.frame, keys)
         ddl = columns.hop_ddl(draft.frame, where)
         names = keys if all(isinstance(key, str) for key in keys) else ()
         self._close(
             draft,
             name=name,
             output=Kafka(topic, where=where),
-            hop=Hop(topic=topic, keys=keys, reason=reason),
+            hop=Hop(topic=topic, keys=keys, reason=reason, record_bytes=columns.record_bytes(draft.frame)),
             released_to=None,
             delivery=Delivery.EXACTLY_ONCE,
             where=where,
         )
         source = SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where))
-        return _Log(
+        return Log(
             source=source,
             split=draft.split or draft.frame.depth > 0,
             undetermined=draft.undetermined,
+            repeated_by=draft.repeated_by,
             grouped_by=draft.frame.grouped_by if set(draft.frame.grouped_by) <= set(draft.frame.columns) else (),
         )
 
@@ -313,7 +300,7 @@ class _Planner:
 
     def _close(
         self,
-        draft: _Draft,
+        draft: Draft,
         *,
         name: str,
         output: Kafka,
@@ -337,11 +324,7 @@ class _Planner:
                 where=where,
                 hint="Keep at least one column.",
             )
-        lazy = [
-            self.app.processors[p].policy for p in draft.processors
-            if isinstance(self.app.processors[p].policy, Lazy)
-        ]  # fmt: skip
-        interval_s = min((p.interval_s for p in lazy if isinstance(p, Lazy)), default=Lazy().interval_s)
+        policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
         dead = dead_letter_topic(
             self.app, draft.source, released_to or output, self.dead_letter_topics,
             reads_hop=draft.reads_hop, writes_hop=hop is not None,
@@ -356,10 +339,14 @@ class _Planner:
                 output=output,
                 hop=hop,
                 released_to=released_to,
-                deterministic=draft.own is None,
+                deterministic=draft.doubts.matters is None,
                 undetermined=draft.undetermined,
-                delivery=delivery,
-                interval_s=interval_s,
+                drawn=draft.doubts.harmless,
+                words=draft.doubts.words,
+                delivery=mechanisms.kept(policy, delivery),
+                interval_s=policy.interval_s,
+                policy=policy,
+                repeated_by=draft.repeated_by,
                 stateful=draft.frame.keyed,
                 where=where,
                 dead_letter_topic=dead,
@@ -374,13 +361,6 @@ class _Planner:
                 ),
             )
         )
-
-
-def _see(draft: _Draft, step: Step, processor: Processor, had: Collection[str], has: Collection[str]) -> None:
-    """Remember the first operations that may come out differently on a replay."""
-    operations = determinism.undetermined(had, has)
-    if operations and draft.own is None:
-        draft.own = Undetermined(operations=operations, processor=processor.name, where=step.where)
 
 
 def _key_label(keys: tuple[Any, ...]) -> str:

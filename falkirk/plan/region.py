@@ -1,15 +1,19 @@
 """Regions: the parts of an application that each run as one Spark query, from one log to one log."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from falkirk.asserting import Word
 from falkirk.endpoints import Kafka
 from falkirk.location import SourceLocation
-from falkirk.policy import Delivery
+from falkirk.plan.inference.functions import spoken
+from falkirk.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
 from falkirk.stream import Node, SourceNode, Step
 
 if TYPE_CHECKING:
     from falkirk.plan.batch import Batch
+    from falkirk.plan.inference.properties import Properties
     from falkirk.push.planning import PushSource
 
 
@@ -23,11 +27,13 @@ class Hop:
         keys: the grouping expressions of the reader, as the user wrote them (column names or Columns); empty: the
             source partition is kept.
         reason: why the planner put it there, in one sentence.
+        record_bytes: about how large a record is, by the types of its columns.
     """
 
     topic: str
     keys: tuple[object, ...]
     reason: str
+    record_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +69,21 @@ class BatchLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undetermined:
-    """What may come out differently on a replay: the operations, in which processor, at which line of the user's."""
+    """What may come out differently on a replay.
+
+    Args: operations: by Catalyst's names. processor, where: in which it is, at which line of the user's. why: it
+        matters. policy: nothing may, and it is that policy that counts checkpoints alone.
+    """
 
     operations: tuple[str, ...]
     processor: str
     where: SourceLocation
+    why: str = ""
+    policy: str = ""
 
     def __str__(self) -> str:
-        return f"{', '.join(self.operations)} in {self.processor!r} ({self.where})"
+        told = ", ".join(map(spoken, self.operations)) or self.policy
+        return f"{told} in {self.processor!r} ({self.where.place})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +99,14 @@ class Region:
             there once they can't be taken back any more.
         deterministic: its own steps give the same on every replay of the log that it reads.
         undetermined: what makes its results tentative, in its own steps or in those of a region before it.
+        drawn: what may come out differently in its own steps without anybody being able to tell.
+        words: what its user vouches for.
         delivery: what it promises; a hop is always exactly-once.
         interval_s: between checkpoints.
         stateful: it has a keyed step, hence a shuffle.
         dead_letter_topic: where records that do not fit go; written by this region alone.
         fingerprint: what must stay the same for the checkpoint to stay meaningful, by name.
+        policy: of its processors. repeated_by: the acknowledged processor, here or before, that may send again.
     """
 
     name: str
@@ -103,12 +119,21 @@ class Region:
     released_to: Kafka | None
     deterministic: bool
     undetermined: Undetermined | None
+    drawn: tuple[Undetermined, ...]
+    words: tuple[Word, ...]
     delivery: Delivery
     interval_s: float
     stateful: bool
     where: SourceLocation
     dead_letter_topic: str
     fingerprint: dict[str, str]
+    policy: Policy = DEFAULT_POLICY
+    repeated_by: str | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what it sends again after a failure is not held back."""
+        return self.delivery is Delivery.REPEATED or isinstance(self.policy, Acknowledged)
 
     def logs(self) -> RegionLogs:
         """Return what must be known of it while nothing of it runs."""
@@ -117,7 +142,7 @@ class Region:
             source=self.source.topic.topic,
             output=self.output.topic,
             dead_letters=self.dead_letter_topic,
-            repeats=self.delivery is Delivery.REPEATED,
+            repeats=self.repeats,
             where=self.where,
         )
 
@@ -144,12 +169,16 @@ def root_of(node: Node) -> Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The regions of an application, live ones and batches, each upstream first, and its sources of requests."""
+    """The regions of an application, live ones and batches, each upstream first, and its sources of requests.
+
+    Args: properties: what is known of each processor, by name.
+    """
 
     application: str
     regions: tuple[Region, ...]
     batches: "tuple[Batch, ...]"
     push: "tuple[PushSource, ...]" = ()
+    properties: "Mapping[str, Properties]"
     state_partitions: int
 
     def awaited_by(self, region: Region) -> tuple[Region, ...]:

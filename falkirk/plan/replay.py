@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from falkirk.declared import Processor
 from falkirk.errors import DefinitionError
@@ -13,9 +12,6 @@ from falkirk.plan import frames
 from falkirk.plan.frames import BAD, STAMP, Frame
 from falkirk.stream import Node, ProcessorNode, Step, Stream
 
-#: As live frames have them; a micro-batch has none, since they are found before.
-_BAD = "struct<reason: string, key: binary, value: binary>"
-
 
 def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> DataFrame:
     """Return what the steps lead to.
@@ -23,12 +19,12 @@ def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> 
     Args: given: by name, each with its stamps in a column `STAMP`.
     Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a state behind a step that leaves no order.
     """
-    return _own(_replay(node, given, processor))
+    return _replay(node, given, processor).own
 
 
 def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> Frame:
     if isinstance(node, ProcessorNode) and node.name in given:
-        return _good(given[node.name])
+        return frames.good(given[node.name])
     if not isinstance(node, Step):
         raise DefinitionError(
             "NOT_A_STREAM",
@@ -42,12 +38,12 @@ def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) ->
         return frames.apply(frame, node)
     options = dict(node.arguments[-1])
     if node.operation == "map_rows":
-        return _good(map_rows(_own(frame), node.arguments[0], where=node.where, **options))
+        return frames.good(map_rows(frame.own, node.arguments[0], where=node.where, **options))
     if node.operation == "join":
         other = node.arguments[0]
         assert isinstance(other, Stream), "checked when it was recorded"
         right = _replay(other.node, given, processor)
-        return _good(join(_own(frame), _own(right), node.arguments[1], where=node.where, **options))
+        return frames.good(join(frame.own, right.own, node.arguments[1], where=node.where, **options))
     if STAMP not in frame.data.columns:
         raise DefinitionError(
             "STAMP_MISSING",
@@ -56,14 +52,4 @@ def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) ->
             hint="Put it first, or into a processor of its own.",
             processor=processor.name,
         )
-    return _good(stateful(frame.data.drop(BAD), node.arguments[0], order=STAMP, where=node.where, **options))
-
-
-def _own(frame: Frame) -> DataFrame:
-    """Return the user's columns."""
-    return frame.data.select(*[F.col(f"`{c}`") for c in frame.columns])
-
-
-def _good(rows: DataFrame) -> Frame:
-    """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
-    return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))
+    return frames.good(stateful(frame.data.drop(BAD), node.arguments[0], order=STAMP, where=node.where, **options))

@@ -164,7 +164,7 @@ class LiveRegion(RegionAtRest):
             state_partitions=context.state_partitions if region.stateful else 1,
             main=self._written[0],
             dead=self._written[1],
-            barrier=None if region.delivery is Delivery.REPEATED else self._outputs.barrier(main, dead, number),
+            barrier=None if region.repeats else self._outputs.barrier(main, dead, number),
         )
         self.opening = Opening(
             incarnation=incarnation, restored_batch=number, release=release, released=released, skips=skips

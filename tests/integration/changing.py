@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructType
 
 from falkirk.differential import Collection
 from falkirk.differential.flow import Advanced, Flow
-from falkirk.differential.graph import Graph, Result, Scope, Source
+from falkirk.differential.graph import Scope, Source
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State
 
@@ -89,8 +89,7 @@ class Changing:
         likes = {name: self.session.createDataFrame([], ddl) for name, ddl in self._sources.items()}
         nodes = {name: Source(scope=outside, schema=like.schema, name=name) for name, like in likes.items()}
         made = self._program(*(Collection(nodes[name], like) for name, like in likes.items()))
-        result = Result(scope=outside, schema=made.schema, of=made._node)
-        return Flow(Graph(result=result), self.session, self._folder, self._partitions)
+        return Flow(made.graph(), self.session, self._folder, self._partitions)
 
     def changes(self, name: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
         """Return rows of a source, each with its difference behind its columns, as they are given to a flow."""

@@ -1,6 +1,6 @@
 """An application whose first region draws lots, and the judgement that nothing of it was ever contradicted.
 
-    events ─▶ [drawn: adds a uuid to each] ─▶ log ─▶ [by word] ─▶ hop ─▶ [counts: a chain over the lots] ─▶ held ─▶ sink
+    events ▶ [drawn: adds a uuid to each] ▶ log ▶ [by word] ▶ hop ▶ [counts: a chain over the lots] ▶ held ▶ sink
 
 What counts of the hop (all but its voided ranges) determines every result, so the oracle needs nothing else.
 """
@@ -32,7 +32,8 @@ def application(events: str, counts: str, home: Path, *, history: int = 1000) ->
 
     @app.stream(fk.Lazy("4 seconds"))
     def drawn(events: fk.Stream) -> fk.Stream:
-        return events.withColumn("lot", F.expr("uuid()"))
+        # For all that the planner knows several results of an event share the lot, so that it matters which one it is.
+        return events.withColumn("lot", F.expr("uuid()")).explode(F.array(F.lit(0)), "part")
 
     @app.stream(fk.Lazy("1 second"))  # it saves more often than what it reads from: so it has to go back by several
     def lots(drawn: fk.Stream) -> fk.Stream:

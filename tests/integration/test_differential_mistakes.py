@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from falkirk.differential import Collection, fixpoint
-from falkirk.differential.graph import Graph, Result, Scope, Source
+from falkirk.differential.graph import Graph, Scope, Source
 from falkirk.errors import DefinitionError
 
 COLUMNS = "k STRING, v INT, d DOUBLE, many ARRAY<INT>, long INTERVAL DAY TO SECOND, nothing VOID"
@@ -31,8 +31,7 @@ def leave(rows: Collection) -> Graph:
     made: list[Collection] = []
     plain = rows.select("k", "v")
     plain.iterate(lambda v: made.append(v.distinct()) or v)  # type: ignore[func-returns-value]
-    read = plain.concat(made[0]).iterate(lambda v: v)
-    return Graph(result=Result(scope=rows._node.scope, schema=read.schema, of=read._node))
+    return plain.concat(made[0]).iterate(lambda v: v).graph()
 
 
 def enter_another(rows: Collection) -> Collection:

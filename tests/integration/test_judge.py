@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import Guarantee, Kind
+from falkirk.check import Guarantee, Kind, Space
 from falkirk.judge import judge_sink
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
@@ -48,15 +48,19 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
     wait_until(lambda: sum(topics.end_positions(counts).values()) >= 300, 120, "all change records")
     query.stop()
 
-    verdict = judge_sink(app, app.sinks["counts"], connection, spark)
-    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
-    assert verdict.counts.observed_outputs == 300
+    divided = Space(memory_bytes=1 << 14, parts=3)
+    for space in (None, divided):
+        verdict = judge_sink(app, app.sinks["counts"], connection, spark, space)
+        assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+        assert verdict.consistency.holds
+        assert verdict.counts.observed_outputs == 300
 
     again = json.dumps({"word": "a", "version": 7, "total": 1, "n": 1})
     producer.produce(counts, key="a", value=again, partition=0)
     producer.flush()
-    verdict = judge_sink(app, app.sinks["counts"], connection, spark)
+    verdict = judge_sink(app, app.sinks["counts"], connection, spark, divided)
     assert verdict.guarantee is Guarantee.BROKEN
+    assert verdict.consistency.holds is False
     assert {anomaly.kind for anomaly in verdict.anomalies} & {Kind.UNEXPLAINED, Kind.BROKEN_SEQUENCE}
 
 

@@ -12,10 +12,14 @@ from tests.integration.planning import Body, line_of, names, refused
 
 @pytest.mark.parametrize("expression", UNDETERMINED)
 def test_what_differs_on_a_replay_is_held_back_or_refused(plan: Any, expression: str) -> None:
-    body = lambda s: s.withColumn("x", F.expr(expression))  # noqa: E731  # undetermined
+    alone = lambda s: s.withColumn("x", F.expr(expression))  # noqa: E731  # undetermined
     line = line_of(__file__, "undetermined")
+    (free,) = plan(alone, delivery="at-most-once").regions
+    assert (free.deterministic, free.undetermined, free.released_to) == (True, None, None)
+    body: Body = lambda s: alone(s).explode("a", "part")  # noqa: E731
     (held,) = plan(body).regions
     assert held.released_to == fk.Kafka("out")
+    assert {name for drawn in free.drawn for name in drawn.operations} == {*held.undetermined.operations}
     assert held.undetermined.where.line == line
     error = refused(
         lambda: plan(body, delivery="at-most-once"), "UNDETERMINED_OPERATION", line=line, processor="counts"
@@ -26,14 +30,15 @@ def test_what_differs_on_a_replay_is_held_back_or_refused(plan: Any, expression:
     assert (direct.output.topic, direct.released_to, direct.deterministic) == ("out", None, False)
 
 
-@pytest.mark.parametrize("place", ["where", "groupBy", "agg", "select", "time of the group"])
+@pytest.mark.parametrize("place", ["where", "groupBy", "agg", "select", "explode", "time of the group"])
 def test_it_is_held_back_wherever_it_stands(plan: Any, place: str) -> None:
     bodies: dict[str, Body] = {
-        "where": lambda s: s.where(F.rand() < 0.5),
+        "where": lambda s: s.where(F.rand() < 0.5).groupBy("s").count(),
         "groupBy": lambda s: s.groupBy("s", F.expr("uuid()").alias("u")).count(),
         "agg": lambda s: s.groupBy("s").agg(F.max(F.now()).alias("t")),
         "time of the group": lambda s: s.groupBy("s", F.current_timestamp().alias("t")).agg(F.max("n")),
-        "select": lambda s: s.select(F.struct(F.array(F.expr("array(rand())")))),
+        "select": lambda s: s.select("a", F.struct(F.array(F.expr("array(rand())"))).alias("x")).explode("a", "part"),
+        "explode": lambda s: s.explode(F.array_repeat("s", (F.rand() * 5).cast("int")), "part"),
     }
     body = bodies[place]
     (held,) = plan(body, key="s").regions

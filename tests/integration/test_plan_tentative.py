@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HELD = "falkirk.planned.deadbeef.out-held"
-drawn: Body = lambda s: s.withColumn("r", F.rand())  # noqa: E731  # drawn
+#: What is drawn is shared by all results of a record: it matters.
+drawn: Body = lambda s: s.withColumn("r", F.rand()).explode("a", "part")  # noqa: E731  # drawn
 
 
 def by_name(plan: Plan) -> dict[str, Region]:
@@ -52,20 +53,21 @@ def test_what_reads_a_tentative_hop_is_held_back_though_deterministic(plan: Any)
         timed = stream.withColumn("now", F.current_timestamp())  # the cause
         return timed.groupBy("s").agg(F.max("now").alias("now")).groupBy("now").count()
 
-    first, second, last = plan(body).regions
-    assert [r.deterministic for r in (first, second, last)] == [False, True, True]
-    assert [r.released_to is not None for r in (first, second, last)] == [False, False, True]
-    assert (last.output.topic, last.source.topic.topic) == (HELD, second.output.topic)
-    assert {r.undetermined.where.line for r in (first, second, last)} == {line_of(__file__, "the cause")}
+    first, last = plan(body, key="s").regions
+    assert [r.deterministic for r in (first, last)] == [False, True]
+    assert [r.released_to is not None for r in (first, last)] == [False, True]
+    assert (last.output.topic, last.source.topic.topic) == (HELD, first.output.topic)
+    assert {r.undetermined.where.line for r in (first, last)} == {line_of(__file__, "the cause")}
     line = line_of(__file__, "the cause")
-    error = refused(lambda: plan(body, delivery="at-most-once"), "UNDETERMINED_OPERATION", line=line)
+    error = refused(lambda: plan(body, key="s", delivery="at-most-once"), "UNDETERMINED_OPERATION", line=line)
     assert error.parameters["operations"] == ("CurrentTimestamp",)
-    repeated = plan(body, delivery="repeated").regions[-1]
+    repeated = plan(body, key="s", delivery="repeated").regions[-1]
     assert (repeated.output.topic, repeated.released_to, repeated.deterministic) == ("out", None, True)
 
 
 def test_what_is_upstream_of_the_operation_is_not_tentative(plan: Any) -> None:
-    first, second = plan(lambda s: s.groupBy("s").count().withColumn("u", F.expr("uuid()"))).regions
+    body: Body = lambda s: s.groupBy("s").agg(F.max("n").alias("n"), F.max("a").alias("a"))  # noqa: E731
+    first, second = plan(lambda s: drawn(body(s))).regions
     assert (first.deterministic, first.undetermined) == (True, None)
     assert (second.deterministic, second.output.topic) == (False, HELD)
 
@@ -76,11 +78,11 @@ def test_a_grouping_key_makes_the_hop_before_it_tentative(plan: Any) -> None:
     assert (first.deterministic, second.deterministic, second.output.topic) == (False, False, HELD)
 
 
-def shared(spark: "SparkSession", declare: Any, *, policy: Any = None) -> Plan:
+def shared(spark: "SparkSession", declare: Any, *, policy: Any = None, body: Body = drawn) -> Plan:
     """Plan an application with a processor `random`, which `declare` lets others read."""
     app = fk.App("shared")
-    app.source("events", fk.Kafka("events", schema="s STRING, n INT"))
-    app.add_processor("random", drawn, reads=("events",), policy=policy or fk.Lazy("7 seconds"))
+    app.source("events", fk.Kafka("events", schema="s STRING, n INT, a ARRAY<STRING>", key="s"))
+    app.add_processor("random", body, reads=("events",), policy=policy or fk.Lazy("7 seconds"))
     declare(app)
     return plan_application(app, spark, "deadbeef")
 
@@ -108,8 +110,10 @@ def test_at_most_once_is_refused_behind_a_shared_log_that_was_planned_before(spa
         app.sink("first", "random", fk.Kafka("first"))
         app.sink("second", "random", fk.Kafka("second"), delivery="at-most-once")
 
-    line = line_of(__file__, "drawn")
-    refused(lambda: shared(spark, declare), "UNDETERMINED_OPERATION", line=line, processor="random", sink="second")
+    newest: Body = lambda s: s.withColumn("now", F.now()).groupBy("s").agg(F.max("now"))  # noqa: E731
+    line = newest.__code__.co_firstlineno
+    act = lambda: shared(spark, declare, body=newest)  # noqa: E731
+    refused(act, "UNDETERMINED_OPERATION", line=line, processor="random", sink="second")
 
 
 def test_a_sink_beside_a_tentative_one_is_written_on_arrival(spark: "SparkSession") -> None:
@@ -136,7 +140,7 @@ def test_no_two_regions_write_one_internal_log(spark: "SparkSession") -> None:
 
 
 def test_a_sink_that_is_held_back_from_now_on_is_a_change(plan: Any) -> None:
-    body: Body = lambda s: s.where("n > 1")  # noqa: E731
+    body: Body = lambda s: s.explode("a", "part")  # noqa: E731
     before, after = (plan(b).regions[0].fingerprint for b in (body, drawn))
     changed = {name for name in before | after if before.get(name) != after.get(name)}
     assert changed == {"writes", "releases to"}
@@ -167,18 +171,22 @@ def shown(plan: Plan) -> str:
 def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     text = shown(plan(drawn))
     assert "held log ─▶ out" in text
-    assert f"held log {HELD}: results are released to out once a checkpoint covers everything" in text
-    line = line_of(__file__, "drawn")
-    assert f"at most about 5 s later, because Rand in 'counts' (test_plan_tentative.py:{line}" in text
+    assert "out: exactly once, released once a checkpoint of out covers everything" in text
+    assert "at most about 5 s later" in text
+    assert f"because rand() in 'counts' (test_plan_tentative.py:{line_of(__file__, 'drawn')}): it draws lots" in text
+    assert "by Theorem 1 results wait for a checkpoint of out" in text
+    assert f"results wait in the held log {HELD}" in text
     assert "released on arrival" not in text
 
     chain = plan(lambda s: drawn(s).groupBy("s").count())
     assert "once checkpoints of counts-by-s and out cover everything" in shown(chain)
     assert "at most about 10 s later" in shown(chain)
+    assert "if counts-by-s fails, counts-by-s, out go back" in shown(chain)
+    assert "if out fails, it alone goes back" in shown(chain)
 
     plain = shown(plan(lambda s: s))
     assert "released on arrival" in plain
-    assert "held" not in plain
+    assert "held log" not in plain
 
 
 def test_the_plan_as_json_says_it_too(plan: Any) -> None:
@@ -187,6 +195,14 @@ def test_the_plan_as_json_says_it_too(plan: Any) -> None:
     hop, out = as_json(planned, slots, 100)["regions"]  # type: ignore[misc]
     assert (hop["deterministic"], hop["released_to"], hop["released_within_s"]) == (False, None, None)
     assert (out["deterministic"], out["released_to"], out["released_within_s"]) == (True, "out", 10)
+    (sink,) = as_json(planned, slots, 100)["sinks"]  # type: ignore[misc]
+    assert (sink["sink"], sink["release"], sink["within_s"]) == ("out", "behind a checkpoint", 10)
+    assert sink["awaits"] == ["counts-by-s", "out"]
+    assert [text.partition(",")[0] for text in sink["durable"]] == [
+        "input: topic events", "counts-by-s: offsets in the home", f"log {planned.regions[0].output.topic}",
+        "out: state and offsets in the home",
+    ]  # fmt: skip
+    assert sink["goes_back"] == {"counts-by-s": ["counts-by-s", "out"], "out": ["out"]}
     assert out["writes"] == HELD
     assert hop["undetermined"] == out["undetermined"]
     assert out["undetermined"]["operations"] == ["Rand"]
@@ -195,7 +211,7 @@ def test_the_plan_as_json_says_it_too(plan: Any) -> None:
 def app_between(wire: Wire, events: str, out: str, spark: "SparkSession") -> Plan:
     """Plan a held sink between two topics of the broker's."""
     app = fk.App(f"held-{wire.tag}")
-    app.source("events", fk.Kafka(events, schema="s STRING"))
+    app.source("events", fk.Kafka(events, schema="s STRING, a ARRAY<STRING>"))
     app.add_processor("random", drawn, reads=("events",), policy=fk.Lazy())
     app.sink("out", "random", fk.Kafka(out, key="s"))
     return plan_application(app, spark, "deadbeef")

@@ -32,10 +32,11 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch", "FalkirkError",
-        "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError", "Kafka", "Latest", "Lazy",
-        "LogError", "LogSends", "MachineError", "SparkError", "Sql", "Stamped", "StoreError", "Stream",
-        "UnrecoverableError", "counted", "epoch", "join", "latest", "map_rows", "sessions", "stateful", "stream",
+        "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch",
+        "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError", "Kafka",
+        "Latest", "Lazy", "LogError", "LogSends", "MachineError", "Snapshots", "SparkError", "Sql", "Stamped",
+        "StoreError", "Stream", "UnrecoverableError", "counted", "deterministic", "epoch", "join", "latest", "map_rows",
+        "sessions", "stateful", "stream",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
@@ -121,6 +122,12 @@ def test_policies() -> None:
     assert fk.Lazy().interval_s == 10
     assert fk.Lazy("2 minutes").interval_s == 120
     refused(lambda: fk.Lazy("999 ms"), "INTERVAL_TOO_SHORT", interval="999 ms")
+    for kind in (fk.Snapshots, fk.LogSends, fk.Acknowledged):
+        assert (kind().interval_s, kind("2 minutes").interval_s) == (10, 120)
+        with pytest.raises(fk.DefinitionError) as caught:
+            kind(0.5)
+        assert caught.value.parameters == {"interval": 0.5}
+    assert fk.Ephemeral().interval_s == fk.Eager().interval_s == 10, "of no use, but every policy has one"
     assert isinstance(fk.Ephemeral(), Policy)
 
 

@@ -36,7 +36,7 @@ def viewing(weights: fk.Latest) -> Any:
         (lambda a: a.batch(rows=0)(counts), "CUT_INVALID"),
         (lambda a: a.batch(every="soon")(counts), "DURATION_MALFORMED"),
         (lambda a: a.batch(rows=3, policy=fk.Ephemeral())(counts), "POLICY_MISPLACED"),
-        (lambda a: a.stream(fk.LogSends())(counts), "POLICY_MISPLACED"),
+        (lambda a: a.stream(fk.FullHistory())(counts), "POLICY_MISPLACED"),
         (lambda a: a.batch(rows=3, state="n LONG")(counts), "STATE_UNDECLARED"),
         (lambda a: a.batch(rows=3)(stateful), "STATE_UNDECLARED"),
         (lambda a: a.batch(rows=3)(viewing), "UPSTREAM_MISSING"),

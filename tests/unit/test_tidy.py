@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 LINES_MAX = 400
 #: What the theory may import: no clock, no randomness, no input or output, nothing that is not ours or Python's.
 PURE = {
-    "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools", "gc", "heapq",
-    "itertools", "math", "operator", "re", "types", "typing", "falkirk.errors",
+    "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "fractions", "functools",
+    "gc", "heapq", "itertools", "math", "operator", "re", "types", "typing", "falkirk.errors",
 }  # fmt: skip
 #: Bracketed letters, so that this very file does not match.
 FORBIDDEN_TEXT = {

@@ -1,0 +1,118 @@
+"""Findings: of each processor that is said to be deterministic, whether two runs of it came to the same.
+
+The application is walked from its sources on, on a sample: each processor reads what the first run of those before it
+has come to. Nothing of the running application is touched, and nothing is written outside.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyspark.sql import DataFrame, SparkSession
+
+from falkirk.audit import rerun, sample
+from falkirk.cut import ByTime
+from falkirk.endpoints import Kafka
+from falkirk.logs.connection import Connection
+from falkirk.plan.batch import Batch, Input
+from falkirk.plan.frames import Frame
+from falkirk.plan.inference.properties import Properties
+from falkirk.plan.region import Plan
+
+#: Results that differ and are shown, of each of the two runs.
+SHOWN = 3
+
+
+class Outcome(StrEnum):
+    """What the audit has to say of a processor."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    EXPECTED = "differs, as was inferred"
+    SKIPPED = "not run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What two runs of a processor, or of a region of several, came to.
+
+    Args: rows: that went in. by_word: the user vouches for it. first, again: results that only one of the runs has.
+        reason: why it was not run.
+    """
+
+    name: str
+    outcome: Outcome
+    rows: int = 0
+    by_word: bool = False
+    first: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def audit(plan: Plan, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[Finding]:
+    """Return what there is to say of each region and batch of an application.
+
+    Args: rows: of each source, the newest.
+    Raises: LogError: a source can't be read. Whatever the user's functions raise.
+    """
+    return _Walk(plan, connection, session, rows).findings()
+
+
+class _Walk:
+    def __init__(self, plan: Plan, connection: Connection, session: SparkSession, rows: int) -> None:
+        self._plan, self._connection, self._rows = plan, connection, rows
+        self._session = session.newSession()
+        self._found: dict[str, Frame] = {}
+
+    def findings(self) -> list[Finding]:
+        found = []
+        for region in self._plan.regions:
+            given, steps = self._topic(region.source.topic), region.steps()
+            known = [self._plan.properties[name] for name in region.processors]
+            runs = [rerun.of_steps(steps, given, run) for run in (0, 1)]
+            found.append(self._compare(region.name, known, given.data.count(), runs))
+            self._keep(region.output.topic, runs[0])
+        for batch in self._plan.batches:
+            found.append(self._of_batch(batch))
+        return found
+
+    def _of_batch(self, batch: Batch) -> Finding:
+        if isinstance(batch.cut, ByTime) or batch.sorts is not None:
+            return Finding(name=batch.name, outcome=Outcome.SKIPPED, reason="its epochs are cut by event time")
+        logs = [i for i in batch.inputs if i.topic is None and i.folder is None]
+        missing = next((i.name for i in logs if i.log not in self._found), None)
+        if missing is not None:
+            return Finding(name=batch.name, outcome=Outcome.SKIPPED, reason=f"it reads {missing!r}, which was not run")
+        given = {i.name: self._input(i) for i in batch.inputs}
+        runs = []
+        for run in (0, 1):
+            self._session.conf.set("spark.sql.shuffle.partitions", str(run + 2))
+            runs.append(rerun.of_batch(batch, given, self._session, run))
+        self._keep(batch.log, runs[0])
+        return self._compare(batch.name, [batch.properties], max(frame.data.count() for frame in given.values()), runs)
+
+    def _topic(self, topic: Kafka) -> Frame:
+        if topic.topic not in self._found:
+            self._found[topic.topic] = sample.of_topic(self._session, self._connection, topic, self._rows)
+        return self._found[topic.topic]
+
+    def _input(self, given: Input) -> Frame:
+        if given.topic is not None:
+            return self._topic(given.topic)
+        if given.log not in self._found:
+            assert given.folder is not None, "what was not run is not read"
+            self._found[given.log] = sample.of_folder(self._session, given.folder, self._rows)
+        return self._found[given.log]
+
+    def _keep(self, log: str, results: DataFrame) -> None:
+        self._found[log] = sample.of_results(results, self._rows)
+
+    def _compare(self, name: str, known: list[Properties], rows: int, runs: list[DataFrame]) -> Finding:
+        results = [Counter(str(row) for row in run.collect()) for run in runs]
+        first, again = results[0] - results[1], results[1] - results[0]
+        expected = any(k.differs for k in known)
+        outcome = Outcome.SAME if not first and not again else Outcome.EXPECTED if expected else Outcome.DIFFERS
+        return Finding(
+            name=name, outcome=outcome, rows=rows, by_word=any(k.words for k in known),
+            first=tuple(list(first)[:SHOWN]), again=tuple(list(again)[:SHOWN]),
+        )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Runs: one processor on the same rows, divided and ordered in one way or another, as a failure might."""
+
+import itertools
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.operators.call import Epoch
+from falkirk.operators.in_epoch import InEpoch, empty
+from falkirk.plan import frames
+from falkirk.plan.batch import Batch, Input, returned, stamp_column
+from falkirk.plan.frames import STAMP, Frame
+from falkirk.stream import Step
+
+
+def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
+    """Return what live steps come to. Args: run: 0 is the first. Each divides the rows in its own way; those of a key
+    stay in the order of their stamps, as they do in a live region."""
+    frame = given if any(step.operation in ("agg", "count") for step in steps) else _divided(given, run)
+    for step in steps:
+        if step.operation in ("agg", "count"):
+            keys = [frames.key_column(key) for key in step.arguments[0]]
+            frame = replace(frame, data=frame.data.repartition(run + 2, *keys).sortWithinPartitions(STAMP))
+        frame = frames.apply(frame, step)
+    return frame.own
+
+
+def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, run: int) -> DataFrame:
+    """Return what a batch's first epoch comes to."""
+    rows = {i.name: _parameter(i, _divided(given[i.name], run)) for i in batch.inputs}
+    if batch.state is not None:
+        rows[batch.name] = empty(session, batch.state)
+    epoch = Epoch(views={i.name: 0 for i in batch.inputs if i.view})
+    with tempfile.TemporaryDirectory(prefix="falkirk-audit-") as folder:
+        places = (Path(folder) / str(i) for i in itertools.count())
+        call = InEpoch(epoch, session, {}, lambda: next(places), files=Path(folder) / "files")
+        result, _ = returned(batch.name, batch.body, batch.parameters, rows, batch.state, batch.where, call)
+        found = result.select(*[F.col(f"`{c}`") for c in result.columns if c not in frames.OURS]).localCheckpoint()
+        call.clean()
+    return found
+
+
+def _divided(frame: Frame, run: int) -> Frame:
+    """Return the same rows in other partitions and another order."""
+    return replace(frame, data=frame.data.repartition(run + 2, F.xxhash64(F.lit(run), STAMP))) if run else frame
+
+
+def _parameter(given: Input, frame: Frame) -> DataFrame:
+    columns = [F.col(f"`{c}`") for c in frame.columns if c != given.stamped]
+    if given.stamped is None:
+        return frame.data.select(*columns)
+    stamp = F.col(STAMP)
+    return frame.data.select(*columns, stamp_column(given, stamp["partition"], stamp["offset"], F.lit(0)))

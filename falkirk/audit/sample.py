@@ -1,0 +1,48 @@
+"""Samples: the newest records of each source of an application, with their stamps."""
+
+import json
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.endpoints import Files, Kafka
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from falkirk.plan import frames
+from falkirk.plan.folders import rows_of
+from falkirk.plan.frames import STAMP, Frame
+from falkirk.plan.parsing import parse, parsing
+
+
+def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: int) -> Frame:
+    """Return the newest good records of a topic, at most so many, as a frame that can be read again and again.
+
+    Raises: LogError.
+    """
+    topics = Topics(connection)
+    first, ends = topics.first_positions(topic.topic), topics.readable_positions(topic.topic)
+    each = -(-rows // max(1, len(ends)))
+    begins = {str(p): max(first.get(p, 0), end - each) for p, end in ends.items()}
+    reader = session.read.format("kafka").options(**connection.spark_options()).option("subscribe", topic.topic)
+    raw = reader.option("startingOffsets", json.dumps({topic.topic: begins})).option(
+        "kafka.isolation.level", "read_committed"
+    )
+    frame = parse(raw.load(), parsing(topic))
+    return Frame(data=frame.data.where(frames.is_good()).localCheckpoint())
+
+
+def of_folder(session: SparkSession, folder: Files, rows: int) -> Frame:
+    """Return records of the newest files of a folder, at most so many."""
+    found = sorted((p for p in Path(folder.path).iterdir() if p.is_file()), key=lambda p: (p.stat().st_mtime, p.name))
+    newest = {path: i for i, path in enumerate(found[-10:])}
+    frame = rows_of(session, folder, newest)
+    return Frame(data=frame.data.where(frames.is_good()).limit(rows).localCheckpoint())
+
+
+def of_results(results: DataFrame, rows: int) -> Frame:
+    """Return what another processor has come to, as records in the order in which they are."""
+    columns = [F.col(f"`{c}`") for c in results.columns if c not in frames.OURS]
+    number = F.monotonically_increasing_id().alias("offset")
+    place = F.struct(F.lit(0).alias("source"), F.lit(0).alias("partition"), number)
+    return frames.good(results.select(*columns, place.alias(STAMP)).limit(rows).localCheckpoint())

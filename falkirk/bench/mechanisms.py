@@ -1,0 +1,149 @@
+"""Mechanisms: the jobs of `falkirk bench guarantees`, each under any mechanism, and what must come out of them.
+
+    count   each record gets its word in capitals, and each word is counted on and on, with a result per record
+    enrich  the first half alone, which has no state
+
+A record is (word, n, text); text is some hundred random letters, as what flows is larger than what is kept of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from falkirk.app import App
+from falkirk.bench.child import Child, serve_application
+from falkirk.check import (
+    AggregateModel,
+    Count,
+    Guarantee,
+    Input,
+    Latest,
+    Verdict,
+    check_keyed,
+    check_stateless,
+    decode_json,
+    outputs_of,
+    read_topic,
+)
+from falkirk.cut import ByClock
+from falkirk.endpoints import Kafka
+from falkirk.operators.functions import stateful
+from falkirk.policy import Acknowledged, Delivery, Eager, Ephemeral, Lazy, LogSends, Policy, Snapshots
+from falkirk.stream import Stream, latest, source_node
+
+JOBS = ("count", "enrich")
+#: What runs on streams, with the policy that its interval makes.
+LIVE: dict[str, Callable[[float], Policy]] = {
+    "determinism": Lazy,
+    "snapshots": Snapshots,
+    "strong_productions": LogSends,
+    "acknowledgements": Acknowledged,
+    "micro_batches": lambda interval_s: Eager(),
+}
+MECHANISMS = (*LIVE, "log_sends")
+SCHEMA = "word STRING, n LONG, text STRING"
+_STATE, _RETURNS = "version LONG", "word STRING, version LONG, n LONG, loud STRING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What runs: a job under a mechanism, between two topics, in a home.
+
+    Args: interval_s: between checkpoints of live regions. every_s: between epochs of batches.
+    """
+
+    mechanism: str
+    job: str
+    bootstrap: str
+    source: str
+    sink: str
+    home: Path
+    interval_s: float
+    every_s: float
+
+    @property
+    def promise(self) -> Delivery:
+        """What its sink asks for."""
+        return Delivery.AT_LEAST_ONCE if self.mechanism == "acknowledgements" else Delivery.EXACTLY_ONCE
+
+    def application(self) -> App:
+        """Return it as an application."""
+        app = App("bench-guarantees", home=self.home)
+        app.sources["records"] = source_node("records", Kafka(self.source, schema=SCHEMA, key="word"))
+        if self.mechanism == "log_sends":
+            app.add_processor(
+                "result", _counted_in_epochs if self.job == "count" else _enriched_in_epochs, reads=("records",),
+                policy=LogSends(), cut=ByClock(every_s=self.every_s), stamped={"records": "stamp"},
+            )  # fmt: skip
+        else:
+            self._add_streams(app, LIVE[self.mechanism](self.interval_s))
+        app.sink("result", "result", Kafka(self.sink, key="word"), delivery=self.promise)
+        return app
+
+    def _add_streams(self, app: App, policy: Policy) -> None:
+        if isinstance(policy, Eager):
+            body = _enriched if self.job == "enrich" else _counted_in_python
+            app.add_processor("result", body, reads=("records",), policy=policy, engine="micro-batch")
+            return
+        if self.job == "enrich":
+            app.add_processor("result", _enriched, reads=("records",), policy=policy)
+            return
+        # What is acknowledged has no state: what counts reads it, and saves its own.
+        first, second = (policy, Lazy(self.interval_s)) if isinstance(policy, Acknowledged) else (Ephemeral(), policy)
+        app.add_processor("enriched", _enriched, reads=("records",), policy=first)
+        app.add_processor("result", _counted, reads=("enriched",), policy=second)
+
+
+class RunningSubject(Child):
+    """A subject that has been started; its account is how many results it computed again and held back."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(serve_application, subject, f"{subject.job}, {subject.mechanism}")
+
+
+def judge(subject: Subject) -> tuple[Verdict, int]:
+    """Return the checker's verdict on all that a subject has read and written, and how many bytes it has read."""
+    config = {"bootstrap.servers": subject.bootstrap}
+    inputs, processed = [], 0
+    for record in read_topic(config, subject.source):
+        row = dict(decode_json(record.value))
+        processed += len(record.value or b"") + len(record.key or b"")
+        inputs.append(Input(key=row["word"], place=record.place, row={**row, "loud": str(row["word"]).upper()}))
+    outputs = outputs_of(read_topic(config, subject.sink))
+    if subject.job == "enrich":
+        return check_stateless(inputs, outputs), processed
+    model = AggregateModel(["word"], {"version": Count(), "n": Latest("n"), "loud": Latest("loud")})
+    return check_keyed(inputs, outputs, model), processed
+
+
+#: What the checker is to find of each mechanism.
+EXPECTED = dict.fromkeys(MECHANISMS, Guarantee.EXACTLY_ONCE) | {"acknowledgements": Guarantee.AT_LEAST_ONCE}
+
+
+def _enriched(records: Stream) -> Stream:
+    return records.withColumn("loud", F.upper("word"))
+
+
+def _counted(enriched: Stream) -> Stream:
+    return enriched.groupBy("word").agg(F.count("*").alias("version"), latest("n"), latest("loud"))
+
+
+def _counted_in_python(records: Stream) -> Stream:
+    return _enriched(records).stateful(_count, key="word", state=_STATE, returns=_RETURNS)
+
+
+def _enriched_in_epochs(records: DataFrame) -> DataFrame:
+    return records.withColumn("loud", F.upper("word")).drop("stamp")
+
+
+def _counted_in_epochs(records: DataFrame) -> DataFrame:
+    return stateful(records.withColumn("loud", F.upper("word")), _count, key="word", state=_STATE, returns=_RETURNS)
+
+
+def _count(row: Row, state: Row | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    version = 1 if state is None else state.version + 1
+    return {"word": row.word, "version": version, "n": row.n, "loud": row.loud}, {"version": version}

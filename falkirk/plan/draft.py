@@ -1,0 +1,45 @@
+"""Drafts: regions while they are being cut, and the logs between them."""
+
+from dataclasses import dataclass, field
+
+from falkirk.plan.frames import Frame
+from falkirk.plan.inference.live import Doubts
+from falkirk.plan.region import Undetermined
+from falkirk.stream import Node, SourceNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """An internal log as its readers see it; `split` and `repeated_by` as in `Draft`. `undetermined`: what makes it
+    tentative. `grouped_by`: the columns of which it has a record whenever what they stand for changes."""
+
+    source: SourceNode
+    split: bool
+    undetermined: Undetermined | None
+    grouped_by: tuple[str, ...]
+    repeated_by: str | None
+
+
+@dataclass(kw_only=True)
+class Draft:
+    """A region while it is being cut: where it begins, its steps so far, and the frame they lead to.
+
+    `split`: the log it reads may hold several records that come from one record of the user's source.
+    `inherited`: what makes the log tentative that it reads. `doubts`: what may come out differently in its own steps.
+    `repeated_by`: the acknowledged processor, here or before, that may send again.
+    """
+
+    source: SourceNode
+    reads_hop: bool
+    split: bool
+    node: Node
+    frame: Frame
+    keys: dict[str, int]
+    processors: list[str] = field(default_factory=list)
+    inherited: Undetermined | None = None
+    repeated_by: str | None = None
+    doubts: Doubts = field(default_factory=Doubts)
+
+    @property
+    def undetermined(self) -> Undetermined | None:
+        return self.inherited or self.doubts.matters

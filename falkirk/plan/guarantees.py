@@ -1,0 +1,215 @@
+"""Guarantees: of each sink what is promised, when its results leave, why, and what a failure costs.
+
+The reasons are a chain from the source to the sink. What goes back when something fails is not written down here: it is
+the solver's answer (Falkirk Wheel, Figure 6) for an application in which every region has saved once and gone on.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from falkirk.coordinator.layout import Layout
+from falkirk.coordinator.ports import Point
+from falkirk.coordinator.rollback import decide
+from falkirk.coordinator.shape import layout_of
+from falkirk.endpoints import Console
+from falkirk.plan.batch import Batch, address
+from falkirk.plan.inference.functions import entry_of, spoken
+from falkirk.plan.inference.live import IN_STATE
+from falkirk.plan.region import Plan, Region, Undetermined
+from falkirk.policy import Delivery
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+Release = Literal["on arrival", "with its epoch", "behind a checkpoint"]
+
+_SAID = {
+    Delivery.EXACTLY_ONCE: "exactly once",
+    Delivery.REPEATED: "state exact, results since the last checkpoint repeated after a failure",
+    Delivery.AT_MOST_ONCE: "at most once: waiting input is skipped after a failure",
+    Delivery.AT_LEAST_ONCE: "at least once",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What is promised of a sink.
+
+    Args:
+        to: where it writes.
+        release: when a result leaves, at the earliest. awaits: whose checkpoints it waits for. within_s: how long that
+            that takes at most, in seconds, if anything says so. held: the log in which it waits.
+        reasons: why, from the source on. advice: what would let results leave earlier.
+        goes_back: of each region before it, who goes back to a checkpoint when that one fails.
+        durable: what is kept on the way, and where.
+    """
+
+    sink: str
+    to: str
+    delivery: Delivery
+    release: Release
+    awaits: tuple[str, ...] = ()
+    within_s: float | None = None
+    held: str | None = None
+    reasons: tuple[str, ...]
+    advice: tuple[str, ...] = ()
+    goes_back: Mapping[str, tuple[str, ...]]
+    durable: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """What is promised, in a line."""
+        text = f"{_SAID[self.delivery]}, released {self.release}"
+        if self.release == "behind a checkpoint":
+            covers = f"a checkpoint of {self.awaits[0]} covers"
+            if len(self.awaits) > 1:
+                covers = f"checkpoints of {_listed(self.awaits)} cover"
+            text = f"{_SAID[self.delivery]}, released once {covers} everything that a result depends on"
+        return text if self.within_s is None else f"{text}, at most about {self.within_s:g} s later"
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "sink": self.sink, "to": self.to, "delivery": self.delivery.value, "release": self.release,
+            "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held, "reasons": list(self.reasons),
+            "advice": list(self.advice), "durable": list(self.durable),
+            "goes_back": {name: list(others) for name, others in self.goes_back.items()},
+        }  # fmt: skip
+
+
+def promises_of(plan: Plan) -> tuple[Promise, ...]:
+    """Return what is promised of each sink of a planned application."""
+    layout = layout_of(plan, lambda topic: 1)  # it matters who reads whom, not in how many parts
+    sinks = [region for region in plan.regions if region.hop is None]
+    live = [_of_region(plan, layout, region) for region in sinks]
+    return (*live, *(promise for batch in plan.batches for promise in _of_batch(layout, batch)))
+
+
+def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
+    path = _path(plan, region)
+    awaited = plan.awaited_by(region) if region.released_to is not None else ()
+    reasons = [reason for each in path for reason in _reasons(each)]
+    return Promise(
+        sink=region.name,
+        to=f"topic {(region.released_to or region.output).topic}",
+        delivery=region.delivery,
+        release="behind a checkpoint" if awaited else "on arrival",
+        awaits=tuple(each.name for each in awaited),
+        within_s=sum(each.interval_s for each in awaited) if awaited else None,
+        held=None if region.released_to is None else region.output.topic,
+        reasons=tuple(dict.fromkeys(reasons)),
+        advice=_advice(region.undetermined) if awaited else (),
+        goes_back=_goes_back(layout, tuple(each.name for each in path)),
+        durable=tuple(text for each in path for text in _durable(each)),
+    )
+
+
+def _path(plan: Plan, region: Region) -> list[Region]:
+    """Return the regions from the source to this one."""
+    writers = {each.output.topic: each for each in plan.regions if each.hop is not None}
+    found = [region]
+    while (writer := writers.get(found[0].source.topic.topic)) is not None:
+        found.insert(0, writer)
+    return found
+
+
+def _reasons(region: Region) -> Iterator[str]:
+    name = ", ".join(region.processors) or region.name
+    for word in region.words:
+        yield f"{name}: {word}"
+    for drawn in region.drawn:
+        yield (
+            f"{drawn}: {_why(drawn)}; no two results depend on it, so that each is there once all the same, as it was "
+            "drawn first"
+        )
+    own = region.undetermined if not region.deterministic else None
+    if own is not None and own.policy:
+        yield f"{own}: its results count once a checkpoint covers them"
+    elif own is not None:
+        yield f"{own}: {_why(own)}; {own.why}: by Theorem 1 results wait for a checkpoint of {region.name}"
+    elif not region.drawn and not region.words and region.processors:
+        yield f"{name}: every step gives the same on a replay, so that results need not wait for a checkpoint"
+    if region.hop is not None:
+        order = "the order in which records are in that log is the one that counts"
+        yield f"{region.hop.reason} ({region.where.place}): {order}"
+
+
+def _durable(region: Region) -> Iterator[str]:
+    if not region.reads_hop:
+        yield f"input: topic {region.source.topic.topic}"
+    kept = "state and offsets" if region.stateful else "offsets"
+    yield f"{region.name}: {kept} in the home, every {region.interval_s:g} s"
+    if region.hop is not None:
+        yield f"log {region.hop.topic}, about {region.hop.record_bytes} bytes a record"
+
+
+def _why(cause: Undetermined) -> str:
+    return ", ".join(dict.fromkeys(entry_of(name).reason for name in cause.operations))
+
+
+def _advice(cause: Undetermined | None) -> tuple[str, ...]:
+    if cause is None or cause.policy:
+        return ()
+    found = [f"{spoken(name)}: {entry_of(name).instead}." for name in cause.operations if entry_of(name).instead]
+    if cause.why == IN_STATE:
+        found.append(
+            f"Or declare {cause.processor!r} under fk.LogSends(): what is drawn is then in a log before its state "
+            "takes it in, and results leave once they are there."
+        )
+    return tuple(found)
+
+
+def _of_batch(layout: Layout, batch: Batch) -> Iterator[Promise]:
+    cause = "; ".join(batch.properties.differs)
+    reasons = [f"{batch.name}: {word}" for word in batch.properties.words]
+    if batch.reason:
+        reasons.append(f"{batch.name} runs in micro-batches: {batch.reason}")
+    if not cause:
+        reasons.append(f"{batch.name}: an epoch comes out the same whenever it is computed")
+    elif batch.deterministic:
+        reasons.append(f"{cause}; but what an epoch has come to is recorded, with its state, before any of it leaves")
+    else:
+        reasons.append(f"{cause}; its state is not saved at each epoch, and what comes of it is kept there")
+    epochs = f"an epoch is complete {batch.cut}"
+    advice = () if batch.deterministic else ("Declare it under fk.Eager(): its state is then saved at each epoch.",)
+    for sink in batch.sinks:
+        yield Promise(
+            sink=sink.name,
+            to=address(sink),
+            delivery=Delivery.REPEATED if isinstance(sink.to, Console) else Delivery.EXACTLY_ONCE,
+            release="with its epoch" if batch.deterministic else "behind a checkpoint",
+            awaits=() if batch.deterministic else (batch.name,),
+            reasons=(*reasons, epochs),
+            advice=advice,
+            goes_back=_goes_back(layout, (batch.name,)),
+            durable=_durable_of_batch(batch),
+        )
+
+
+def _durable_of_batch(batch: Batch) -> tuple[str, ...]:
+    read = dict.fromkeys(f"input: {i.name}" for i in batch.inputs)
+    state = f"{batch.name}: its state in the home, {batch.fingerprint['saves']}" if batch.is_stateful else None
+    return (*read, f"{batch.name}: each epoch's cut and results in the home", *([state] if state else []))
+
+
+def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return who goes back when one of these fails, where each region has saved after half of what it has read."""
+    half = {
+        name: Point(number=1, read=_half(layout, *stage.inputs), sent=_half(layout, stage.output))
+        for name, stage in layout.stages.items()
+    }
+    begin = Point(number=-1, read=EMPTY, sent=EMPTY)
+    points = {name: (begin, point) for name, point in half.items()}
+    found = {}
+    for name in names:
+        decision = decide(layout, points, failed=frozenset({name}), outside={})
+        found[name] = tuple(stage for stage in layout.stages if stage in decision.goes)
+    return found
+
+
+def _half(layout: Layout, *logs: str) -> OffsetFrontier:
+    return OffsetFrontier.of({TopicPartition(topic=log, partition=0): 5 for log in logs})
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"

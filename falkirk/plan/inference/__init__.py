@@ -1,0 +1,1 @@
+"""What is known of a processor before it runs: whether it comes out the same, whether order matters, and why."""

@@ -1,0 +1,80 @@
+"""Batch: what of a batch's epoch may come out differently when it is computed again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from falkirk.asserting import Word
+from falkirk.declared import Processor
+from falkirk.errors import GuaranteeError
+from falkirk.operators.rehearsal import Rehearsal
+from falkirk.plan.determinism import InBatch
+from falkirk.plan.inference.functions import ITSELF
+
+#: What differs from one analysis of the same program to the next.
+_PASSING = {"exprId", "resultId", "jvmId", "rdd", "session", "metadata", "qualifier", "nonInheritableMetadataKeys"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """What a call of a batch's function on empty DataFrames has come to. Args: kept: its state, if it returns one."""
+
+    result: DataFrame
+    kept: DataFrame | None
+    rehearsal: Rehearsal
+
+    @property
+    def apart(self) -> list[DataFrame]:
+        """What is computed from an epoch's rows, one after the other."""
+        kept = [] if self.kept is None or self.kept is self.result else [self.kept]
+        return [self.result, *kept, *self.rehearsal.kept.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchDoubts:
+    """What may come out differently. Args: found: all operations. words: what the user vouches for instead."""
+
+    found: tuple[str, ...]
+    operations: tuple[str, ...] = ()
+    words: tuple[Word, ...] = ()
+
+
+def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -> BatchDoubts:
+    """Return what may come out differently in what is computed from an epoch's rows.
+
+    Args: again: calls the function once more. A clock that is read in Python, or lots drawn there, are literals to
+        Spark; but they are others in the next call.
+    Raises: GuaranteeError: `STATE_APART`: in its result and in a state, which are computed one after the other.
+    """
+    apart, computed = list(map(InBatch.of, call.apart)), list(map(InBatch.of, call.rehearsal.computed))
+    every = [*apart, *computed]
+    names = tuple(frozenset[str]().union(*(each.operations for each in every)))
+    if processor.word is not None:
+        return BatchDoubts(found=names, words=(processor.word,))
+    doubtful = set[str]().union(*(each.undetermined for each in every))
+    if sum(bool(each.undetermined) for each in apart) > 1:
+        raise GuaranteeError(
+            "STATE_APART",
+            f"batch {processor.name!r} returns a result and keeps a state, and {', '.join(sorted(doubtful))} may come "
+            "out differently in the one and the other.",
+            where=processor.where,
+            hint="Return one DataFrame that is both, or leave that out.",
+            operations=tuple(sorted(doubtful)),
+            processor=processor.name,
+        )
+    if not doubtful and processor.iteration is None:  # an iteration's program is written down at its first call
+        other = again()
+        frames = [*other.apart, *other.rehearsal.computed]
+        if [_lasting(each.plan) for each in every] != [_lasting(InBatch.of(frame).plan) for frame in frames]:
+            doubtful = {ITSELF}
+    words = dict.fromkeys(word for each in every for word in each.words)
+    return BatchDoubts(found=names, operations=tuple(sorted(doubtful)), words=tuple(words))
+
+
+def _lasting(value: Any) -> Any:
+    """Return a plan without what differs from one analysis to the next."""
+    if isinstance(value, dict):
+        return {key: _lasting(inner) for key, inner in value.items() if key not in _PASSING}
+    return [_lasting(inner) for inner in value] if isinstance(value, list) else value

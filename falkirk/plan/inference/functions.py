@@ -1,0 +1,277 @@
+"""Functions: what Spark's operations do on a replay, a table with a reason for each row.
+
+The names are those of Catalyst's expression and plan classes, because that is where every spelling (functions, SQL
+text, operators) ends up. Spark's own flag, `deterministic`, knows of `rand` and `uuid` and little else: `first`,
+`collect_list`, `current_timestamp`, a Python function and a sum of doubles all pass for deterministic there. What is
+not in the table is unknown, and counts as the worse.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Nature(Enum):
+    """What an operation does on a replay."""
+
+    PURE = "its result depends on its arguments alone"
+    COMMUTATIVE = "an aggregate that comes to the same in whatever order rows come"
+    FLOATING = "an aggregate that adds: of floating-point numbers the order decides the last bits"
+    ORDERED = "an aggregate that depends on the order in which rows come"
+    SET = "a relation of sets of rows, which have no order"
+    RANKED = "a relation that depends on the order of its rows, where nothing says what that is"
+    DIFFERENT = "it comes out differently each time"
+    PLACED = "it depends on where, or in how many parts, it is computed"
+    FOREIGN = "code that Spark can't look into"
+    OUTSIDE = "it reads what is outside of the application, and may have changed"
+    UNKNOWN = "it is not in the table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A row of the table.
+
+    Args: names: of Catalyst's classes. reason: why it is so, in a sentence. instead: what to do where it is unwelcome.
+    """
+
+    nature: Nature
+    names: str
+    reason: str
+    instead: str = ""
+
+
+#: In place of an operation: of a function that says something else each time it is called.
+ITSELF = "Itself"
+_DRAW = "Draw it where the records come from, and send it as data"
+_CLOCK = "Use the record's own time (timestamp), or a time that its sender wrote"
+_ASSERT = "If it always gives the same for the same input, say so with fk.deterministic"
+_ORDER = "Sort first, or use an aggregate that regards its input as a set"
+_LEDGER = "Let a source or another processor read it, so that what was read is recorded"
+
+TABLE = (
+    Entry(
+        nature=Nature.PURE,
+        names="""
+        Aggregate AggregateExpression Alias AttributeReference CreateNamedStruct CreateArray CreateMap Filter Generate
+        GetArrayItem GetArrayStructFields GetMapValue GetStructField ElementAt LambdaFunction Literal LogicalRDD
+        LocalRelation NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias
+        UnresolvedNamedLambdaVariable
+        """,
+        reason="it says what goes where, row by row",
+    ),
+    Entry(
+        nature=Nature.PURE,
+        names="""
+        And AtLeastNNonNulls CaseWhen Cast Coalesce EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual Greatest If In
+        InSet IsNaN IsNotNull IsNull Least LessThan LessThanOrEqual NaNvl Not Nvl NullIf Or RuntimeReplaceable
+        Between CommonExpressionDef CommonExpressionRef EqualNull KnownNotNull KnownNullable Nvl2 NullIfResult
+        NullIfZero TryEval TypeOf With ZeroIfNull
+        """,
+        reason="it compares or chooses among its arguments",
+    ),
+    Entry(
+        nature=Nature.PURE,
+        names="""
+        Abs Add BitwiseAnd BitwiseCount BitwiseNot BitwiseOr BitwiseXor BRound CheckOverflow Ceil Divide Exp Floor
+        IntegralDivide Log Log10 Log2 Multiply Pmod Pow Remainder Round ShiftLeft ShiftRight Signum Sqrt Subtract
+        UnaryMinus UnaryPositive Crc32 Md5 Murmur3Hash Sha1 Sha2 XxHash64 Hex Unhex Conv
+        Acos Acosh Asin Asinh Atan Atan2 Atanh Bin BitwiseGet Cbrt Cos Cosh Cot Csc EulerNumber Expm1 Factorial Hypot
+        Log1p Logarithm Pi Rint Sec ShiftRightUnsigned Sin Sinh Tan Tanh ToCharacter ToDegrees ToNumber ToRadians
+        TryAdd TryDivide TryMod TryMultiply TrySubtract TryToNumber WidthBucket
+        """,
+        reason="arithmetic, the same on every machine that runs one JVM's StrictMath or integers",
+    ),
+    Entry(
+        nature=Nature.PURE,
+        names="""
+        Ascii Base64 BitLength Chr Concat ConcatWs Contains EndsWith FormatNumber FormatString InitCap Left Length Like
+        LikeAll Lower OctetLength Overlay RegExpExtract RegExpExtractAll RegExpReplace RLike Right Reverse SoundEx
+        StartsWith StringInstr StringLocate StringLPad StringRepeat StringReplace StringRPad StringSplit StringSplitSQL
+        StringToMap StringTranslate StringTrim StringTrimLeft StringTrimRight Substring SubstringIndex UnBase64 Upper
+        Encode Decode ParseUrl Levenshtein JsonToStructs StructsToJson GetJsonObject JsonTuple LengthOfJsonArray Invoke
+        StaticInvoke AvroDataToCatalyst CatalystDataToAvro FromAvro ToAvro
+        Collation CsvToStructs Elt FindInSet ILike IsValidUTF8 IsVariantNull JsonObjectKeys Luhncheck MakeValidUTF8
+        Mask ParseJson Quote RegExpCount RegExpInStr RegExpSubStr SchemaOfJson Sentences SplitPart StringDecode
+        StringSpace StringTrimBoth StructsToCsv ToBinary ToVariantObject TryToBinary UrlDecode UrlEncode VariantGet
+        XmlToStructs
+        """,
+        reason="text and its formats: a function of its bytes and of constant options",
+    ),
+    Entry(
+        nature=Nature.PURE,
+        names="""
+        ArrayAppend ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists ArrayFilter ArrayForAll
+        ArrayIntersect ArrayJoin ArrayMax ArrayMin ArrayPosition ArrayPrepend ArrayRemove ArrayRepeat ArraySize
+        ArraySort ArrayTransform ArrayUnion ArrayAggregate ArraysOverlap ArraysZip Cardinality Flatten MapConcat
+        MapEntries MapFilter MapFromArrays MapFromEntries MapKeys MapValues Sequence Size Slice SortArray TransformKeys
+        TransformValues ZipWith Explode PosExplode TryElementAt ArrayInsert Get MapContainsKey MapZipWith
+        """,
+        reason="a collection within one row, whose order is part of its value",
+    ),
+    Entry(
+        nature=Nature.PURE,
+        names="""
+        AddMonths DateAdd DateDiff DateFormatClass DateSub DayOfMonth DayOfWeek DayOfYear FromUnixTime Hour LastDay
+        MakeDate MakeTimestamp MicrosToTimestamp MillisToTimestamp Minute Month MonthsBetween NextDay ParseToDate
+        ParseToTimestamp Quarter Second SecondsToTimestamp TimestampAdd TimestampDiff ToUnixTimestamp TruncDate
+        TruncTimestamp UnixMicros UnixMillis UnixSeconds UnixTimestamp WeekDay WeekOfYear Year
+        ConvertTimezone DateAddInterval DateAddYMInterval DateFromUnixDate DayName Extract ExtractANSIIntervalDays
+        FromUTCTimestamp MakeDTInterval MakeInterval MakeYMInterval MonthName PreciseTimestampConversion SubtractDates
+        SubtractTimestamps TimestampAddInterval TimestampAddYMInterval ToUTCTimestamp UnixDate TimeWindow WindowTime
+        """,
+        reason="times that are given to it; the session's time zone is recorded with the plan",
+    ),
+    Entry(
+        nature=Nature.COMMUTATIVE,
+        names="""
+        BitAndAgg BitOrAgg BitXorAgg BoolAnd BoolOr Count CountIf HyperLogLogPlusPlus Max Min
+        """,
+        reason="its state after some rows is a function of which they were",
+    ),
+    Entry(
+        nature=Nature.FLOATING,
+        names="Average Sum TryAverage TrySum",
+        reason="whole numbers and decimals add up the same in any order, floating-point ones do not to the last bit",
+        instead="Add decimals: cast to DECIMAL first",
+    ),
+    Entry(
+        nature=Nature.ORDERED,
+        names="AnyValue First Last MaxBy MinBy",
+        reason="which row wins depends on which comes first, among equals at least",
+        instead=_ORDER,
+    ),
+    Entry(
+        nature=Nature.ORDERED,
+        names="""
+        Corr CovPopulation CovSample Kurtosis Skewness StddevPop StddevSamp VariancePop VarianceSamp RegrSlope
+        RegrIntercept RegrR2 RegrSXY
+        """,
+        reason="moments are kept as floating-point numbers, and the order decides their last bits",
+        instead="Compute it from sums of decimals",
+    ),
+    Entry(
+        nature=Nature.RANKED,
+        names="""
+        CollectList CollectSet ListAgg Mode ApproximatePercentile HistogramNumeric ApproxTopK CountMinSketchAgg
+        KllSketchAggBigint ThetaSketchAgg HllSketchAgg HllUnionAgg
+        """,
+        reason="what it gathers is in the order in which rows, or parts of them, come together",
+        instead="Sort what was gathered: array_sort(collect_list(…)), and declare it with fk.deterministic",
+    ),
+    Entry(
+        nature=Nature.COMMUTATIVE,
+        names="Percentile PercentileCont PercentileDisc Median",
+        reason="it sorts what it has gathered",
+    ),
+    Entry(
+        nature=Nature.SET,
+        names="""
+        Distinct Except Intersect Join Range Sort SortOrder Union Deduplicate Repartition RepartitionByExpression
+        RebalancePartitions ResolvedHint EventTimeWatermark View Subquery ScalarSubquery Exists ListQuery InSubquery
+        WithCTE CTERelationDef CTERelationRef Expand Pivot Unpivot
+        """,
+        reason="its result, as a set, is a function of its inputs as sets",
+    ),
+    Entry(
+        nature=Nature.RANKED,
+        names="""
+        GlobalLimit LocalLimit Limit Offset Tail Sample Window WindowExpression RowNumber Rank DenseRank NTile Lead Lag
+        NthValue CumeDist PercentRank
+        """,
+        reason="which rows it takes, or how it numbers them, depends on the order of rows that are equal in its keys",
+        instead="Order by something that no two rows share, and declare it with fk.deterministic",
+    ),
+    Entry(
+        nature=Nature.DIFFERENT,
+        names="Rand Randn Uniform RandStr Uuid Shuffle UuidV7",
+        reason="it draws lots",
+        instead=_DRAW,
+    ),
+    Entry(
+        nature=Nature.DIFFERENT,
+        names="""
+        CurrentTimestamp CurrentDate LocalTimestamp Now CurrentTime CurrentTimeZone CurrentBatchTimestamp
+        """,
+        reason="it reads the clock",
+        instead=_CLOCK,
+    ),
+    Entry(
+        nature=Nature.DIFFERENT,
+        names=ITSELF,
+        reason="called twice, it says two things: it reads a clock, draws lots or counts in Python",
+        instead="Use Spark's functions for it, which are seen",
+    ),
+    Entry(
+        nature=Nature.PLACED,
+        names="""
+        MonotonicallyIncreasingID SparkPartitionID InputFileName InputFileBlockStart InputFileBlockLength
+        SparkVersion CurrentUser CurrentDatabase CurrentCatalog Version
+        """,
+        reason="another division of the work, another machine or session gives another result",
+        instead="Use the record's own stamp, partition and offset (fk.Stamped)",
+    ),
+    Entry(
+        nature=Nature.FOREIGN,
+        names="""
+        PythonUDF PythonUDAF PythonUDTF ScalaUDF ScalaAggregator TypedAggregateExpression MapInArrow MapInPandas
+        PythonMapInArrow FlatMapGroupsInPandas FlatMapGroupsInArrow FlatMapCoGroupsInPandas FlatMapCoGroupsInArrow
+        ArrowEvalPython BatchEvalPython MapPartitions MapElements MapGroups CoGroup HiveSimpleUDF HiveGenericUDF
+        HiveUDAFFunction CallMethodViaReflection TryReflect ScriptTransformation
+        """,
+        reason="what it does is not for Spark to see",
+        instead=_ASSERT,
+    ),
+    Entry(
+        nature=Nature.OUTSIDE,
+        names="""
+        LogicalRelation DataSourceV2Relation DataSourceV2ScanRelation HiveTableRelation UnresolvedRelation
+        StreamingRelation StreamingDataSourceV2Relation
+        """,
+        reason="what it reads is in no log of the application's, and a replay may find something else there",
+        instead=_LEDGER,
+    ),
+)  # fmt: skip
+
+_BY_NAME = {name: entry for entry in TABLE for name in entry.names.split()}
+_NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="nothing is known of it", instead=_ASSERT)
+
+#: What users call it, where that is not Catalyst's name in lower case with underscores.
+_SPOKEN = {
+    ITSELF: "the function itself",
+    "PythonUDF": "a Python function", "MapInArrow": "a Python function", "MapInPandas": "a Python function",
+    "PythonMapInArrow": "a Python function", "FlatMapGroupsInPandas": "a Python function", "ScalaUDF": "a JVM function",
+    "LogicalRelation": "a table or file read in it", "DataSourceV2Relation": "a table or file read in it",
+    "MonotonicallyIncreasingID": "monotonically_increasing_id()", "SparkPartitionID": "spark_partition_id()",
+    "RandStr": "randstr()", "UuidV7": "uuid_v7()", "NTile": "ntile()",
+    "GlobalLimit": "limit()", "LocalLimit": "limit()",
+}  # fmt: skip
+
+
+def entry_of(operation: str) -> Entry:
+    """Return the row of the table for one of Catalyst's classes; for one that is not there, that nothing is known."""
+    return _BY_NAME.get(operation, _NOT_LISTED)
+
+
+def spoken(operation: str) -> str:
+    """Return what users call an operation: `rand()`, `current_timestamp()`, "a Python function"."""
+    if operation in _SPOKEN:
+        return _SPOKEN[operation]
+    words = "".join(f"_{c.lower()}" if c.isupper() else c for c in operation).strip("_")
+    return f"{words}()"
+
+
+#: In a live region a key's rows come in the order of their stamps, so that an aggregate may depend on it.
+SAME_LIVE = frozenset({Nature.PURE, Nature.COMMUTATIVE, Nature.FLOATING, Nature.ORDERED})
+#: A batch's rows come in no fixed order, and go out in none; sums are looked at more closely.
+SAME_IN_BATCH = frozenset({Nature.PURE, Nature.COMMUTATIVE, Nature.FLOATING, Nature.SET})
+AGGREGATES = frozenset({Nature.COMMUTATIVE, Nature.FLOATING, Nature.ORDERED, Nature.RANKED})
+#: What may come out differently because of the order of rows, or for all that is known.
+ORDER_MATTERS = frozenset(
+    {Nature.FLOATING, Nature.ORDERED, Nature.RANKED, Nature.PLACED, Nature.FOREIGN, Nature.UNKNOWN}
+)
+#: Aggregates that come to the same when a row is taken into account once more.
+IDEMPOTENT = frozenset(
+    {
+        "AnyValue", "BitAndAgg", "BitOrAgg", "BoolAnd", "BoolOr", "CollectSet", "First", "HyperLogLogPlusPlus", "Max",
+        "MaxBy", "Min", "MinBy",
+    }
+)  # fmt: skip

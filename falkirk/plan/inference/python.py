@@ -1,0 +1,67 @@
+"""Python: the functions of the user's in a plan of Spark's, and what was said of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+
+from falkirk.asserting import Word, word_of
+
+#: Catalyst's classes that stand for Python functions.
+PYTHON = frozenset(
+    {
+        "PythonUDF", "PythonUDAF", "MapInArrow", "MapInPandas", "PythonMapInArrow", "FlatMapGroupsInPandas",
+        "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow",
+    }
+)  # fmt: skip
+
+
+def words(data: DataFrame) -> tuple[Word, ...] | None:
+    """Return what was said of the Python functions in a plan; None: nothing was, of one of them at least."""
+    found: list[Word] = []
+    for function in functions(data):
+        word = word_of(function)
+        if word is None:
+            return None
+        if word not in found:
+            found.append(word)
+    return tuple(found)
+
+
+def functions(data: DataFrame) -> Iterator[Any]:
+    """Yield the Python functions in a plan; None for one that can't be had."""
+    session: Any = data.sparkSession
+    udf = session._jvm.java.lang.Class.forName(
+        "org.apache.spark.sql.catalyst.expressions.PythonUDF",
+        True,
+        session._jvm.Thread.currentThread().getContextClassLoader(),
+    )
+    for expression in _expressions(data._jdf.queryExecution().analyzed()):
+        if udf.isInstance(expression):
+            yield _function(expression)
+
+
+def _function(udf: Any) -> Any:
+    command = udf.func().command()
+    if not isinstance(command, bytes | bytearray):
+        command = bytes(int(command.apply(i)) & 0xFF for i in range(command.size()))
+    try:
+        return cloudpickle.loads(bytes(command))[0]
+    except Exception:  # whatever a user's class does when it is unpickled
+        return None
+
+
+def _expressions(plan: Any) -> Iterator[Any]:
+    """Yield the expressions of a plan and all below it, each before its parts."""
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        parts = [node.expressions().apply(i) for i in range(node.expressions().size())]
+        while parts:
+            expression = parts.pop()
+            yield expression
+            children = expression.children()
+            parts += [children.apply(i) for i in range(children.size())]
+        children = node.children()
+        waiting += [children.apply(i) for i in range(children.size())]

@@ -1,0 +1,171 @@
+"""Mechanisms: what the policy of a live processor means for the regions that are made of it, and for its sinks.
+
+    Lazy          exactly-once over determinism: results leave on arrival, a replay gives the same (FlameStream)
+    Snapshots     F* is the checkpoints alone, so that results are tentative until one covers them (Flink)
+    LogSends      strong productions: all that it sends is in a log before anything sees it (MillWheel, Dataflow)
+    Acknowledged  upstream backup: what is not acknowledged is read and sent again (Storm)
+
+None of them has machinery of its own. `Snapshots` is held back as what may come out differently is; `LogSends` puts
+hops where there would be none; `Acknowledged` leaves out the barrier.
+Source: Delivery-consistency-determinism, §II; Falkirk Wheel, §1.
+"""
+
+from collections.abc import Iterable
+
+from falkirk.declared import Processor, Sink
+from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.location import SourceLocation
+from falkirk.plan.draft import Draft
+from falkirk.plan.region import Region, Undetermined
+from falkirk.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
+from falkirk.stream import SourceNode
+
+#: Of a sink behind something tentative: what can be had only by holding its results back.
+HELD = (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE)
+
+
+def governing(policies: Iterable[Policy]) -> Policy:
+    """Return the policy of a region: that of the one among its processors that is not ephemeral."""
+    return next((policy for policy in policies if not isinstance(policy, Ephemeral)), DEFAULT_POLICY)
+
+
+def kept(policy: Policy, delivery: Delivery) -> Delivery:
+    """Return what a region keeps of what is asked of it."""
+    return Delivery.AT_LEAST_ONCE if isinstance(policy, Acknowledged) else delivery
+
+
+def enter(draft: Draft, processor: Processor) -> None:
+    """Begin a processor's steps in a region."""
+    draft.processors.append(processor.name)
+    if isinstance(processor.policy, Snapshots) and draft.doubts.matters is None:
+        draft.doubts.matters = Undetermined(
+            operations=(), processor=processor.name, where=processor.where, policy="fk.Snapshots"
+        )
+
+
+def leave(draft: Draft, processor: Processor) -> None:
+    """End a processor's steps in a region.
+
+    Raises: GuaranteeError: `STATE_UNSAVED`.
+    """
+    if isinstance(processor.policy, Acknowledged):
+        if draft.frame.keyed:
+            raise GuaranteeError(
+                "STATE_UNSAVED",
+                f"{processor.name!r} is acknowledged, so its state is saved nowhere and would begin empty after a "
+                "failure: nothing could be promised of its results.",
+                where=processor.where,
+                hint="Group in a processor of its own under fk.Lazy() that reads this one.",
+                processor=processor.name,
+            )
+        draft.doubts.matters, draft.repeated_by = None, processor.name  # nobody is promised the same again
+
+
+def is_logged(policy: Policy, *, shared: bool) -> bool:
+    """Tell whether what a processor sends must be in a log, though its one reader could be fused with it."""
+    return shared or isinstance(policy, LogSends)
+
+
+def why_logged(processor: Processor) -> str:
+    """Return why the output of a live processor is a hop."""
+    if isinstance(processor.policy, LogSends):
+        return f"{processor.name} logs what it sends before anything sees it (fk.LogSends)"
+    return f"{processor.name} is not ephemeral and is read by others: its output is a log"
+
+
+def before_keyed(draft: Draft, processor: Processor) -> str | None:
+    """Return why a hop is due before a keyed step that needs none for the order of its records."""
+    if isinstance(processor.policy, LogSends) and not isinstance(draft.node, SourceNode):
+        return f"{processor.name} logs what its keyed step reads before it does (fk.LogSends)"
+    return None
+
+
+def check_sink(sink: Sink, cause: Undetermined | None, repeated_by: str | None) -> None:
+    """See that a sink's promise can be kept behind the policies before it.
+
+    Args: cause: what makes it tentative. repeated_by: the acknowledged processor before it, if there is one.
+    Raises: GuaranteeError: `POLICY_CONTRADICTS_DELIVERY`.
+    """
+    if repeated_by is not None and sink.delivery is not Delivery.AT_LEAST_ONCE:
+        raise _contradiction(
+            sink.where,
+            f"{repeated_by!r} is acknowledged, and sends again after a failure what is not: {sink.delivery} can't be "
+            f"promised of {sink.name!r}.",
+            'Add delivery="at-least-once", or declare it under fk.Lazy().',
+            repeated_by,
+            sink.name,
+        )
+    if cause is not None and cause.policy and sink.delivery is Delivery.AT_MOST_ONCE:
+        raise _contradiction(
+            sink.where,
+            f"{cause.processor!r} goes back to its checkpoint after a failure ({cause.policy}), and what {sink.name!r} "
+            "skips would depend on it: at-most-once can't be promised.",
+            "Declare it under fk.Lazy(), or ask for exactly-once.",
+            cause.processor,
+            sink.name,
+        )
+
+
+def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
+    """See that a batch, whose sinks are exactly once, does not read what is repeated.
+
+    Raises: GuaranteeError: `POLICY_CONTRADICTS_DELIVERY`.
+    """
+    if repeated_by is not None:
+        raise _contradiction(
+            where,
+            f"{repeated_by!r} is acknowledged, and sends again after a failure what is not; a batch reads it, whose "
+            "results are exactly once.",
+            f"Declare {repeated_by!r} under fk.Lazy().",
+            repeated_by,
+            None,
+        )
+
+
+def check_live(processor: Processor, reason: str) -> None:
+    """See that a policy of live processors alone is not that of one that runs in micro-batches.
+
+    Raises: DefinitionError: `POLICY_MISPLACED`.
+    """
+    if isinstance(processor.policy, Snapshots | Acknowledged):
+        raise DefinitionError(
+            "POLICY_MISPLACED",
+            f"{processor.name!r} runs in micro-batches, because {reason}; {processor.policy!r} is of live processors.",
+            where=processor.where,
+            hint="Leave the policy out: each micro-batch is recorded as a whole before its results leave.",
+            policy=processor.policy,
+        )
+
+
+def consequence(region: Region) -> str:
+    """Return what the policy of a region means for its results, in one sentence."""
+    policy, interval_s = region.policy, region.interval_s
+    if isinstance(policy, Acknowledged):
+        return (
+            f"acknowledgements: what came in the {interval_s:g} s before a failure may be sent again, and nothing of "
+            "it is held back"
+        )
+    if region.delivery is Delivery.REPEATED:
+        text = "after a failure its input is read again, and what came of it since the checkpoint is repeated"
+    elif isinstance(policy, Snapshots):
+        text = (
+            f"distributed snapshots: results count once a checkpoint covers them, {interval_s / 2:g} s later on "
+            "average; after a failure, what none covers is taken back"
+        )
+    elif not region.deterministic:
+        text = "it may come out differently on a replay: results count once a checkpoint covers them"
+    elif isinstance(policy, LogSends):
+        text = "strong productions: what it sends is logged before anything sees it, and never taken back"
+    else:
+        text = (
+            "exactly once over determinism: after a failure its input is read again, and what is out is not sent again"
+        )
+    if region.repeated_by is not None:
+        text += f"; what {region.repeated_by} sends again counts again"
+    return text
+
+
+def _contradiction(where: SourceLocation, message: str, hint: str, processor: str, sink: str | None) -> GuaranteeError:
+    return GuaranteeError(
+        "POLICY_CONTRADICTS_DELIVERY", message, where=where, hint=hint, processor=processor, sink=sink
+    )

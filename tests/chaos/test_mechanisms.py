@@ -1,0 +1,75 @@
+"""kill -9 of everything under each mechanism that is not the default: judged by the checker alone."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from falkirk.check import Guarantee, read_topic
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.logs.topics import Topics
+from tests.chaos.harness import (
+    Counting,
+    Load,
+    assert_exactly_once,
+    counting,
+    judge_counts,
+    settle,
+    some_behind_a_commit,
+)
+
+
+def kill_twice(run: Counting) -> int:
+    """Kill everything twice under load; return how many records were sent."""
+    with Load(run.bootstrap, run.events) as load:
+        for _ in range(2):
+            some_behind_a_commit(run)
+            run.application.kill_everything()
+            run.application.wait_committed(1)
+    return load.sent
+
+
+def logs_of(run: Counting) -> dict[str, int]:
+    """Return the application's own logs by the names that the plan gives them, and how many records each has had."""
+    identity = json.loads((run.application.home / "falkirk.json").read_text())["identity"]
+    prefix = f"falkirk.counts.{identity}."
+    known = AdminClient({"bootstrap.servers": run.bootstrap}).list_topics(timeout=30).topics
+    mine = [topic for topic in known if topic.startswith(prefix) and not topic.endswith(".dead-letters")]
+    topics = Topics(Connection.of(run.bootstrap))
+    return {topic.removeprefix(prefix): sum(topics.end_positions(topic).values()) for topic in mine}
+
+
+def test_snapshots_take_back_what_no_checkpoint_covers(broker: Broker, home: Path, tag: str) -> None:
+    with counting(broker, home, tag, POLICY="snapshots") as run:
+        sent = kill_twice(run)
+        assert_exactly_once(run, sent)
+        logs = logs_of(run)
+    assert logs.keys() == {"counts-held"}
+    assert logs["counts-held"] > sent, "what was taken back is still in the log, and not in the sink"
+
+
+def test_strong_productions_are_logged_before_the_sink_has_them(broker: Broker, home: Path, tag: str) -> None:
+    with counting(broker, home, tag, POLICY="log_sends") as run:
+        sent = kill_twice(run)
+        assert_exactly_once(run, sent)
+        logs = logs_of(run)
+    assert logs == {"counts-out": sent}, "each result once: the barrier keeps a second one out of the log as well"
+
+
+def test_what_is_acknowledged_repeats_and_loses_nothing(broker: Broker, home: Path, tag: str) -> None:
+    with counting(broker, home, tag, POLICY="acknowledged", DELIVERY="at-least-once", HISTORY="90") as run:
+        sent = kill_twice(run)
+        settle(run.bootstrap, run.counts, sent + 1, run.application)
+        run.application.wait_next_commit()
+        verdict = judge_counts(run.bootstrap, run.events, run.counts)
+        assert "passed-out" in logs_of(run)
+        identity = json.loads((home / "falkirk.json").read_text())["identity"]
+        topic = f"falkirk.counts.{identity}.passed-out"
+        passed = [json.loads(r.value or b"{}")["n"] for r in read_topic({"bootstrap.servers": run.bootstrap}, topic)]
+    print(verdict.counts)
+    assert verdict.guarantee is Guarantee.AT_LEAST_ONCE, verdict.anomalies
+    assert verdict.counts.repeated_inputs > 0
+    assert set(passed) == set(range(sent))
+    assert max(Counter(passed).values()) > 1

@@ -1,0 +1,126 @@
+"""The audit: a word that is wrong is found, with both results; what is the same is not accused."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.audit import Finding, Outcome, audit
+from falkirk.cli import main
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.plan.planner import plan_application
+from tests.integration.live import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "s STRING, n INT, d DOUBLE"
+
+
+def application(events: str) -> fk.App:
+    """Declare live processors and batches, of which three are said to be the same and are not."""
+    app = fk.App("audited")
+    app.source("events", fk.Kafka(events, schema=SCHEMA))
+
+    @app.stream(fk.Lazy())
+    def passed(events: fk.Stream) -> fk.Stream:
+        return events.where("n % 2 = 0").withColumn("m", F.col("n") * 2)
+
+    @app.stream(fk.Lazy())
+    def summed(events: fk.Stream) -> fk.Stream:
+        return events.groupBy("s").agg(F.sum("d").alias("x"), fk.latest("n"))
+
+    @app.stream(fk.Lazy())
+    def drawn(events: fk.Stream) -> fk.Stream:
+        return events.withColumn("lot", F.expr("uuid()"))
+
+    @app.stream(fk.Lazy())
+    @fk.deterministic
+    def lied(events: fk.Stream) -> fk.Stream:
+        return events.withColumn("lot", F.expr("uuid()"))
+
+    @app.batch(rows=1_000)
+    def counted(events: Any) -> Any:
+        return events.groupBy("s").agg(F.count("*").alias("c"))
+
+    @app.batch(rows=1_000)
+    @fk.deterministic(because="I think so")
+    def whichever(events: Any) -> Any:
+        return events.groupBy("s").agg(F.first("n").alias("n"))
+
+    @app.batch(rows=1_000)
+    def identified(counted: Any) -> Any:
+        def numbered(row: Any) -> dict[str, Any]:
+            return {"s": row.s, "id": str(uuid.uuid4())}
+
+        return fk.map_rows(counted, fk.deterministic(numbered), returns="s STRING, id STRING")
+
+    for name in ("passed", "summed", "drawn", "lied", "counted", "whichever", "identified"):
+        app.sink(f"{name}-out", name, fk.Kafka(f"{name}-{events}"))
+    return app
+
+
+@pytest.fixture(scope="module")
+def events(broker: Broker) -> str:
+    wire = Wire(bootstrap=broker.bootstrap, tag=uuid.uuid4().hex[:8])
+    topic = wire.topic("events", 2)
+    for partition in (0, 1):
+        rows = [{"s": f"k{i % 3}", "n": i, "d": [1e16, 1.0, -1e16, 0.1][i % 4]} for i in range(60)]
+        wire.send(topic, rows, partition=partition)
+    return topic
+
+
+def test_what_is_said_to_be_the_same_and_is_not_is_found(spark: "SparkSession", broker: Broker, events: str) -> None:
+    app, connection = application(events), Connection.of(broker.bootstrap)
+    plan = plan_application(app, spark, "audit")
+    found = {finding.name: finding for finding in audit(plan, connection, spark, rows=200)}
+    outcomes = {name: finding.outcome for name, finding in found.items()}
+    assert {name for name, outcome in outcomes.items() if outcome is Outcome.DIFFERS} == {
+        "lied-out", "whichever", "identified",
+    }  # fmt: skip
+    assert {name for name, outcome in outcomes.items() if outcome is Outcome.EXPECTED} == {"drawn-out"}
+    assert {"passed-out", "summed-out", "counted"} <= {n for n, o in outcomes.items() if o is Outcome.SAME}
+    for name in ("lied-out", "whichever", "identified"):
+        finding = found[name]
+        assert finding.by_word
+        assert finding.first
+        assert finding.again
+        assert set(finding.first).isdisjoint(finding.again)
+    assert found["passed-out"].rows == 120
+    assert found["passed-out"].first == found["passed-out"].again == ()
+
+
+def test_the_sample_is_of_the_newest(spark: "SparkSession", broker: Broker, events: str) -> None:
+    app = fk.App("audited")
+    app.source("events", fk.Kafka(events, schema=SCHEMA))
+    app.add_processor("passed", lambda s: s, reads=("events",), policy=fk.Lazy())
+    app.sink("out", "passed", fk.Kafka("out"))
+    plan = plan_application(app, spark, "audit")
+    (finding,) = audit(plan, Connection.of(broker.bootstrap), spark, rows=10)
+    assert finding == Finding(name="out", outcome=Outcome.SAME, rows=10)
+
+
+def test_the_command(broker: Broker, events: str, tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    file.write_text(
+        "import falkirk as fk\n"
+        "app = fk.App('audited')\n"
+        f"app.source('events', fk.Kafka({events!r}, schema={SCHEMA!r}))\n"
+        "@app.stream(fk.Lazy())\n"
+        "@fk.deterministic\n"
+        "def lied(events):\n"
+        "    return events.selectExpr('uuid() AS lot')\n"
+        "app.sink('out', lied, fk.Kafka('out'))\n"
+    )
+    result = CliRunner().invoke(main, ["audit", str(file), "--kafka", broker.bootstrap, "--rows", "20", "--json"])
+    assert result.exit_code == 1, result.output
+    (finding,) = json.loads(result.stdout)
+    assert (finding["name"], finding["outcome"], finding["rows"]) == ("out", "differs", 20)
+    shown = CliRunner().invoke(main, ["audit", str(file), "--kafka", broker.bootstrap, "--rows", "20"])
+    assert "DIFFERS, though it is the same by your word" in shown.output

@@ -1,0 +1,193 @@
+"""The corpus: what is inferred of each pipeline, and that what is said to differ does: by two runs."""
+
+import itertools
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.cut import ByRows
+from falkirk.declared import Processor
+from falkirk.operators.call import calling
+from falkirk.operators.in_epoch import InEpoch
+from falkirk.plan import frames
+from falkirk.plan.frames import STAMP
+from falkirk.plan.guarantees import promises_of
+from falkirk.plan.planner import plan_application
+from falkirk.plan.region import Plan, steps_of
+from falkirk.plan.replay import replay
+from falkirk.stream import ProcessorNode, Stream
+from tests.integration.corpus import ARRIVAL, BATCHES, LIVE, PIPELINES, SCHEMA, Pipeline, batch
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Whether the code is known to differ to nobody but its author: it is the same, and no run shows otherwise.
+_UNKNOWN = {"of unknown Python", "a folded stream"}
+
+
+def planned(spark: "SparkSession", pipeline: Pipeline) -> Plan:
+    app, read = fk.App("corpus"), "events"
+    app.source("events", fk.Kafka("events", schema=SCHEMA, key=pipeline.key))
+    for number, body in enumerate(pipeline.bodies):
+        name = "p" if number == len(pipeline.bodies) - 1 else f"before{number}"
+        if pipeline.batch:
+            reads = ("events",) if pipeline.state is None else ("events", "p")
+            cut = ByRows(rows=10)
+            app.add_processor("p", body, reads=reads, policy=pipeline.policy, cut=cut, state=pipeline.state)
+        else:
+            app.add_processor(name, body, reads=(read,), policy=pipeline.policy)
+        read = name
+    app.sink("out", read, fk.Kafka("out", key=pipeline.sink_key))
+    return plan_application(app, spark, "deadbeef")
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_what_is_inferred(spark: "SparkSession", name: str) -> None:
+    pipeline = PIPELINES[name]
+    plan = planned(spark, pipeline)
+    (promise,) = promises_of(plan)
+    known, expected = plan.properties["p"], pipeline.expected
+    found = {
+        "release": promise.release, "same": not known.differs, "ordered": bool(known.ordered),
+        "twice": bool(known.adds_up),
+    }  # fmt: skip
+    assert found == vars(expected)
+    assert bool(promise.awaits) == (promise.release == "behind a checkpoint")
+    assert promise.reasons
+
+
+def test_the_corpus_is_as_large_as_was_asked() -> None:
+    assert len(PIPELINES) >= 60
+    assert sum(p.expected.release == ARRIVAL for p in PIPELINES.values()) >= 25
+
+
+# -- two runs ----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(seed: int) -> list[tuple[Any, ...]]:
+    """Return the same rows with their stamps for each seed, in another order."""
+    drawn, began = random.Random(1), datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        (
+            f"k{i % 3}", drawn.randint(0, 5), drawn.choice([1e16, 1.0, -1e16, 0.1]), [f"{i}", "x", "y"],
+            began + timedelta(seconds=i),
+        )
+        for i in range(40)
+    ]  # fmt: skip
+    stamped = [(*row, (0, 0, i)) for i, row in enumerate(rows)]
+    if seed:
+        random.Random(seed).shuffle(stamped)
+    return stamped
+
+
+def given(spark: "SparkSession", seed: int, *, in_order: bool) -> "DataFrame":
+    """Return the rows with stamps: in their order, or in another and divided otherwise."""
+    rows = rows_of(0 if in_order else seed)
+    stamped = f"{SCHEMA}, {STAMP} STRUCT<source: INT, partition: INT, offset: BIGINT>"
+    frame = spark.createDataFrame(rows, stamped).coalesce(1)
+    return frame if in_order or not seed else frame.repartition(seed + 1)
+
+
+def run(spark: "SparkSession", pipeline: Pipeline, seed: int, folder: Path) -> Counter[str]:
+    """Return the results of one run of a pipeline."""
+    if pipeline.batch:
+        return _batch(spark, pipeline, seed)
+    steps = [steps_of(body(Stream(ProcessorNode(name="events"))).node) for body in pipeline.bodies]
+    if any(step.operation in ("map_rows", "stateful") for some in steps for step in some):
+        return _micro_batch(spark, pipeline, seed, folder)
+    keyed = any(step.operation in ("agg", "count") for some in steps for step in some)
+    frame = frames.good(given(spark, seed, in_order=keyed))
+    for step in itertools.chain(*steps):
+        frame = frames.apply(frame, step)
+    return _counted(frame.data.select(*[F.col(f"`{c}`") for c in frame.columns], STAMP))
+
+
+def _batch(spark: "SparkSession", pipeline: Pipeline, seed: int) -> Counter[str]:
+    (body,) = pipeline.bodies
+    rows = given(spark, seed, in_order=False).drop(STAMP)
+    kept = [] if pipeline.state is None else [spark.createDataFrame([], pipeline.state)]
+    return _counted(body(rows, *kept))
+
+
+def _micro_batch(spark: "SparkSession", pipeline: Pipeline, seed: int, folder: Path) -> Counter[str]:
+    (body,) = pipeline.bodies
+    processor = Processor(name="p", body=body, reads=("events",), policy=fk.Eager(), where=fk.app.caller())
+    places = (folder / f"{seed}-{i}" for i in itertools.count())
+    with calling(InEpoch(fk.Epoch(), spark, {}, lambda: next(places))):
+        node = body(Stream(ProcessorNode(name="events"))).node
+        return _counted(replay(node, {"events": given(spark, seed, in_order=False)}, processor))
+
+
+def _counted(rows: "DataFrame") -> Counter[str]:
+    return Counter(str(row) for row in rows.collect())
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, p in PIPELINES.items() if not p.expected.same and n not in _UNKNOWN]
+)  # fmt: skip
+def test_two_runs_of_what_is_said_to_differ_do(spark: "SparkSession", name: str, tmp_path: Path) -> None:
+    pipeline = PIPELINES[name]
+    first = run(spark, pipeline, 0, tmp_path)
+    seeds = itertools.count(1)
+    wait_until(lambda: run(spark, pipeline, next(seeds), tmp_path) != first, 60, "another result")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, p in PIPELINES.items() if p.expected.same and len(p.bodies) == 1]
+)  # fmt: skip
+def test_two_runs_of_what_is_said_to_be_the_same_are(spark: "SparkSession", name: str, tmp_path: Path) -> None:
+    pipeline = PIPELINES[name]
+    if "by a word" in name and name in BATCHES and not name.startswith(("of", "a mapped")):
+        pytest.skip("its author's word is wrong: that is what the audit is for")
+    assert run(spark, pipeline, 0, tmp_path) == run(spark, pipeline, 3, tmp_path)
+    assert name in LIVE or name in BATCHES
+
+
+# -- what is not in the rows -------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_read_in_a_function_may_have_changed(spark: "SparkSession", tmp_path: Path) -> None:
+    """It is in no log of the application's, so a replay may find something else there."""
+    file = str(tmp_path / "prices")
+    spark.createDataFrame([("k0", 1.0)], "s STRING, price DOUBLE").write.parquet(file)
+
+    def priced(events: "DataFrame") -> "DataFrame":
+        return events.select("s", "n").join(events.sparkSession.read.parquet(file), "s")
+
+    pipeline = batch("with its epoch", priced)
+    plan = planned(spark, pipeline)
+    (reason,) = plan.properties["p"].differs
+    assert reason.startswith("a table or file read in it")
+    first = _batch(spark, pipeline, 0)
+    spark.createDataFrame([("k0", 2.0)], "s STRING, price DOUBLE").write.mode("overwrite").parquet(file)
+    assert _batch(spark, pipeline, 0) != first
+
+
+def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:
+    """Which epoch of it is read is decided once, so that it takes nothing from its reader."""
+    app = fk.App("corpus")
+    app.source("events", fk.Kafka("events", schema=SCHEMA))
+
+    @app.batch(rows=10, state="s STRING, n LONG")
+    def totals(events: Any, totals: Any) -> Any:
+        new = events.groupBy("s").agg(F.count("*").alias("n"))
+        return totals.unionByName(new).groupBy("s").agg(F.sum("n").alias("n"))
+
+    @app.batch(rows=10)
+    def p(events: Any, totals: fk.Latest) -> Any:
+        return events.select("s").join(totals, "s")  # type: ignore[arg-type]
+
+    app.sink("out", "p", fk.Kafka("out"))
+    plan = plan_application(app, spark, "deadbeef")
+    (promise,) = promises_of(plan)
+    assert (promise.release, plan.properties["p"].differs, plan.properties["totals"].differs) == (
+        "with its epoch", (), (),
+    )  # fmt: skip
+    assert promise.goes_back == {"p": ("p",)}

@@ -1,0 +1,108 @@
+"""The policies of live processors on real Spark: when results leave, and what is there after a failure."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.policy import Policy
+from falkirk.query import Query, run_here
+from falkirk.regions.checkpoint import last_committed_batch
+from tests.chaos.harness import Load
+from tests.integration.live import Wire
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTERVAL = "4 seconds"
+
+
+class Run:
+    """One processor between two topics."""
+
+    def __init__(self, broker: Broker, tag: str, home: Path, body: Any, policy: Policy, **sink: Any) -> None:
+        self.wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+        self.events, self.out = self.wire.topic("events"), self.wire.topic("out")
+        app = fk.App("mechanisms", home=home, history=90)
+        app.source("events", fk.Kafka(self.events, schema="word STRING, n INT", key="word"))
+        app.add_processor("made", body, reads=("events",), policy=policy)
+        app.sink("out", "made", fk.Kafka(self.out, key="word"), **sink)
+        self.query: Query = run_here(app, Connection.of(broker.bootstrap))
+
+    def committed(self) -> int:
+        """Return the last checkpoint of the region that reads the source."""
+        return last_committed_batch(self.query._home.checkpoint(self.query.status[0].name))
+
+    def fail_the_first(self) -> None:
+        """End the first region's query when it has sent something since its checkpoint; wait until it is back."""
+        before, at = self.query.status[0].incarnation, self.committed()
+        wait_until(lambda: self.committed() > at, 60, "a checkpoint")
+        reached = self.wire.count(self.out)
+        wait_until(lambda: self.wire.count(self.out) > reached + 50, 60, "results behind it")
+        self.query.queries[0].stop()
+        wait_until(lambda: self.query.status[0].incarnation > before, 120, "the next incarnation")
+
+
+@pytest.mark.parametrize(("policy", "held"), [(fk.Snapshots(INTERVAL), True), (fk.Lazy(INTERVAL), False)])
+def test_results_of_snapshots_come_out_behind_a_checkpoint(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, policy: Policy, held: bool
+) -> None:
+    """Twice each time the checkpoints stand still: `policy` decides whether results come out meanwhile."""
+    run = Run(broker, tag, home, lambda s: s.groupBy("word").agg(F.count("*").alias("version")), policy)
+    try:
+        wait_until(lambda: run.committed() >= 0, 120, "a checkpoint")
+        sent = 0
+        seen: list[int] = []
+        log = run.out if not held else f"falkirk.mechanisms.{run.query._home.identity}.out-held"
+        while len(seen) < 2:
+            run.wire.await_count(run.out, sent, run.query)
+            out, before = run.wire.count(run.out), run.committed()
+            run.wire.send(run.events, [{"word": "w", "n": n} for n in range(10)], key="w")
+            sent += 10
+            run.wire.await_count(log, sent, run.query)
+            found = run.wire.count(run.out)
+            if run.committed() == before:  # looked at last: no checkpoint can have let them out
+                seen.append(found - out)
+        run.wire.await_count(run.out, sent, run.query)
+        assert [row["version"] for row in run.wire.rows(run.out)] == list(range(1, sent + 1))
+    finally:
+        run.query.stop()
+    assert seen == ([0, 0] if held else [10, 10])
+
+
+@pytest.mark.parametrize(("policy", "once"), [(fk.LogSends(INTERVAL), True), (fk.Acknowledged(INTERVAL), False)])
+def test_what_is_drawn_has_one_outcome_when_it_is_logged_first(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, policy: Policy, once: bool
+) -> None:
+    """The barrier in front of the log has the first outcome; without one there are several."""
+    delivery = "exactly-once" if once else "at-least-once"
+    run = Run(broker, tag, home, lambda s: s.withColumn("lot", F.expr("uuid()")), policy, delivery=delivery)
+    try:
+        with Load(broker.bootstrap, run.events) as load:
+            for _ in range(2):
+                run.fail_the_first()
+        at = run.committed()
+        wait_until(lambda: run.committed() > at + 1, 60, "two checkpoints behind the last record")
+        run.wire.await_count(run.out, load.sent, run.query)
+        drawn = lots(run.wire.rows(run.out))
+        if once:
+            (hop,) = run.query.hops
+            assert lots(run.wire.rows(hop)) == drawn
+    finally:
+        run.query.stop()
+    assert drawn.keys() == set(range(load.sent)), "none is lost"
+    assert (max(map(len, drawn.values())) == 1) is once
+
+
+def lots(rows: list[dict[str, Any]]) -> dict[int, list[str]]:
+    """Return the lots of each record, in the order of their partitions."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for row in rows:
+        found[row["n"]].append(row["lot"])
+    return found

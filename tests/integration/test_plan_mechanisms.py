@@ -1,0 +1,191 @@
+"""Planning: what each policy of a live processor makes of its regions, and which promises it can't keep."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.plan.explain import as_json
+from falkirk.plan.planner import plan_application
+from falkirk.plan.region import Plan
+from falkirk.plan.slots import region_slots
+from falkirk.policy import Policy
+from tests.integration.planning import Body, line_of, names, refused
+from tests.integration.test_plan_tentative import shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+passed: Body = lambda s: s.withColumn("m", F.col("n") + 1)  # noqa: E731
+counted: Body = lambda s: s.groupBy("s").count()  # noqa: E731
+drawn: Body = lambda s: s.withColumn("lot", F.expr("uuid()"))  # noqa: E731
+kept: Body = lambda s: drawn(s).groupBy("s").agg(F.max("lot").alias("lot"))  # noqa: E731
+parted: Body = lambda s: drawn(s).explode("a", "e")  # noqa: E731
+
+
+def planned(spark: "SparkSession", *steps: tuple[Body, Policy], key: str | None = "s", **sink: Any) -> Plan:
+    """Plan processors in a row, p0 first, between a source and a sink."""
+    app, read = fk.App("planned"), "events"
+    app.source("events", fk.Kafka("events", schema="s STRING, n INT, a ARRAY<STRING>", key=key))
+    for number, (body, policy) in enumerate(steps):
+        app.add_processor(f"p{number}", body, reads=(read,), policy=policy)
+        read = f"p{number}"
+    app.sink("out", read, fk.Kafka("out", key=sink.pop("sink_key", None)), **sink)  # the sink
+    return plan_application(app, spark, "deadbeef")
+
+
+# -- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+def test_snapshots_are_held_though_they_would_come_out_the_same(spark: "SparkSession") -> None:
+    (region,) = planned(spark, (counted, fk.Snapshots("4 seconds"))).regions
+    assert (region.interval_s, region.deterministic) == (4, False)
+    assert region.released_to is not None
+    assert (region.output.topic, region.released_to.topic) == ("falkirk.planned.deadbeef.out-held", "out")
+    assert region.undetermined is not None
+    assert (region.undetermined.operations, region.undetermined.policy) == ((), "fk.Snapshots")
+    plan = planned(spark, (counted, fk.Snapshots("4 seconds")))
+    text = shown(plan)
+    assert "at most about 4 s later" in text
+    assert "because fk.Snapshots in 'p0'" in text
+    assert "results count once a checkpoint covers them, 2 s later on average" in text
+    assert "differently" not in text
+    (described,) = as_json(plan, (region_slots(region, 2, 2),), 9)["regions"]  # type: ignore[misc]
+    assert (described["policy"], described["released_within_s"]) == ("Snapshots", 4)
+    assert described["undetermined"]["policy"] == "fk.Snapshots"
+
+
+def test_what_reads_snapshots_waits_for_them(spark: "SparkSession") -> None:
+    first, last = planned(spark, (passed, fk.Snapshots(3)), (passed, fk.Lazy(5))).regions
+    assert (first.deterministic, last.deterministic) == (False, True)
+    assert last.released_to is not None
+    assert first.undetermined == last.undetermined
+
+
+def test_both_halves_of_a_processor_are_snapshots(spark: "SparkSession") -> None:
+    assert [r.deterministic for r in planned(spark, (counted, fk.Snapshots()), key=None).regions] == [False, False]
+
+
+def test_who_asks_for_repetitions_waits_for_nothing(spark: "SparkSession") -> None:
+    (region,) = planned(spark, (counted, fk.Snapshots()), delivery="repeated").regions
+    assert (region.released_to, region.repeats) == (None, True)
+
+
+def test_snapshots_can_not_be_at_most_once(spark: "SparkSession") -> None:
+    line = line_of(__file__, "the sink")
+    error = refused(
+        lambda: planned(spark, (counted, fk.Snapshots()), delivery="at-most-once"),
+        "POLICY_CONTRADICTS_DELIVERY", line=line, processor="p0", sink="out",
+    )  # fmt: skip
+    assert isinstance(error, fk.GuaranteeError)
+
+
+# -- strong productions ------------------------------------------------------------------------------------------------
+
+
+def test_all_that_is_sent_is_logged_before_a_sink_sees_it(spark: "SparkSession") -> None:
+    first, out = planned(spark, (passed, fk.LogSends("3 seconds"))).regions
+    assert first.hop is not None
+    assert (first.hop.keys, first.interval_s, out.processors) == ((), 3, ())
+    assert (out.source.topic.topic, out.output.topic, out.released_to) == (first.output.topic, "out", None)
+    assert "logged before anything sees it" in shown(planned(spark, (passed, fk.LogSends())))
+    assert names(planned(spark, (passed, fk.Lazy()))) == ["out"], "which the hop is due to the policy alone"
+
+
+def test_what_a_keyed_step_reads_is_logged_unless_it_is_a_log(spark: "SparkSession") -> None:
+    def both(stream: fk.Stream) -> fk.Stream:
+        return counted(passed(stream))
+
+    assert names(planned(spark, (both, fk.LogSends()))) == ["p0-by-s", "p0-out", "out"]
+    assert names(planned(spark, (counted, fk.LogSends()))) == ["p0-out", "out"]
+    assert names(planned(spark, (both, fk.Lazy()))) == ["out"]
+
+
+def test_what_is_logged_once_may_be_drawn(spark: "SparkSession") -> None:
+    """What a state keeps of it, it has from a log, which says the same on a replay."""
+    *before, out = planned(spark, (kept, fk.LogSends())).regions
+    assert [r.deterministic for r in before] == [True, True]
+    assert (out.released_to, out.undetermined) == (None, None)
+    (alone,) = planned(spark, (kept, fk.Lazy())).regions
+    assert alone.released_to is not None
+
+
+@pytest.mark.parametrize("mixes", [parted, lambda s: drawn(s).groupBy("lot").count()])
+def test_what_could_be_mixed_of_two_outcomes_is_held(spark: "SparkSession", mixes: Body) -> None:
+    regions = planned(spark, (mixes, fk.LogSends())).regions
+    assert regions[-1].released_to is not None
+    assert not all(r.deterministic for r in regions)
+
+
+# -- acknowledgements --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_acknowledged_is_at_least_once(spark: "SparkSession") -> None:
+    (region,) = planned(spark, (passed, fk.Acknowledged("3 seconds")), delivery="at-least-once").regions
+    assert (region.repeats, region.repeated_by, region.interval_s) == (True, "p0", 3)
+    assert (region.delivery, region.released_to) == (fk.Delivery.AT_LEAST_ONCE, None)
+    assert region.logs().repeats
+    assert "the 3 s before a failure may be sent again" in shown(
+        planned(spark, (passed, fk.Acknowledged("3 seconds")), delivery="at-least-once")
+    )
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "repeated", "at-most-once"])
+@pytest.mark.parametrize("reader", [(), ((counted, fk.Lazy()),)])
+def test_no_more_is_promised_behind_it(spark: "SparkSession", delivery: str, reader: Any) -> None:
+    line = line_of(__file__, "the sink")
+    refused(
+        lambda: planned(spark, (passed, fk.Acknowledged()), *reader, delivery=delivery),
+        "POLICY_CONTRADICTS_DELIVERY", line=line, processor="p0", sink="out",
+    )  # fmt: skip
+
+
+def test_a_count_behind_it_has_a_barrier_of_its_own(spark: "SparkSession") -> None:
+    plan = planned(spark, (passed, fk.Acknowledged()), (counted, fk.Lazy()), delivery="at-least-once")
+    first, *others = plan.regions
+    assert [r.repeats for r in plan.regions] == [True, *[False for _ in others]]
+    assert {r.repeated_by for r in plan.regions} == {"p0"}
+    assert first.delivery is fk.Delivery.AT_LEAST_ONCE
+    assert "what p0 sends again counts again" in shown(plan)
+
+
+def test_it_has_no_state(spark: "SparkSession") -> None:
+    with pytest.raises(fk.GuaranteeError) as caught:
+        planned(spark, (counted, fk.Acknowledged()), delivery="at-least-once")
+    assert (caught.value.condition, caught.value.parameters["processor"]) == ("STATE_UNSAVED", "p0")
+
+
+def test_a_batch_does_not_read_what_is_repeated(spark: "SparkSession") -> None:
+    app = fk.App("planned")
+    app.source("events", fk.Kafka("events", schema="s STRING, n INT"))
+    app.add_processor("passed", passed, reads=("events",), policy=fk.Acknowledged())
+
+    @app.batch(rows=10)
+    def summed(passed: Any) -> Any:
+        return passed
+
+    app.sink("out", "summed", fk.Kafka("out"))
+    with pytest.raises(fk.GuaranteeError) as caught:
+        plan_application(app, spark, "deadbeef")
+    assert (caught.value.condition, caught.value.parameters["processor"]) == ("POLICY_CONTRADICTS_DELIVERY", "passed")
+
+
+def test_at_least_once_elsewhere_is_kept_by_what_keeps_exactly_once(spark: "SparkSession") -> None:
+    (region,) = planned(spark, (counted, fk.Lazy()), delivery="at-least-once").regions
+    assert (region.repeats, region.repeated_by) == (False, None)
+    (held,) = planned(spark, (parted, fk.Lazy()), delivery="at-least-once").regions
+    assert held.released_to is not None
+
+
+# -- elsewhere ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [fk.Snapshots(), fk.Acknowledged()])
+def test_a_policy_of_live_processors_is_of_no_other(spark: "SparkSession", policy: Policy) -> None:
+    def mapped(stream: fk.Stream) -> fk.Stream:
+        return stream.map_rows(lambda row: row, returns="s STRING")
+
+    with pytest.raises(fk.DefinitionError) as caught:
+        planned(spark, (mapped, policy), delivery="at-least-once")
+    assert (caught.value.condition, caught.value.parameters["policy"]) == ("POLICY_MISPLACED", policy)

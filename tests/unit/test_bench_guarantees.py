@@ -1,0 +1,80 @@
+"""The bench of mechanisms: what runs is what it says, and a signature that is not there is told."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import falkirk as fk
+from falkirk.bench.charts import draw_guarantees
+from falkirk.bench.guarantees import all_seen, guarantees_table, signature
+from falkirk.bench.mechanisms import EXPECTED, JOBS, MECHANISMS, Subject
+from falkirk.bench.report import Report
+from falkirk.check import Guarantee
+from falkirk.cli import main
+
+POLICIES = {
+    "determinism": fk.Lazy, "snapshots": fk.Snapshots, "strong_productions": fk.LogSends,
+    "acknowledgements": fk.Acknowledged, "micro_batches": fk.Eager, "log_sends": fk.LogSends,
+}  # fmt: skip
+
+
+def subject(name: str, job: str, home: Path) -> Subject:
+    """Return a subject that nobody runs."""
+    return Subject(
+        mechanism=name, job=job, bootstrap="b:1", source="s", sink="t", home=home, interval_s=4.0, every_s=2.0
+    )
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_each_mechanism_is_its_policy(name: str, job: str, tmp_path: Path) -> None:
+    app = subject(name, job, tmp_path).application()
+    declared = next(p for p in app.processors.values() if not isinstance(p.policy, fk.Ephemeral))
+    assert isinstance(declared.policy, POLICIES[name])
+    assert (declared.cut is not None) == (name == "log_sends")
+    at_least_once = name == "acknowledgements"
+    assert (app.sinks["result"].delivery is fk.Delivery.AT_LEAST_ONCE) == at_least_once
+    assert (EXPECTED[name] is Guarantee.AT_LEAST_ONCE) == at_least_once
+    counts = app.processors["result"].policy
+    assert isinstance(counts, fk.Lazy) or not (at_least_once and job == "count"), "its state is saved"
+
+
+@pytest.mark.parametrize(
+    ("name", "shows", "does_not"),
+    [
+        ("determinism", {"p50_ms": 3.0}, {"p50_ms": 2_000.0}),
+        ("snapshots", {"p50_ms": 2_600.0}, {"p50_ms": 3.0}),
+        ("snapshots", {"p50_ms": 2_600.0}, {"p50_ms": 9_000.0}),
+        (
+            "strong_productions",
+            {"durable_bytes_per_record": 600.0, "processed_bytes_per_record": 550.0},
+            {"durable_bytes_per_record": 80.0, "processed_bytes_per_record": 550.0},
+        ),
+        ("acknowledgements", {"repeated_count": 5, "lost_count": 0}, {"repeated_count": 0, "lost_count": 0}),
+        ("acknowledgements", {"repeated_count": 5, "lost_count": 0}, {"repeated_count": 5, "lost_count": 1}),
+        ("micro_batches", {"p50_ms": 900.0}, {"p50_ms": 3.0}),
+        ("log_sends", {"p50_ms": 1_500.0}, {"p50_ms": 300.0}),
+    ],
+)
+def test_a_signature_shows_or_not(name: str, shows: dict[str, float], does_not: dict[str, float]) -> None:
+    assert signature(name, {"p50_ms": 1.0, **shows}, interval_s=4.0, every_s=2.0)[1]
+    assert not signature(name, {"p50_ms": 1.0, **does_not}, interval_s=4.0, every_s=2.0)[1]
+
+
+def test_what_is_not_seen_is_told(tmp_path: Path) -> None:
+    report = Report(bench="guarantees", settings={"job": "count"})
+    measures = ("p50_ms", "p99_ms", "records_per_s", "durable_bytes_per_record", "recovery_s", "repeated_count")
+    report.figures |= {f"snapshots_{measure}": 2.0 for measure in measures} | {"snapshots_signature_seen": 1}
+    report.findings |= {"snapshots_verdict": "exactly-once", "snapshots_signature": "half: seen"}
+    assert all_seen(report)
+    report.figures["determinism_signature_seen"] = 0
+    assert not all_seen(report)
+    assert guarantees_table(report).row_count == 1
+    assert report.to_json()["findings"] == report.findings
+    assert draw_guarantees(report, tmp_path).stat().st_size > 1_000
+
+
+def test_what_can_not_be_measured_is_a_wrong_command_line() -> None:
+    assert CliRunner().invoke(main, ["bench", "guarantees", "--mechanism", "none"]).exit_code == 2
+    assert CliRunner().invoke(main, ["bench", "guarantees", "--job", "none"]).exit_code == 2
