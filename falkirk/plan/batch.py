@@ -302,7 +302,9 @@ def plan_batch(
         sorts=sorts,
         deterministic=saves_all or not doubts.operations,
         undetermined=doubts.operations,
-        properties=of_batch(doubts.found, doubts.operations, doubts.words, memory),
+        properties=of_batch(
+            doubts.found, doubts.operations, doubts.words, kept_in_words(state, slots, processor.iteration)
+        ),
         sinks=sinks,
         dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
         where=processor.where,
@@ -363,6 +365,17 @@ def _check_policy(processor: Processor, *, stateful: bool) -> None:
             hint="Use fk.LogSends() or fk.FullHistory(), or give it state=.",
             policy=processor.policy,
         )
+
+
+def kept_in_words(
+    state: StructType | None, slots: Mapping[str, StructType], iteration: Iteration | None
+) -> str:  # fmt: skip
+    """Say what a batch keeps from one epoch to the next; nothing, if it keeps nothing."""
+    kept = [] if state is None else [*state.names]
+    kept += [f"what {slot.rpartition('-')[0]} keeps" for slot in slots]
+    if iteration is not None:
+        kept.append(f"what its loops keep, of at most {iteration.rounds:,} rounds")
+    return ", ".join(kept)
 
 
 def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapping[str, str]) -> str:

@@ -1,20 +1,29 @@
-"""Explanation: the plan as a user reads it: regions, hops with their reasons, and core slots needed against
-available."""
+"""Explanation: the plan as a user reads it: first what is promised of each output, then what that rests on.
 
+Everything is in blocks with hanging indents, and nothing is cut off: it has to be read on narrow terminals, too.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from falkirk.declared import Sink
 from falkirk.endpoints import Console
 from falkirk.plan import mechanisms
-from falkirk.plan.batch import Batch, address
+from falkirk.plan.batch import Batch, address, kept_in_words
 from falkirk.plan.guarantees import Promise, promises_of
-from falkirk.plan.region import Hop, Plan, Region
+from falkirk.plan.inference.properties import Properties
+from falkirk.plan.region import Plan, Region
 from falkirk.plan.slots import RegionSlots
-from falkirk.policy import Delivery, Lazy
+from falkirk.plan.told import as_json
+from falkirk.policy import Lazy
+
+Facts = Iterable[tuple[str, str]]
+"""What is said of something, each under a word; an empty word goes on with the one before."""
 
 
 def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> RenderableType:
@@ -22,61 +31,111 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
 
     Args: slots: of each region, in order. available: slots of the Spark application.
     """
-    table = Table(title=f"{plan.application}: {len(plan.regions)} live region(s)", title_justify="left")
-    for heading in ("region", "runs", "reads", "writes", "checkpoint", "slots"):
-        table.add_column(heading)
-    for region, need in zip(plan.regions, slots, strict=True):
-        table.add_row(
-            region.name,
-            ", ".join(region.processors) or "(pass through)",
-            region.source.topic.topic,
-            region.output.topic if region.released_to is None else f"held log ─▶ {region.released_to.topic}",
-            f"every {region.interval_s:g} s",
-            f"{need.source} source + {need.state} state" if need.state else f"{need.source} source",
-        )
-    hops = [_hop(region, region.hop) for region in plan.regions if region.hop is not None]
-    policies = [Text(f"{region.name}: {mechanisms.consequence(region)}") for region in plan.regions]
-    promises = [_promise(promise) for promise in promises_of(plan)]
-    push = [
-        Text(f"{p.name}: requests posted to {p.path} wait in {p.topic.topic}; answers: {p.answers or 'none'}")
-        for p in plan.push
-    ]
-    batches = [_batches(plan)] if plan.batches else []
+    parts = [_count(len(plan.regions), "live region", "live regions"), _count(len(plan.batches), "batch", "batches")]
+    lines = [Text(f"{plan.application}: {' and '.join(part for part in parts if part)}", style="bold")]
     total = sum(need.total for need in slots)
-    verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
-    tables = [table] if plan.regions else []
-    engines = [Text(f"{b.name} runs in micro-batches: {b.reason}") for b in plan.batches if b.reason]
-    needed = Text(f"core slots: {total} needed, {available} available: {verdict}")
-    return Group(*tables, *batches, *push, *policies, *hops, *engines, _known(plan), *promises, needed)
+    if plan.regions:
+        verdict = "enough" if total <= available else "NOT enough: Real-time Mode takes all of them at once"
+        lines.append(Text(f"core slots: {total} needed, {available} available: {verdict}"))
+    outputs = [_block(f"{p.sink} ─▶ {p.to}", [("promise", p.headline), *_promised(p)]) for p in promises_of(plan)]
+    push = [_block(p.name, _pushed(p.path, p.topic.topic, p.answers)) for p in plan.push]
+    regions = [_block(r.name, _runs(plan, r, need)) for r, need in zip(plan.regions, slots, strict=True)]
+    batches = [_block(batch.name, _computes(batch)) for batch in plan.batches]
+    known = [_block(name, _is(known)) for name, known in plan.properties.items()]
+    return Group(
+        *lines,
+        *_section("What is promised of each output", outputs),
+        *_section("What is known of each processor", known),
+        *_section("Live, in Spark's Real-time Mode", regions),
+        *_section("Epoch by epoch, in jobs of DataFrames", batches),
+        *_section("Requests that are pushed", push),
+    )
 
 
-def _batches(plan: Plan) -> RenderableType:
-    """Return what the batches read and write, and why their results leave when they do."""
-    table = Table(title=f"{plan.application}: {len(plan.batches)} batch(es)", title_justify="left")
-    for heading in ("batch", "reads", "an epoch is complete", "writes", "keeps"):
-        table.add_column(heading)
-    for batch in plan.batches:
-        table.add_row(
-            batch.name,
-            "\n".join(f"newest epoch of {i.name}" if i.view else i.name for i in batch.inputs),
-            str(batch.cut),
-            "\n".join(map(_writes, batch.sinks)) or "its log, for other batches",
-            _keeps(batch),
+def _section(title: str, blocks: list[RenderableType]) -> list[RenderableType]:
+    return [Text(), Text(title, style="bold underline"), *blocks] if blocks else []
+
+
+def _block(name: str, facts: Facts) -> RenderableType:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True, min_width=9, style="dim")
+    table.add_column(overflow="fold")
+    before = None
+    for word, text in facts:
+        table.add_row("" if word == before else word, Text(text))
+        before = word
+    return Group(Text(name, style="bold"), Padding(table, (0, 0, 0, 2)))
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}" if number else ""
+
+
+# -- what is promised --------------------------------------------------------------------------------------------------
+
+
+def _promised(promise: Promise) -> Iterator[tuple[str, str]]:
+    """Say why, what is durable on the way, and what a failure costs."""
+    yield from (("because", reason) for reason in promise.reasons)
+    if promise.held is not None:
+        yield "meanwhile", f"results wait in the held log {promise.held}"
+    yield from (("sooner", text) for text in promise.advice)
+    yield from (("durable", text) for text in promise.durable)
+    alone = [name for name, others in promise.goes_back.items() if others == (name,)]
+    if alone:
+        who = f"{alone[0]} fails, it alone" if len(alone) == 1 else f"{' or '.join(alone)} fails, that one alone"
+        yield "failure", f"if {who} goes back to what it has saved last, and on from there"
+    for name, others in promise.goes_back.items():
+        if name not in alone:
+            yield "failure", f"if {name} fails, {', '.join(others)} go back to what they have saved, and on from there"
+
+
+def _is(known: Properties) -> Iterator[tuple[str, str]]:
+    """Say what is known of a processor, in the paper's terms."""
+    good = [
+        "by your word" if known.words else "deterministic" if not known.differs else "",
+        "" if known.ordered else "commutative", "" if known.adds_up else "idempotent",
+    ]  # fmt: skip
+    if any(good):
+        yield "is", ", ".join(word for word in good if word)
+    yield from (("differs", f"not deterministic: {reason}") for reason in known.differs)
+    yield from (("order", f"not commutative: {reason}") for reason in known.ordered)
+    yield from (("twice", f"not idempotent: {reason}") for reason in known.adds_up)
+
+
+# -- how it runs -------------------------------------------------------------------------------------------------------
+
+
+def _runs(plan: Plan, region: Region, need: RegionSlots) -> Iterator[tuple[str, str]]:
+    yield "runs", ", ".join(region.processors) or "passes on what it reads"
+    yield "reads", region.source.topic.topic
+    written = region.output.topic
+    yield "writes", written if region.released_to is None else f"held log {written} ─▶ {region.released_to.topic}"
+    if region.hop is not None:
+        yield (
+            "",
+            f"about {region.hop.record_bytes} bytes a record, kept until all its readers have saved what they made of "
+            f"it; that log is there because {region.hop.reason} ({region.where.place})",
         )
-    return table
+    yield "saves", f"every {region.interval_s:g} s: {mechanisms.consequence(region)}"
+    state = f" and {need.state} for its state" if need.state else ""
+    yield "slots", f"{need.source} for its source{state}"
+
+
+def _computes(batch: Batch) -> Iterator[tuple[str, str]]:
+    if batch.reason:
+        yield "runs", f"in micro-batches: {batch.reason}"
+    yield from (("reads", f"newest epoch of {i.name}" if i.view else i.name) for i in batch.inputs)
+    yield "epochs", f"complete {batch.cut}"
+    yield from (("writes", _writes(sink)) for sink in batch.sinks)
+    if not batch.sinks:
+        yield "writes", "its log, for other batches"
+    kept = kept_in_words(batch.state, batch.slots, batch.iteration)
+    yield "keeps", f"{kept}; {_saves(batch)}" if kept else "nothing between epochs"
 
 
 def _writes(sink: Sink) -> str:
     return f"{sink.name}: {address(sink)}{' (again after a failure)' if isinstance(sink.to, Console) else ''}"
-
-
-def _keeps(batch: Batch) -> str:
-    """Return what a batch keeps from one epoch to the next, and when it is saved."""
-    kept = [] if batch.state is None else [*batch.state.names]
-    kept += [f"what {slot.rpartition('-')[0]} keeps" for slot in batch.slots]
-    if batch.iteration is not None:
-        kept.append(f"what its loops keep, of at most {batch.iteration.rounds:,} rounds")
-    return f"{', '.join(kept)}; {_saves(batch)}" if kept else "nothing between epochs"
 
 
 def _saves(batch: Batch) -> str:
@@ -85,48 +144,9 @@ def _saves(batch: Batch) -> str:
     return f"saved every {batch.policy.interval_s:g} s" if batch.policy.when is None else "saved when its policy says"
 
 
-def _known(plan: Plan) -> RenderableType:
-    """Return what is known of each processor."""
-    table = Table(title="what is known before it runs", title_justify="left")
-    for heading in ("processor", "same on a replay", "the order of rows", "a row taken in twice"):
-        table.add_column(heading)
-    for name, known in plan.properties.items():
-        same = "by your word" if known.words else "yes"
-        table.add_row(
-            name,
-            "no: " + "; ".join(known.differs) if known.differs else same,
-            "matters: " + "; ".join(known.ordered) if known.ordered else "does not matter",
-            "counts twice: " + "; ".join(known.adds_up) if known.adds_up else "counts once",
-        )
-    return table
-
-
-def _promise(promise: Promise) -> Text:
-    """Return what is promised of a sink, and why, in lines."""
-    lines = [f"{promise.sink} ─▶ {promise.to}: {promise.headline}"]
-    lines += [f"  because {reason}" for reason in promise.reasons]
-    if promise.held is not None:
-        lines.append(f"  until then results wait in the held log {promise.held}")
-    lines += [f"  to have them earlier: {text}" for text in promise.advice]
-    lines.append(f"  durable: {'; '.join(promise.durable)}")
-    alone = [name for name, others in promise.goes_back.items() if others == (name,)]
-    if alone:
-        lines.append(
-            f"  if {' or '.join(alone)} fails, it alone goes back to what it has saved last, and on from there"
-        )
-    lines += [
-        f"  if {name} fails, {', '.join(others)} go back to what they have saved, and on from there"
-        for name, others in promise.goes_back.items()
-        if name not in alone
-    ]
-    return Text("\n".join(lines))
-
-
-def _hop(region: Region, hop: Hop) -> Text:
-    return Text(
-        f"hop {hop.topic}: {hop.reason}; its order is the recorded one ({region.where.place}); about "
-        f"{hop.record_bytes} bytes a record, kept until all its readers have saved what they made of it"
-    )
+def _pushed(path: str, topic: str, answers: str | None) -> Iterator[tuple[str, str]]:
+    yield "posted", f"to {path}; they wait in {topic}"
+    yield "answers", answers or "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,84 +164,3 @@ class Shown:
     def as_json(self) -> dict[str, object]:
         """Return it as plain values."""
         return as_json(self.plan, self.slots, self.available)
-
-
-def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[str, object]:
-    """Return the plan as plain values for ``falkirk plan --json``."""
-    return {
-        "application": plan.application,
-        "slots": {"needed": sum(s.total for s in slots), "available": available},
-        "regions": [_region(plan, r, s) for r, s in zip(plan.regions, slots, strict=True)],
-        "batches": [_batch(batch) for batch in plan.batches],
-        "properties": {name: known.as_json() for name, known in plan.properties.items()},
-        "sinks": [promise.as_json() for promise in promises_of(plan)],
-        "push": [{"source": p.name, "path": p.path, "answers": p.answers} for p in plan.push],
-    }
-
-
-def _engine(batch: Batch) -> str:
-    if batch.iteration is not None:
-        return "a DataFrame job per round"
-    return "micro-batches" if batch.reason else "a DataFrame job per epoch"
-
-
-def _batch(batch: Batch) -> dict[str, object]:
-    return {
-        "name": batch.name,
-        "engine": _engine(batch),
-        "engine_reason": batch.reason or None,
-        "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
-        "cut": str(batch.cut),
-        "writes": [
-            {
-                "sink": s.name,
-                "to": address(s),
-                "delivery": (Delivery.REPEATED if isinstance(s.to, Console) else Delivery.EXACTLY_ONCE).value,
-            }
-            for s in batch.sinks
-        ],
-        "state": None if batch.state is None else batch.state.simpleString(),
-        "deterministic": batch.deterministic,
-        "undetermined": list(batch.undetermined),
-        "dead_letters": batch.dead_letter_topic,
-        "declared": str(batch.where),
-    }
-
-
-def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]:
-    released_to = region.released_to
-    return {
-        "name": region.name,
-        "processors": list(region.processors),
-        "reads": region.source.topic.topic,
-        "writes": region.output.topic,
-        "released_to": None if released_to is None else released_to.topic,
-        "released_within_s": None if released_to is None else sum(r.interval_s for r in plan.awaited_by(region)),
-        "deterministic": region.deterministic,
-        "undetermined": _undetermined(region),
-        "dead_letters": region.dead_letter_topic,
-        "engine": "real-time mode",
-        "delivery": region.delivery.value,
-        "policy": type(region.policy).__name__,
-        "consequence": mechanisms.consequence(region),
-        "repeated_by": region.repeated_by,
-        "interval_s": region.interval_s,
-        "stateful": region.stateful,
-        "hop": None if region.hop is None else _hop_json(region.hop),
-        "slots": {"source": slots.source, "state": slots.state},
-        "declared": str(region.where),
-    }
-
-
-def _undetermined(region: Region) -> dict[str, object] | None:
-    cause = region.undetermined
-    if cause is None:
-        return None
-    return {
-        "operations": list(cause.operations), "policy": cause.policy or None, "processor": cause.processor,
-        "declared": str(cause.where),
-    }  # fmt: skip
-
-
-def _hop_json(hop: Hop) -> dict[str, object]:
-    return {"topic": hop.topic, "reason": hop.reason, "record_bytes": hop.record_bytes}

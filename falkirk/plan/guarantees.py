@@ -88,7 +88,9 @@ def promises_of(plan: Plan) -> tuple[Promise, ...]:
 def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
     path = _path(plan, region)
     awaited = plan.awaited_by(region) if region.released_to is not None else ()
-    reasons = [reason for each in path for reason in _reasons(each)]
+    same = ", ".join(dict.fromkeys(name for each in path if _is_same(each) for name in each.processors))
+    reasons = [f"{same}: every step gives the same on a replay, so that results need not wait"] if same else []
+    reasons += [reason for each in path for reason in _reasons(each)]
     return Promise(
         sink=region.name,
         to=f"topic {(region.released_to or region.output).topic}",
@@ -127,11 +129,14 @@ def _reasons(region: Region) -> Iterator[str]:
         yield f"{own}: its results count once a checkpoint covers them"
     elif own is not None:
         yield f"{own}: {_why(own)}; {own.why}: by Theorem 1 results wait for a checkpoint of {region.name}"
-    elif not region.drawn and not region.words and region.processors:
-        yield f"{name}: every step gives the same on a replay, so that results need not wait for a checkpoint"
     if region.hop is not None:
         order = "the order in which records are in that log is the one that counts"
         yield f"{region.hop.reason} ({region.where.place}): {order}"
+
+
+def _is_same(region: Region) -> bool:
+    """Tell whether all that a region does is the same on a replay, by what is known of it."""
+    return region.deterministic and not region.drawn and not region.words and bool(region.processors)
 
 
 def _durable(region: Region) -> Iterator[str]:

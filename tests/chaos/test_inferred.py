@@ -1,11 +1,12 @@
 """What is inferred to be exactly-once is so: applications drawn from seeds, killed at moments drawn from seeds, and
 judged from their topics alone."""
 
+import itertools
 import json
 import os
 import random
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from tests.support import wait_until
 
 #: More of them, as in FALKIRK_SEEDS=1,2,3, are a soak.
 SEEDS = [int(s) for s in os.environ.get("FALKIRK_SEEDS", "1").split(",")]
-SINKS = ("rows", "parts", "held", "hopped")
+LIVE, EPOCHS = ("rows", "parts", "held", "hopped"), ("lots", "sums", "kept", "folded")
 DRAWN = {"lot", "chain"}
 
 
@@ -39,10 +40,11 @@ class Events(Load):
 class Run:
     """The topics of one application."""
 
-    def __init__(self, bootstrap: str, tag: str) -> None:
+    def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...]) -> None:
         self._config, self._tag, self.topics = {"bootstrap.servers": bootstrap}, tag, Topics(Connection.of(bootstrap))
-        for name, partitions in (("events", 2), *((sink, 2) for sink in SINKS)):
-            self.topics.create(f"{name}-{tag}", partitions, {})
+        self.sinks = sinks
+        for name in ("events", *sinks):
+            self.topics.create(f"{name}-{tag}", 2, {})
 
     def records(self, name: str) -> list[Any]:
         return list(read_topic(self._config, f"{name}-{self._tag}"))
@@ -54,12 +56,30 @@ class Run:
         return sum(self.topics.end_positions(f"{name}-{self._tag}").values())
 
     def has_more(self, before: dict[str, int], more: int) -> bool:
-        """Whether so many results more are out, where they leave on arrival."""
-        return all(self.count(name) > before[name] + more for name in ("rows", "hopped"))
+        """Whether so many results more are out, where each record's leave without waiting for others."""
+        prompt = {"rows", "hopped", "lots", "folded"}
+        return all(self.count(name) > before[name] + more for name in self.sinks if name in prompt)
 
     def is_complete(self) -> bool:
         """Whether there are as many results as there have to be."""
-        return all(self.count(name) >= len(passed(self, name)) * (3 if name == "parts" else 1) for name in SINKS)
+        return all(self._found(name) >= self._expected(name) for name in self.sinks)
+
+    def _found(self, name: str) -> int:
+        if name == "sums":
+            return sum(row["version"] for row in self.newest(name).values())
+        return sum(len(row["ones"]) for row in self.newest(name).values()) if name == "kept" else self.count(name)
+
+    def _expected(self, name: str) -> int:
+        return self._expected("lots") if name == "sums" else len(passed(self, name)) * self.parts(name)
+
+    def parts(self, name: str) -> int:
+        """Return how many results each event has."""
+        return max((row.get("part", 0) for row in self.rows(name)), default=0) + 1
+
+    def newest(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return the last result of each word."""
+        ordered = sorted(self.records(name), key=lambda r: (r.partition, r.offset))
+        return {row["word"]: row for row in (json.loads(record.value) for record in ordered)}
 
     def inputs(self, only: set[str]) -> list[Input]:
         """Return the events with these ids, as the checker takes them."""
@@ -75,12 +95,13 @@ class Run:
 def passed(run: Run, name: str) -> set[str]:
     """Return the ids of the events that get to a sink: where the application leaves some out, it is by their number."""
     everything = {row["id"]: row["n"] for row in run.rows("events")}
+    if name == "kept":
+        ids = [one.partition("=")[0] for row in run.newest(name).values() for one in row["ones"]]
+    else:
+        ids = [f"e{row['n']}" for row in run.rows(name)]
+    assert set(ids) <= set(everything)
     some = {i for i, n in everything.items() if n % 5}
-    there = {row["id"] for row in run.rows(name)} if name in ("rows", "parts") else set()
-    numbers = {row["n"] for row in run.rows(name)}
-    left_out = not any(n % 5 == 0 for n in numbers)
-    assert there <= set(everything)
-    return some if left_out else set(everything)
+    return some if set(ids) <= some else set(everything)
 
 
 def judge_rows(run: Run, name: str, parts: int) -> None:
@@ -109,22 +130,62 @@ def judge_chain(run: Run, name: str) -> None:
         assert row["chain"] == chains[row["word"]], f"{name}: version {row['version']} of {row['word']} contradicts"
 
 
+def judge_sums(run: Run) -> None:
+    """What was added up is, after each epoch, what the epochs before it have drawn, each once; none is told twice."""
+    drawn: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in run.rows("lots"):
+        drawn[row["word"]].append((row["epoch"], zlib.crc32(row["lot"].encode())))
+    for word, rows in by_word(run, "sums").items():
+        assert_epochs_once(rows)
+        for row in rows:
+            chains = [crc for epoch, crc in drawn[word] if epoch <= row["upto"]]
+            assert (row["version"], row["chain"]) == (len(chains), sum(chains)), f"sums: {word} contradicts: {row}"
+        assert rows[-1]["version"] == len(drawn[word])
+
+
+def judge_kept(run: Run) -> None:
+    """What was once told is part of all that is told later, and in the end each event is in it once."""
+    for word, rows in by_word(run, "kept").items():
+        assert_epochs_once(rows)
+        for before, after in itertools.pairwise(rows):
+            assert set(before["ones"]) <= set(after["ones"]), f"kept: {word} contradicts at {after['epoch']}"
+    ids = Counter(one.partition("=")[0] for row in run.newest("kept").values() for one in row["ones"])
+    assert ids == Counter(passed(run, "kept"))
+
+
+def by_word(run: Run, name: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the results of each word in the order of their partition."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for record in sorted(run.records(name), key=lambda r: (r.partition, r.offset)):
+        row = json.loads(record.value)
+        found[row["word"]].append(row)
+    return found
+
+
+def assert_epochs_once(rows: list[dict[str, Any]]) -> None:
+    epochs = [row["epoch"] for row in rows]
+    assert epochs == sorted(set(epochs)), "an epoch was told twice, or after a later one"
+
+
 def _without_draws(value: bytes) -> bytes:
     return json.dumps({k: v for k, v in json.loads(value).items() if k not in DRAWN}).encode()
 
 
 @contextmanager
-def tormented(broker: Broker, home: Path, tag: str, seed: int, **more: str) -> Iterator[Run]:
+def tormented(
+    broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, **more: str
+) -> Iterator[Run]:  # fmt: skip
     """Run the seed's application under load, kill it twice, and wait until all its results are there."""
-    draw, run = random.Random(seed), Run(broker.bootstrap, tag)
+    draw, run = random.Random(seed), Run(broker.bootstrap, tag, sinks)
     env = {"DRAWN_SEED": str(seed), "DRAWN_TAG": tag, "DRAWN_BROKER": broker.bootstrap, "DRAWN_HOME": str(home), **more}
+    env["DRAWN_KIND"] = "live" if sinks is LIVE else "epochs"
     application = Application(APPS / "drawn.py", broker.bootstrap, home, env)
     application.start()
     try:
         with Events(broker.bootstrap, f"events-{tag}", rate=100.0, seed=seed) as load:
             for _ in range(2):
                 application.wait_committed(1)
-                before, more_results = {name: run.count(name) for name in SINKS}, draw.randint(50, 400)
+                before, more_results = {name: run.count(name) for name in sinks}, draw.randint(50, 400)
                 wait_until(
                     partial(run.has_more, before, more_results), 180, f"{more_results} more\n{application.log()}"
                 )  # fmt: skip
@@ -134,7 +195,7 @@ def tormented(broker: Broker, home: Path, tag: str, seed: int, **more: str) -> I
                     application.host().kill()
                     application.forget_status()
             application.wait_committed(1)
-            assert application.suppressed() > 0, "a replay made nothing again, so nothing was tested"
+            assert sinks is EPOCHS or application.suppressed() > 0, "a replay made nothing again: nothing was tested"
         wait_until(run.is_complete, 180, f"all results of {load.sent} events\n{application.log()}")
         application.wait_next_commit()
         yield run
@@ -157,3 +218,20 @@ def test_a_word_that_is_wrong_is_caught(broker: Broker, home: Path, tag: str) ->
         judge_rows(run, "rows", 1)
         with pytest.raises(AssertionError, match="contradicts"):
             judge_chain(run, "held")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_epoch_inferred_exactly_once_is_caught(broker: Broker, home: Path, tag: str, seed: int) -> None:
+    with tormented(broker, home, tag, seed, EPOCHS) as run:
+        judge_rows(run, "lots", run.parts("lots"))
+        judge_sums(run)
+        judge_kept(run)
+        judge_chain(run, "folded")
+
+
+def test_a_word_that_is_wrong_of_epochs_is_caught(broker: Broker, home: Path, tag: str) -> None:
+    """A state that is drawn, and not saved at each epoch, is drawn again; what was told of it is contradicted."""
+    with tormented(broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
+        judge_rows(run, "lots", run.parts("lots"))  # each epoch is drawn once, whatever anybody says
+        with pytest.raises(AssertionError, match="contradicts"):
+            judge_kept(run)

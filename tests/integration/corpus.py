@@ -9,15 +9,19 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.cut import ByRows, ByTime, Cut
 from falkirk.policy import Policy
 
 SCHEMA = "s STRING, n INT, d DOUBLE, a ARRAY<STRING>, t TIMESTAMP"
+BY_ROWS = ByRows(rows=10)
+BY_TIME = ByTime(column="t", every_us=10_000_000, late_us=1_000_000)
 LAZY, EAGER = fk.Lazy(), fk.Eager()
 ARRIVAL, EPOCH, CHECKPOINT = "on arrival", "with its epoch", "behind a checkpoint"
 Body = Callable[..., Any]
@@ -45,6 +49,7 @@ class Pipeline:
     expected: Expected
     policy: Policy = LAZY
     batch: bool = False
+    cut: Cut | ByTime = BY_ROWS
     state: str | None = None
     key: str | None = None
     sink_key: str | None = None
@@ -56,8 +61,10 @@ def live(release: str, *bodies: Body, key: str | None = None, sink_key: str | No
     return Pipeline(bodies=bodies, expected=expected, key=key, sink_key=sink_key, policy=policy)
 
 
-def batch(release: str, body: Body, *, policy: Policy = EAGER, state: str | None = None, **known: bool) -> Pipeline:
-    return Pipeline(bodies=(body,), expected=Expected(release=release, **known), batch=True, policy=policy, state=state)
+def batch(release: str, body: Body, *, policy: Policy = EAGER, state: str | None = None,
+          cut: Cut | ByTime = BY_ROWS, **known: bool) -> Pipeline:  # fmt: skip
+    expected = Expected(release=release, **known)
+    return Pipeline(bodies=(body,), expected=expected, batch=True, policy=policy, state=state, cut=cut)
 
 
 def tagged(stream: fk.Stream) -> fk.Stream:
@@ -73,6 +80,15 @@ def sampled(stream: fk.Stream) -> fk.Stream:
 def timed(stream: fk.Stream) -> fk.Stream:
     """Add the time at which it is computed."""
     return stream.withColumn("now", F.current_timestamp())
+
+
+#: So far in the past that the rows of the tests' two runs, which are of one time, come too late one after the other.
+_LATE_S = time.time() - datetime(2026, 1, 1, 0, 0, 0, tzinfo=UTC).timestamp()
+
+
+def in_time(rows: Any) -> Any:
+    """Leave out what comes too late by the clock: it depends on when the row was looked at."""
+    return rows.where(F.unix_micros("t") / 1e6 + _LATE_S > F.unix_micros(F.current_timestamp()) / 1e6)
 
 
 def counted(stream: fk.Stream) -> fk.Stream:
@@ -120,6 +136,8 @@ LIVE = {
     "a cipher": live(ARRIVAL, lambda s: s.select(F.expr("aes_encrypt(s, '0000111122223333')").alias("c")), same=False),
     "a shuffled array": live(ARRIVAL, lambda s: s.select(F.shuffle("a").alias("a")), same=False),
     "a tag behind a count": live(ARRIVAL, lambda s: tagged(s.groupBy("s").count()), same=False, twice=True),
+    "too late": live(ARRIVAL, lambda s: in_time(s), same=False),
+    "too late, and a hop writes down what is not": live(ARRIVAL, in_time, counted, twice=True),
     "a tag for each part": live(ARRIVAL, lambda s: tagged(s.explode("a", "part")), same=False),
     "a tag that a hop writes down": live(ARRIVAL, lambda s: tagged(s).groupBy("s").agg(F.max("lot").alias("x")),
                                          same=False, ordered=True),
@@ -133,6 +151,8 @@ LIVE = {
     "a time that parts share": live(CHECKPOINT, lambda s: timed(s).explode("a", "part"), same=False),
     "a sample of wholes": live(CHECKPOINT, lambda s: sampled(s).explode("a", "part"), same=False),
     "parts in any order": live(CHECKPOINT, lambda s: s.explode(F.shuffle("a"), "part"), same=False),
+    "too late, in a state": live(CHECKPOINT, lambda s: counted(in_time(s)), key="s", same=False, twice=True),
+    "parts of what came too late": live(CHECKPOINT, lambda s: in_time(s).explode("a", "part"), same=False),
     "as many parts as a lot says": live(
         CHECKPOINT, lambda s: s.explode(F.array_repeat("s", (F.rand() * 5).cast("int")), "part"), same=False,
     ),
@@ -191,6 +211,13 @@ def added(events: DataFrame, p: DataFrame) -> DataFrame:
     return p.unionByName(events.select("s", "n")).groupBy("s").agg(F.sum("n").cast("int").alias("n"))
 
 
+def after_the_newest(events: DataFrame, p: DataFrame) -> DataFrame:
+    """Leave out what is older than what epochs before have seen: it depends on where they were cut, a decision."""
+    seen = p.groupBy("s").agg(F.max("t").alias("upto"))
+    good = events.join(seen, "s", "left").where("upto IS NULL OR t >= upto").select("s", "t")
+    return p.unionByName(good)
+
+
 @fk.deterministic(because="ties can't be")
 def vouched_first(events: DataFrame) -> DataFrame:
     return by_key(events, F.first("n").alias("x"))
@@ -202,6 +229,9 @@ def told(step: Callable[[DataFrame], DataFrame]) -> Body:
 
 BATCHES = {
     "rows": batch(EPOCH, told(lambda e: e.where("n > 1").select("s", "n"))),
+    "lambdas": batch(EPOCH, told(lambda e: e.select(
+        F.filter("a", lambda x: x != "x").alias("a"), F.aggregate("a", F.lit(""), lambda x, y: x + y).alias("n"),
+    ))),
     "counted": batch(EPOCH, told(lambda e: by_key(e, F.count("*").alias("x")))),
     "summed": batch(EPOCH, told(lambda e: by_key(e, F.sum("n").alias("x")))),
     "summed as decimals": batch(EPOCH, told(lambda e: by_key(e, F.sum(F.col("d").cast("decimal(30,6)")).alias("x")))),
@@ -222,6 +252,12 @@ BATCHES = {
     "some": batch(EPOCH, told(lambda e: e.select("s", "n").limit(3)), same=False, ordered=True),
     "identified": batch(EPOCH, told(lambda e: e.select("n", F.monotonically_increasing_id().alias("i"))), same=False,
                         ordered=True),
+    "too late by the clock": batch(EPOCH, told(lambda e: in_time(e).select("s", "n")), same=False),
+    "too late by what was seen": batch(EPOCH, after_the_newest, state="s STRING, t TIMESTAMP", twice=True),
+    "too late by the log": batch(EPOCH, told(lambda e: by_key(e, F.count("*").alias("x"))), cut=BY_TIME),
+    "a watermark": batch(
+        EPOCH, told(lambda e: e.withWatermark("t", "1 second").select("s", "t").dropDuplicates()),
+    ),
     "drawn": batch(EPOCH, told(lambda e: e.select("s", F.rand().alias("x"))), same=False),
     "of unknown Python": batch(EPOCH, told(lambda e: e.select(F.udf(shifted, "int")("n").alias("x"))), same=False,
                                ordered=True),

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.cut import ByRows
 from falkirk.declared import Processor
 from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
@@ -39,8 +38,7 @@ def planned(spark: "SparkSession", pipeline: Pipeline) -> Plan:
         name = "p" if number == len(pipeline.bodies) - 1 else f"before{number}"
         if pipeline.batch:
             reads = ("events",) if pipeline.state is None else ("events", "p")
-            cut = ByRows(rows=10)
-            app.add_processor("p", body, reads=reads, policy=pipeline.policy, cut=cut, state=pipeline.state)
+            app.add_processor("p", body, reads=reads, policy=pipeline.policy, cut=pipeline.cut, state=pipeline.state)
         else:
             app.add_processor(name, body, reads=(read,), policy=pipeline.policy)
         read = name
@@ -168,6 +166,23 @@ def test_a_table_that_is_read_in_a_function_may_have_changed(spark: "SparkSessio
     first = _batch(spark, pipeline, 0)
     spark.createDataFrame([("k0", 2.0)], "s STRING, price DOUBLE").write.mode("overwrite").parquet(file)
     assert _batch(spark, pipeline, 0) != first
+
+
+def test_what_is_late_by_what_was_seen_depends_on_where_an_epoch_ended(spark: "SparkSession") -> None:
+    """So it is not in the inference that this shows, but in what is durable: where epochs end is recorded."""
+    pipeline = PIPELINES["too late by what was seen"]
+    (body,) = pipeline.bodies
+    assert pipeline.state is not None
+
+    def epochs(*sizes: int) -> Counter[str]:
+        rows, state = given(spark, 1, in_order=False).drop(STAMP).collect(), spark.createDataFrame([], pipeline.state)
+        for end, size in zip(itertools.accumulate(sizes), sizes, strict=True):
+            state = body(spark.createDataFrame(rows[end - size : end], SCHEMA), state).localCheckpoint()
+        return _counted(state)
+
+    assert epochs(20, 20) == epochs(20, 20) != epochs(10, 30)
+    (promise,) = promises_of(planned(spark, pipeline))
+    assert "p: each epoch's cut and results in the home" in promise.durable, promise.durable
 
 
 def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:

@@ -1,6 +1,6 @@
 """The policies of live processors on real Spark: when results leave, and what is there after a failure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.coordinator.store import Store
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.policy import Policy
@@ -39,12 +40,13 @@ class Run:
         """Return the last checkpoint of the region that reads the source."""
         return last_committed_batch(self.query._home.checkpoint(self.query.status[0].name))
 
-    def fail_the_first(self) -> None:
-        """End the first region's query when it has sent something since its checkpoint; wait until it is back."""
-        before, at = self.query.status[0].incarnation, self.committed()
+    def fail_the_first(self, ahead: str | None = None) -> None:
+        """End the first region's query when it has sent something since its checkpoint, to its sink or a log `ahead` of
+        it; wait until it is back."""
+        before, at, to = self.query.status[0].incarnation, self.committed(), ahead or self.out
         wait_until(lambda: self.committed() > at, 60, "a checkpoint")
-        reached = self.wire.count(self.out)
-        wait_until(lambda: self.wire.count(self.out) > reached + 50, 60, "results behind it")
+        reached = self.wire.count(to)
+        wait_until(lambda: self.wire.count(to) > reached + 50, 60, "results behind it")
         self.query.queries[0].stop()
         wait_until(lambda: self.query.status[0].incarnation > before, 120, "the next incarnation")
 
@@ -74,6 +76,32 @@ def test_results_of_snapshots_come_out_behind_a_checkpoint(
     finally:
         run.query.stop()
     assert seen == ([0, 0] if held else [10, 10])
+
+
+@pytest.mark.parametrize("taken_back", [True, False])
+def test_snapshots_stand_on_what_is_taken_back(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, taken_back: bool
+) -> None:
+    """Results that no checkpoint covers stay in the log when their region goes back; but for the note that they are
+    void they would come out beside those that took their places."""
+    if not taken_back:
+        monkeypatch.setattr(Store, "voided_ranges", lambda *_: ())
+    run = Run(broker, tag, home, lambda s: s.groupBy("word").agg(F.count("*").alias("version")), fk.Snapshots(INTERVAL))
+    held = f"falkirk.mechanisms.{run.query._home.identity}.out-held"
+    try:
+        with Load(broker.bootstrap, run.events) as load:
+            for _ in range(2):
+                run.fail_the_first(ahead=held)
+        run.wire.await_count(run.out, load.sent, run.query)
+        at = run.committed()
+        wait_until(lambda: run.committed() > at + 1, 60, "two checkpoints behind the last record")
+        made = run.wire.count(held)
+        run.wire.await_count(run.out, load.sent if taken_back else made, run.query)
+        found = Counter((row["word"], row["version"]) for row in run.wire.rows(run.out))
+    finally:
+        run.query.stop()
+    assert made > load.sent == len(found)
+    assert (max(found.values()) == 1) is taken_back
 
 
 @pytest.mark.parametrize(("policy", "once"), [(fk.LogSends(INTERVAL), True), (fk.Acknowledged(INTERVAL), False)])

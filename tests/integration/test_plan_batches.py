@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.plan.batch import Batch
-from falkirk.plan.explain import as_json
 from falkirk.plan.frames import STAMP
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan
 from falkirk.plan.slots import region_slots
+from falkirk.plan.told import as_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

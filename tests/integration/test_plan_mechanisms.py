@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.plan.explain import as_json
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan
 from falkirk.plan.slots import region_slots
+from falkirk.plan.told import as_json
 from falkirk.policy import Policy
 from tests.integration.planning import Body, line_of, names, refused
 from tests.integration.test_plan_tentative import shown
@@ -48,7 +48,7 @@ def test_snapshots_are_held_though_they_would_come_out_the_same(spark: "SparkSes
     plan = planned(spark, (counted, fk.Snapshots("4 seconds")))
     text = shown(plan)
     assert "at most about 4 s later" in text
-    assert "because fk.Snapshots in 'p0'" in text
+    assert "because   fk.Snapshots in 'p0'" in text
     assert "results count once a checkpoint covers them, 2 s later on average" in text
     assert "differently" not in text
     (described,) = as_json(plan, (region_slots(region, 2, 2),), 9)["regions"]  # type: ignore[misc]

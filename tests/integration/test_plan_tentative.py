@@ -9,10 +9,11 @@ from rich.console import Console
 
 import falkirk as fk
 from falkirk.local.broker import Broker
-from falkirk.plan.explain import as_json, explain
+from falkirk.plan.explain import explain
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan, Region
 from falkirk.plan.slots import region_slots
+from falkirk.plan.told import as_json
 from falkirk.plan.topics import prepare_topics
 from tests.integration.live import Wire
 from tests.integration.planning import Body, line_of, refused
@@ -170,10 +171,10 @@ def shown(plan: Plan) -> str:
 
 def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     text = shown(plan(drawn))
-    assert "held log ─▶ out" in text
-    assert "out: exactly once, released once a checkpoint of out covers everything" in text
+    assert f"held log {HELD} ─▶ out" in text
+    assert "promise   exactly once, released once a checkpoint of out covers everything" in text
     assert "at most about 5 s later" in text
-    assert f"because rand() in 'counts' (test_plan_tentative.py:{line_of(__file__, 'drawn')}): it draws lots" in text
+    assert f"because   rand() in 'counts' (test_plan_tentative.py:{line_of(__file__, 'drawn')}): it draws lots" in text
     assert "by Theorem 1 results wait for a checkpoint of out" in text
     assert f"results wait in the held log {HELD}" in text
     assert "released on arrival" not in text

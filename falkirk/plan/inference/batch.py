@@ -76,5 +76,8 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
 def _lasting(value: Any) -> Any:
     """Return a plan without what differs from one analysis to the next."""
     if isinstance(value, dict):
-        return {key: _lasting(inner) for key, inner in value.items() if key not in _PASSING}
+        lasting = {key: _lasting(inner) for key, inner in value.items() if key not in _PASSING}
+        if str(value.get("class", "")).endswith(".NamedLambdaVariable"):
+            lasting["name"] = str(value["name"]).rpartition("_")[0]  # PySpark numbers them all, on and on
+        return lasting
     return [_lasting(inner) for inner in value] if isinstance(value, list) else value

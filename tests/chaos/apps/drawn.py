@@ -1,18 +1,23 @@
 """An application drawn from a seed: four sinks, each behind a pipeline of a kind, with steps of the seed's choice.
 
 What each is promised is inferred: some results leave on arrival though something in them is drawn by lot, others are
-held.
+held. `DRAWN_KIND` says whether the pipelines are live, or epochs.
 """
 
 import os
 import random
+import uuid
+import zlib
 from collections.abc import Callable
+from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import falkirk as fk
 
-Pipeline = Callable[[fk.Stream], fk.Stream]
+#: On a stream, or on an epoch's rows: both have the methods that are called.
+Pipeline = Callable[[Any], Any]
 
 SEED, TAG = int(os.environ.get("DRAWN_SEED", "0")), os.environ.get("DRAWN_TAG", "")
 EVENTS = "id STRING NOT NULL, word STRING NOT NULL, n INT"
@@ -51,21 +56,89 @@ app.source("keyed", fk.Kafka(f"events-{TAG}", schema=EVENTS, key="word"))
 app.source("loose", fk.Kafka(f"events-{TAG}", schema=EVENTS))
 
 
-def _declare(name: str, source: str, last: Pipeline | None) -> None:
-    plain, draw = PLAIN[chosen.choice([*PLAIN])], ROW_BY_ROW[chosen.choice([*ROW_BY_ROW])]
+def _told(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Vouch for a processor, if that is what the test wants: it is not true."""
+    return fk.deterministic(body) if os.environ.get("DRAWN_LIE") else body
+
+
+def _steps() -> tuple[Pipeline, Pipeline]:
+    return PLAIN[chosen.choice([*PLAIN])], ROW_BY_ROW[chosen.choice([*ROW_BY_ROW])]
+
+
+# -- live --------------------------------------------------------------------------------------------------------------
+
+
+def _live(name: str, source: str, last: Pipeline | None) -> None:
+    plain, draw = _steps()
 
     def body(stream: fk.Stream) -> fk.Stream:
         found = draw(plain(stream))
         return found if last is None else last(found)
 
-    if os.environ.get("DRAWN_LIE"):
-        fk.deterministic(body)  # it is not
-    app.add_processor(name, body, reads=(source,), policy=fk.Lazy(f"{chosen.randint(1, 3)} seconds"))
+    app.add_processor(name, _told(body), reads=(source,), policy=fk.Lazy(f"{chosen.randint(1, 3)} seconds"))
     key = "word" if last is chained else chosen.choice([None, "word"])
     app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key=key))
 
 
-_declare("rows", "loose", None)
-_declare("parts", "loose", parted)
-_declare("held", "keyed", chained)
-_declare("hopped", "loose", chained)
+# -- epochs ------------------------------------------------------------------------------------------------------------
+
+
+def of_epoch() -> Column:
+    return F.lit(fk.epoch().number).cast("long").alias("epoch")
+
+
+def _epochs() -> None:
+    """Declare a batch that draws, one that adds up what that one drew, one that keeps what it draws itself, and a
+    stream in micro-batches with a function of Python that draws."""
+    every, parts = f"{chosen.randint(1, 2)} seconds", chosen.choice([1, 3])
+    plain, draw = _steps()
+    plain_kept, draw_kept = _steps()
+
+    @app.batch(every=every)
+    @_told
+    def lots(loose: DataFrame) -> DataFrame:
+        part = F.explode(F.array(*map(F.lit, range(parts)))).alias("part")
+        return draw(plain(loose)).select("*", part, of_epoch())
+
+    @app.batch(every=every, state="word STRING, version LONG, chain LONG, upto LONG, epoch LONG")
+    def sums(lots: DataFrame, sums: DataFrame) -> DataFrame:
+        crc = F.crc32(F.col("lot").cast("binary"))
+        new = lots.select("word", F.lit(1).alias("version"), crc.alias("chain"), F.col("epoch").alias("upto"))
+        both = sums.drop("epoch").unionByName(new).groupBy("word")
+        added = both.agg(F.sum("version").alias("version"), F.sum("chain").alias("chain"), F.max("upto").alias("upto"))
+        return added.select("*", of_epoch())
+
+    @app.batch(every=every, policy=fk.Lazy(f"{chosen.randint(3, 5)} seconds"),
+               state="word STRING, ones ARRAY<STRING>, epoch LONG")  # fmt: skip
+    @_told
+    def kept(loose: DataFrame, kept: DataFrame) -> DataFrame:
+        new = draw_kept(plain_kept(loose)).select("word", F.concat_ws("=", "id", "lot").alias("one"))
+        both = kept.select("word", F.explode("ones").alias("one")).unionByName(new)
+        return both.groupBy("word").agg(F.sort_array(F.collect_list("one")).alias("ones")).select("*", of_epoch())
+
+    @app.stream(chosen.choice([fk.Eager(), fk.Lazy("2 seconds")]), engine="micro-batch")
+    @_told
+    def folded(keyed: fk.Stream) -> fk.Stream:
+        return keyed.stateful(
+            fold, key="word", state="version LONG, chain LONG",
+            returns="id STRING, word STRING, n LONG, version LONG, lot STRING, chain LONG",
+        )  # fmt: skip
+
+    for name in ("lots", "sums", "kept", "folded"):
+        app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key="word"))
+
+
+def fold(row, state):  # type: ignore[no-untyped-def]
+    lot = str(uuid.uuid4())
+    version, chain = (state.version, state.chain) if state else (0, 0)
+    after = {"version": version + 1, "chain": chain + zlib.crc32(lot.encode())}
+    return {"id": row.id, "word": row.word, "n": row.n, "lot": lot, **after}, after
+
+
+if os.environ.get("DRAWN_KIND") == "epochs":
+    _epochs()
+else:
+    _live("rows", "loose", None)
+    _live("parts", "loose", parted)
+    _live("held", "keyed", chained)
+    _live("hopped", "loose", chained)
