@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from falkirk.differential.expressions import Steps
 from falkirk.differential.operators import Join, Reduce
 from falkirk.errors import DefinitionError
 from falkirk.location import caller
@@ -54,10 +55,16 @@ class Source(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Mapped(Node):
-    """Row by row. Args: how: gets a DataFrame of the rows with columns of ours, which it passes on."""
+    """Row by row. Args: how: gets a DataFrame of the rows with columns of ours, which it passes on. steps: the same
+    without Spark, where that is known."""
 
     of: Node
     how: Callable[[DataFrame], DataFrame]
+    steps: Steps | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave `how` behind: it is of no use in a task."""
+        return {**self.__dict__, "how": None}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -149,11 +156,12 @@ class Graph:
     """All that a result needs, in an order in which each comes behind what it reads; a variable comes first in its
     loop.
 
-    Args: result: what is asked for.
+    Args: result: what is asked for. alone: the loops that one task can do alone, once that was found out.
     """
 
     result: Result
     nodes: list[Node] = field(default_factory=list)
+    alone: frozenset[Scope] | None = None
 
     def __post_init__(self) -> None:
         seen: set[int] = set()

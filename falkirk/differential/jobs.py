@@ -3,21 +3,23 @@
 All that is remembered is in files. The driver sees their names, and how many rows are in them; never rows.
 """
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
+from typing import Any, TypeVar
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
+from falkirk.differential.alone import Alone, given_by, prepare
 from falkirk.differential.graph import (
     Concat,
     Entered,
+    Graph,
     Holder,
     Joined,
     Left,
@@ -30,13 +32,16 @@ from falkirk.differential.graph import (
     Variable,
     inputs_of,
 )  # fmt: skip
-from falkirk.differential.routes import Routes, port_names
+from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
+from falkirk.differential.schemas import arrow_of, port_names, port_schema, port_types, timed
 from falkirk.differential.state import State
 from falkirk.differential.task import PORT, FileName, Hand, Merge, Task
+from falkirk.differential.turns import Turns, Waiting
 
-Waiting = tuple[str, str, Time]
-"""What waits for a time: whose it is, what, and the time."""
+log = logging.getLogger("falkirk")
+
+K = TypeVar("K")
 
 #: A trace has no more runs than this, on the average of its partitions; else small ones are merged.
 RUNS_MAX = 24
@@ -63,22 +68,24 @@ class Jobs:
     """The jobs of one epoch.
 
     Args: routes: of the graph. inputs: by the source's name, its rows with their difference. folder: of the flow.
-        name: of the epoch's folder.
+        name: of the epoch's folder. alone: as of `Flow`.
     """
 
     def __init__(
-        self, session: SparkSession, routes: Routes, state: State, inputs: Mapping[str, DataFrame], folder: Path,
-        name: str, partitions: int,
+        self, session: SparkSession, graph: Graph, routes: Routes, state: State, inputs: Mapping[str, DataFrame],
+        folder: Path, name: str, partitions: int, alone: int,
     ) -> None:  # fmt: skip
-        self._session, self._routes, self._inputs = session, routes, inputs
+        self._session, self._graph, self._routes, self._inputs = session, graph, routes, inputs
+        #: How many rows may wait for a round that one task does, and the loops of which one can.
+        self._alone, self._suitable = alone, set(prepare(graph, session)) if alone else set()
         self._root, self._name, self._partitions = folder, name, partitions
         self.traces = dict(state.traces)
         #: What waits for a time, by holder, what it is, and time.
-        self.pending: dict[Waiting, tuple[str, ...]] = dict(state.left)
+        self.pending: dict[Waiting, tuple[Any, ...]] = dict(state.left)
         #: What is left for the next epoch of it.
-        self.left: dict[Waiting, tuple[str, ...]] = {}
+        self.left: dict[Waiting, tuple[Any, ...]] = {}
         #: What was taken from there to be read, and may be read again until its time has been worked off.
-        self.read: dict[tuple[str, Time], tuple[str, ...]] = {}
+        self.read: dict[tuple[str, Time], Any] = {}
         #: Loops that go on where they were, whose time stands still while they go round.
         self.entered: set[Scope] = set()
         self.count = 0
@@ -98,8 +105,8 @@ class Jobs:
             hands.append(Hand(holder=f"kept-{holder.name}", port=0, names=names))
         task = Task(
             holder=holder.name, operator=holder.operator, now=now,
-            inputs=tuple(self._schema(holder, port, now) for port in range(len(frames))),
-            output=_arrow(holder.schema, len(now)),
+            inputs=tuple(port_schema(holder, port, len(now)) for port in range(len(frames))),
+            output=arrow_of(holder.schema, len(now)),
             arrives=any(frame is not None for frame in frames), files=self._absolute({**traces, **waiting}),
             folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
             emits=id(holder) in self._routes.emits,
@@ -120,8 +127,8 @@ class Jobs:
         frame = self.frame(result.of, now)
         if frame is not None:
             hand = Hand(holder=result.name, port=0, names=port_names(result, 0))
-            names = [F.col(f"`{n}`") for n in result.schema.names]
-            self._store_frame(result, frame.repartition(self._partitions, *names), now, [hand])
+            hashed = F.xxhash64(*[F.col(f"`{n}`") for n in result.schema.names])
+            self._store_frame(result, frame.repartition(self._partitions, hashed), now, [hand])
 
     def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
         """Have what is new of a node handed on to a later job."""
@@ -134,7 +141,7 @@ class Jobs:
             self._store_frame(node, frame, now, hands)
 
     def _store_frame(self, node: Node, frame: DataFrame, now: Time, hands: list[Hand]) -> None:
-        schema = _arrow(node.schema, len(now))
+        schema = arrow_of(node.schema, len(now))
         task = Task(
             holder=f"store-{len(self._open.ends)}", operator=None, now=now, inputs=(schema,), output=schema,
             arrives=True, files={}, folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
@@ -145,14 +152,14 @@ class Jobs:
     def _task(self, task: Task, arriving: DataFrame | None, schema: StructType) -> DataFrame:
         n = self._partitions
         frame = self._session.range(0, n, 1, n) if arriving is None else arriving
-        return frame.mapInArrow(task, _with_time(schema, len(task.now)))
+        return frame.mapInArrow(task, timed(schema, len(task.now)))
 
     def _arriving(self, holder: Joined | Reduced, frames: list[DataFrame | None], now: Time) -> DataFrame | None:
         """Return what arrives of all inputs, each row where its key belongs."""
         nodes, parts = inputs_of(holder), []
         ours = [*rounds(len(now)), DIFFERENCE]
         every = list(dict.fromkeys(n for port in range(len(frames)) for n in port_names(holder, port)))
-        types = _types(holder)
+        types = port_types(holder)
         # What is in whatever partitions comes last: a task in a union tells which partition it has by its number.
         for port, frame in sorted(enumerate(frames), key=lambda part: _is_loose(nodes[part[0]])):
             if frame is None:
@@ -223,7 +230,7 @@ class Jobs:
         return self.reading(node, now, self.read[key]) if key in self.read else None
 
     def reading(self, node: Holder, now: Time, files: tuple[str, ...]) -> DataFrame:
-        schema = _arrow(node.schema, len(now))
+        schema = arrow_of(node.schema, len(now))
         task = Task(
             holder="reading", operator=None, now=now, inputs=(schema,), output=schema, arrives=False,
             files=self._absolute({"parked0": files}), folder=str(self._folder()), partitions=self._partitions,
@@ -234,18 +241,13 @@ class Jobs:
     def _take(self, holder: Holder, now: Time) -> dict[str, tuple[str, ...]]:
         return {what: self.pending.pop((holder.name, what, now), ()) for what in ("parked0", "parked1", "woken")}
 
-    def _schema(self, holder: Holder, port: int, now: Time) -> pa.Schema:
-        types = _types(holder)
-        fields = [StructField(n, types.get(n, LongType())) for n in port_names(holder, port)]
-        return _arrow(StructType(fields), len(now))
-
     def _folder(self) -> Path:
         if self._open.folder is None:
             self._open.folder = self._root / self._name / f"{self.count}-{uuid.uuid4().hex[:6]}"
             self._open.folder.mkdir(parents=True)
         return self._open.folder
 
-    def _absolute(self, files: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    def _absolute(self, files: Mapping[K, tuple[str, ...]]) -> dict[K, tuple[str, ...]]:
         return {what: tuple(str(self._root / path) for path in paths) for what, paths in files.items()}
 
     def flush(self) -> None:
@@ -269,6 +271,50 @@ class Jobs:
                 trace = (name.holder, name.what)
                 self.traces[trace] = (*self.traces.get(trace, ()), relative)
         self.tidy()
+
+    def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
+        """See Works: by one task, while little goes round."""
+        waiting = turns.waiting(left.loop)
+        rows = sum(FileName.parse(Path(path).name).rows for key in waiting for path in self.pending[key])
+        if left.loop not in self._suitable or rows > self._alone:
+            return 0
+        return self._go_alone(turns, left.loop, self._session.range(0, 1, 1, 1), (left, now, count))
+
+    def go_alone(self, turns: Turns) -> bool:
+        """Have one task work off all of the epoch, if that can be; tell whether it was."""
+        everything, given = self._graph.result.scope, given_by(self._graph, self._inputs)
+        # A first epoch is a load: it has much, if anything.
+        if everything not in self._suitable or not self.traces or given is None:
+            return False
+        return bool(self._go_alone(turns, everything, given.coalesce(1), None))
+
+    def _go_alone(
+        self, turns: Turns, scope: Scope, given: DataFrame, rest: tuple[Left, Time, int] | None
+    ) -> int:  # fmt: skip
+        waiting = turns.waiting(scope)
+        holders = {h.name for h in self._graph.holders() if h.scope.is_within(scope)}
+        task = Alone(
+            graph=self._graph, rest=rest, entered=frozenset(self.entered),
+            traces=self._absolute({t: files for t, files in self.traces.items() if t[0] in holders}),
+            pending=self._absolute({key: self.pending[key] for key in waiting}), rounds=turns.rounds,
+            cut_short=frozenset(turns.cut_short), partitions=self._partitions, most=self._alone,
+            folder=str(self._root / self._name / f"{self.count}-{uuid.uuid4().hex[:6]}"),
+        )  # fmt: skip
+        given.mapInArrow(task, "id LONG").collect()
+        self.count += 1
+        outcome = task.outcome()
+        if isinstance(outcome, str):
+            log.info("this is left to Spark's jobs: %s", outcome)
+            self._suitable.discard(scope)
+            return 0
+        for key in waiting:
+            del self.pending[key]
+        _add(self.traces, outcome.traces, self._root)
+        _add(self.pending, outcome.pending, self._root)
+        _add(self.left, outcome.left, self._root)
+        turns.rounds, turns.cut_short = dict(outcome.rounds), set(outcome.cut_short)
+        self.tidy()
+        return outcome.count
 
     def tidy(self) -> None:
         """Merge runs where there are many, the smaller ones: a run is written again when it has doubled, so that what
@@ -317,11 +363,6 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.arrow") if not path.name.startswith("."))
 
 
-def _types(holder: Holder) -> dict[str, DataType]:
-    """Return the types of the columns that a holder gets."""
-    return {f.name: f.dataType for node in inputs_of(holder) for f in node.schema.fields}
-
-
 def _is_loose(node: Node) -> bool:
     """Whether its rows are in whatever partitions their sources have."""
     if isinstance(node, Mapped | Entered):
@@ -334,12 +375,7 @@ def _union(frames: list[DataFrame | None]) -> DataFrame | None:
     return reduce(DataFrame.unionByName, found) if found else None
 
 
-def _with_time(schema: StructType, depth: int) -> StructType:
-    ours = [StructField(name, IntegerType()) for name in rounds(depth)]
-    # All nullable: of what comes together in a collection, one part may be and another not.
-    fields = [StructField(f.name, f.dataType) for f in schema.fields]
-    return StructType([*fields, *ours, StructField(DIFFERENCE, LongType())])
-
-
-def _arrow(schema: StructType, depth: int) -> pa.Schema:
-    return to_arrow_schema(_with_time(schema, depth))
+def _add(lists: dict[K, tuple[str, ...]], more: Mapping[K, tuple[str, ...]], root: Path) -> None:
+    """Add to lists of files, whose names are relative to a root."""
+    for key, files in more.items():
+        lists[key] = (*lists.get(key, ()), *(str(Path(file).relative_to(root)) for file in files))

@@ -20,21 +20,11 @@ from falkirk.differential.graph import (
     Variable,
     inputs_of,
 )  # fmt: skip
-from falkirk.differential.rows import HASH
+from falkirk.differential.schemas import port_names
 from falkirk.differential.task import Hand, Move
 
 Position = tuple[Scope, int]
 """A scope, and how many loops directly in it have come to their end before."""
-
-
-def port_names(holder: Holder, port: int) -> tuple[str, ...]:
-    """Return the columns of what waits for a holder, without its time and difference."""
-    if isinstance(holder, Joined):
-        values = holder.operator.right if port else holder.operator.left
-        return (HASH, *holder.operator.keys, *values)
-    if isinstance(holder, Reduced):
-        return (HASH, *holder.operator.keys, *holder.operator.values)
-    return tuple(holder.schema.names)
 
 
 @dataclass(kw_only=True)

@@ -22,8 +22,13 @@ DAMAGED = "a file of an iteration's state can't be read"
 
 def write(path: Path, table: pa.Table) -> None:
     """Write a run. Two tasks that write the same one write the same."""
+    store(path, in_order(table))
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """Return rows in the order of the hashes of their keys."""
     order = np.argsort(table.column(HASH).to_numpy(), kind="stable")
-    store(path, table.take(pa.array(order)))
+    return table.take(pa.array(order)).combine_chunks()
 
 
 def store(path: Path, table: pa.Table) -> None:
@@ -54,10 +59,11 @@ def damaged(text: str, where: Path, **data: object) -> HomeError:
 
 def keys_of(paths: Sequence[Path], hashes: Hashes, schema: pa.Schema) -> pa.Table:
     """Return the rows of a trace with these hashes (in order, each once); other keys may have the same hash."""
-    return together((_rows(load(path), hashes) for path in paths), schema)
+    return together((rows_of(load(path), hashes) for path in paths), schema)
 
 
-def _rows(run: pa.Table, hashes: Hashes) -> pa.Table:
+def rows_of(run: pa.Table, hashes: Hashes) -> pa.Table:
+    """Return the rows of a run with these hashes."""
     if not run.num_rows:
         return run
     there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it

@@ -8,16 +8,15 @@ into its list, they are nobody's, and a task that is run twice writes the same.
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
 from falkirk.differential import runs
-from falkirk.differential.operators import Join, Reduce, Work
+from falkirk.differential.operators import Join, Reduce, Trace
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
@@ -126,6 +125,68 @@ class Task:
         yield from _Worker(self, context.partitionId()).work(batches)
 
 
+class Place(Protocol):
+    """Where an operator finds what it remembers, and leaves what it makes.
+
+    Attributes: beside: what it wants to know of the rows that it is given to park, though whoever gets them does not.
+    """
+
+    beside: tuple[str, ...]
+
+    def trace(self, what: str, schema: pa.Schema) -> Trace:
+        """Return what it has been told, or has said."""
+
+    def woken(self, schema: pa.Schema) -> pa.Table:
+        """Return the keys that it wanted to be woken for now."""
+
+    def write(self, what: str, rows: pa.Table) -> None:
+        """Remember rows."""
+
+    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
+        """Leave rows for a time. Args: holder: for whom that they are handed to; else for the operator itself."""
+
+
+def act(
+    operator: Join | Reduce, news: Sequence[pa.Table], now: Time, said: pa.Schema, place: Place
+) -> pa.Table:  # fmt: skip
+    """Do what an operator does at a time; return what is new of its results. Args: said: the schema of those."""
+    if isinstance(operator, Join):
+        traces = [place.trace(f"heard{port}", rows.schema) for port, rows in enumerate(news)]
+        done = operator.work(news, traces, len(now))
+    else:
+        names = [HASH, *operator.keys]
+        woken = distinct(place.woken(pa.schema([news[0].schema.field(n) for n in names])), names)
+        heard = place.trace("heard0", news[0].schema)
+        done = operator.work(news[0], woken, heard, place.trace("said", said), now, said)
+        if done.out.num_rows:
+            place.write("said", done.out)
+    for port, rows in enumerate(done.heard):
+        if rows.num_rows:
+            place.write(f"heard{port}", rows)
+    for time, keys in done.woken.items():
+        place.park("woken", time, keys)
+    return done.out
+
+
+def hand_on(rows: pa.Table, depth: int, hands: Sequence[Hand], place: Place) -> None:
+    """Leave what was made for those who get it without a shuffle."""
+    for hand in hands:
+        moving, there = moved(rows, depth, hand.move)
+        beside = [n for n in place.beside if n in moving.column_names and n not in hand.names]
+        moving = moving.select([*hand.names, *rounds(there), DIFFERENCE, *beside])
+        for time, some in split_by_time(moving, there).items():
+            place.park(f"parked{hand.port}", time, some, hand.holder)
+
+
+def said_by(operator: Join | Reduce, given: pa.Schema, output: pa.Schema, depth: int) -> pa.Schema:
+    """Return the schema of what an operator says. Args: given: of what arrives. output: of its results."""
+    if isinstance(operator, Join):
+        return output
+    fields = [output.field(n) for n in (*operator.keys, *operator.results)]
+    ours = [given.field(n) for n in rounds(depth)]
+    return pa.schema([pa.field(HASH, pa.int64()), *fields, *ours, pa.field(DIFFERENCE, pa.int64())])
+
+
 class _Trace:
     def __init__(self, paths: Sequence[Path], schema: pa.Schema) -> None:
         self._paths, self._schema = paths, schema
@@ -135,6 +196,10 @@ class _Trace:
 
 
 class _Worker:
+    """A partition: a place whose rows are in files."""
+
+    beside: tuple[str, ...] = ()
+
     def __init__(self, task: Task, number: int) -> None:
         self._task, self._depth = task, len(task.now)
         # Where several inputs come together each has all of the partitions, one after the other.
@@ -146,39 +211,13 @@ class _Worker:
         task = self._task
         news = self._news(list(batches))
         if task.operator is None:
-            done = Work(out=consolidate(news[0]), heard=())
-        elif isinstance(task.operator, Join):
-            traces = [_Trace(self._paths(f"heard{port}"), task.inputs[port]) for port in (0, 1)]
-            done = task.operator.work(news, traces, self._depth)
+            out = consolidate(news[0])
         else:
-            names = [HASH, *task.operator.keys]
-            woken = together(map(runs.load, self._paths("woken")), pa.schema([task.inputs[0].field(n) for n in names]))
-            heard = _Trace(self._paths("heard0"), task.inputs[0])
-            said = _Trace(self._paths("said"), self._said)
-            done = task.operator.work(news[0], distinct(woken, names), heard, said, task.now, self._said)
-            if done.out.num_rows:
-                self._write("said", done.out)
-        for port, rows in enumerate(done.heard):
-            if rows.num_rows:
-                self._write(f"heard{port}", rows)
-        for time, keys in done.woken.items():
-            self._park("woken", time, keys)
-        for hand in task.hands:
-            rows, depth = moved(done.out, self._depth, hand.move)
-            rows = rows.select([*hand.names, *rounds(depth), DIFFERENCE])
-            for time, some in split_by_time(rows, depth).items():
-                self._park(f"parked{hand.port}", time, some, hand.holder)
-        if task.emits and done.out.num_rows:
-            yield from done.out.select(task.output.names).cast(task.output).to_batches(max_chunksize=_BATCH_ROWS)
-
-    @cached_property
-    def _said(self) -> pa.Schema:
-        operator = self._task.operator
-        assert isinstance(operator, Reduce)
-        output = self._task.output
-        ours = [self._task.inputs[0].field(n) for n in rounds(self._depth)]
-        fields = [output.field(n) for n in (*operator.keys, *operator.results)]
-        return pa.schema([pa.field(HASH, pa.int64()), *fields, *ours, pa.field(DIFFERENCE, pa.int64())])
+            said = said_by(task.operator, task.inputs[0], task.output, self._depth)
+            out = act(task.operator, news, task.now, said, self)
+        hand_on(out, self._depth, task.hands, self)
+        if task.emits and out.num_rows:
+            yield from out.select(task.output.names).cast(task.output).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _news(self, batches: list[pa.RecordBatch]) -> list[pa.Table]:
         """Return what is to be worked off now, of each input; what is for later is parked."""
@@ -191,7 +230,7 @@ class _Worker:
                 by_time = split_by_time(rows, self._depth)
                 rows = by_time.pop(task.now, schema.empty_table())
                 for time, later in by_time.items():
-                    self._park(f"parked{port}", time, later)
+                    self.park(f"parked{port}", time, later)
             found.append(together([rows, *parked], schema))
         return found
 
@@ -199,11 +238,21 @@ class _Worker:
         paths = map(Path, self._task.files.get(what, ()))
         return [path for path in paths if FileName.parse(path.name).partition == self._partition]
 
-    def _write(self, what: str, rows: pa.Table) -> None:
+    def trace(self, what: str, schema: pa.Schema) -> Trace:
+        """See Place."""
+        return _Trace(self._paths(what), schema)
+
+    def woken(self, schema: pa.Schema) -> pa.Table:
+        """See Place."""
+        return together(map(runs.load, self._paths("woken")), schema)
+
+    def write(self, what: str, rows: pa.Table) -> None:
+        """See Place."""
         name = FileName(holder=self._task.holder, what=what, partition=self._partition, rows=rows.num_rows)
         runs.write(Path(self._task.folder) / str(name), rows)
 
-    def _park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
+    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
+        """See Place."""
         name = FileName(
             holder=holder or self._task.holder, what=what, time=time, partition=self._partition, part=self._part,
             rows=rows.num_rows,

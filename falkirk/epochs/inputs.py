@@ -52,6 +52,18 @@ class Inputs:
         self._cut, self._parsings = batch.cut, parsings
         self.bad: list[Bad] = []
         self.frames = {i.name: self._frame(i) for i in batch.inputs}
+        self._held: list[DataFrame] = []
+
+    def take_in(self) -> None:
+        """Read all of it now, to where Spark keeps what it has computed."""
+        self._held = [frame.persist() for frame in self.frames.values()]
+        for frame in self._held:
+            frame.count()
+
+    def release(self) -> None:
+        """Drop what was taken in."""
+        for frame in self._held:
+            frame.unpersist()
 
     def _frame(self, given: Input) -> DataFrame:
         if given.topic is not None:

@@ -210,13 +210,30 @@ class BatchRegion(BatchAtRest):
         """Return where the next epoch begins."""
         return epochs[-1].then if epochs else self._start_positions()
 
-    def compute(self, epoch: Epoch, state: State, group: str) -> Computed:
-        """Return what an epoch comes to; what is computed once and for all has run then, the rest has not."""
+    def take_in(self, epoch: Epoch, group: str) -> Inputs:
+        """Read what an epoch reads, before its turn has come."""
+        self._begin_jobs(epoch, group)
+        inputs = self._inputs(epoch)
+        try:
+            inputs.take_in()
+        except BaseException:
+            inputs.release()
+            raise
+        return inputs
+
+    def _begin_jobs(self, epoch: Epoch, group: str) -> None:
         spark = self._session.sparkContext
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
-        batch = self.batch
-        inputs = Inputs(self._session, self._context, batch, epoch, self.all_logs, self.files, self._parsings)
+
+    def _inputs(self, epoch: Epoch) -> Inputs:
+        return Inputs(self._session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings)
+
+    def compute(self, epoch: Epoch, state: State, group: str, taken: Inputs | None = None) -> Computed:
+        """Return what an epoch comes to; what is computed once and for all has run then, the rest has not. Args: taken:
+        its input, if that was taken in before."""
+        self._begin_jobs(epoch, group)
+        batch, inputs = self.batch, self._inputs(epoch) if taken is None else taken
         given = dict(inputs.frames)
         if batch.state is not None:
             own = state.get(OWN)

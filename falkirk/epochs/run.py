@@ -14,6 +14,7 @@ from falkirk.coordinator.disk import is_full
 from falkirk.cut import ByTime, OnArrival
 from falkirk.differential.runs import DAMAGED, damaged
 from falkirk.epochs.computed import OWN, Computed, Decided
+from falkirk.epochs.inputs import Inputs
 from falkirk.epochs.log import Epoch
 from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
 from falkirk.operators.in_epoch import State
@@ -63,6 +64,11 @@ class Run:
         at_once = 1 if self._batch.is_stateful or isinstance(self._batch.cut, OnArrival) else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         self._at_once = at_once
+        # While the rounds of an epoch go on, the next one is decided, and what it reads is taken in.
+        takes_in = self._batch.iteration is not None and not isinstance(self._batch.cut, OnArrival | ByTime)
+        self._ahead = at_once + takes_in
+        self._intake = ThreadPoolExecutor(1, thread_name_prefix=f"falkirk-{self._batch.name}-in")
+        self._taking: dict[int, Future[Inputs]] = {}
         self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
 
     def begin(self) -> None:
@@ -82,6 +88,10 @@ class Run:
             wait_for(running.values(), timeout=LOOK_S)
             running = {n: future for n, future in running.items() if not future.done()}
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._intake.shutdown(wait=False, cancel_futures=True)
+        for number, taking in self._taking.items():
+            self._region.cancel(f"{self._group}-{number}-in")
+            taking.add_done_callback(_release)
         return not running and not self._thread.is_alive()
 
     def _work(self) -> None:
@@ -135,13 +145,17 @@ class Run:
             self._finish(number, self._running.pop(number))
         epochs = self._region.epochs.epochs()
         waiting = [e for e in epochs if not e.is_complete]
-        if len(waiting) < self._at_once and self._decide(epochs):
+        if len(waiting) < self._ahead and self._decide(epochs):
             self._wake.set()  # to run it, at once
             return
         for epoch in waiting[: self._at_once] if self._restored else ():
             if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
                 self._running[epoch.number] = future = self._pool.submit(self._execute, epoch)
                 future.add_done_callback(lambda _: self._wake.set())
+        for epoch in waiting[self._at_once :] if self._running else ():
+            if epoch.number not in self._taking:
+                group = f"{self._group}-{epoch.number}-in"
+                self._taking[epoch.number] = self._intake.submit(self._region.take_in, epoch, group)
         if not self._running:
             self._region.progressed_at_s = time.monotonic()
 
@@ -167,7 +181,22 @@ class Run:
         return self._states[max(earlier)] if earlier else {}
 
     def _execute(self, epoch: Epoch) -> None:
-        computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
+        taken = self._taken(epoch.number)
+        try:
+            self._complete(epoch, taken)
+        finally:
+            if taken is not None:
+                taken.release()
+
+    def _taken(self, number: int) -> Inputs | None:
+        """Return what was taken in of an epoch; None: nothing was, or it failed, and is read in the epoch's turn."""
+        taking = self._taking.pop(number, None)
+        if taking is None or taking.exception() is not None:
+            return None
+        return taking.result()
+
+    def _complete(self, epoch: Epoch, taken: Inputs | None) -> None:
+        computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}", taken)
         try:
             folder, rows, dead = self._region.write(epoch, computed)
             saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
@@ -235,6 +264,11 @@ class Run:
         reason = "the disk is full" if is_full(error) else str(error).splitlines()[0][:200]
         self._failing[number] = f"epoch {number} failed, trying again: {reason}"
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+
+
+def _release(taking: "Future[Inputs]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().release()
 
 
 def _poison(text: str) -> str:

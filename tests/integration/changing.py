@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
 from falkirk.differential import Collection
+from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.flow import Advanced, Flow
 from falkirk.differential.graph import Scope, Source
 from falkirk.differential.rows import DIFFERENCE
@@ -70,7 +71,11 @@ class Changing:
     """A program over sources, and its epochs.
 
     Args: program: gets the collections of the sources, and returns the result. sources: the columns of each, as DDL.
+
+    Attributes: alone: as of `Flow`.
     """
+
+    alone = ALONE_MAX
 
     def __init__(
         self, session: SparkSession, folder: Path, program: Callable[..., Collection], partitions: int = 2,
@@ -89,7 +94,7 @@ class Changing:
         likes = {name: self.session.createDataFrame([], ddl) for name, ddl in self._sources.items()}
         nodes = {name: Source(scope=outside, schema=like.schema, name=name) for name, like in likes.items()}
         made = self._program(*(Collection(nodes[name], like) for name, like in likes.items()))
-        return Flow(made.graph(), self.session, self._folder, self._partitions)
+        return Flow(made.graph(), self.session, self._folder, self._partitions, self.alone)
 
     def changes(self, name: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
         """Return rows of a source, each with its difference behind its columns, as they are given to a flow."""
@@ -110,5 +115,7 @@ class Changing:
         for row, more in counted(done.changes).items():
             self.result[row] += more
         self.result = Counter({row: often for row, often in self.result.items() if often})
-        assert counted(self.flow.whole(self.state)) == self.result
+        whole = self.flow.whole(self.state).collect()
+        assert Counter({tuple(row): often for *row, often in whole}) == self.result
+        assert len(whole) == len(self.result), "what has come and gone meets"
         return done

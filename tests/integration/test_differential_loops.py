@@ -11,9 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.differential import Collection, connected_components, fixpoint, jobs
-from falkirk.differential.flow import Rounds
+from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.jobs import Jobs
+from falkirk.differential.turns import Rounds
 from tests.integration.changing import EDGES, Changing, Edge, Rows, added, components, sources, taken, there
+
+
+@pytest.fixture(params=[ALONE_MAX, 3], autouse=True)
+def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rounds but the first are one task's; and, where that is told to stop early, some of them are Spark's."""
+    monkeypatch.setattr(Changing, "alone", request.param)
 
 
 def succeed(edges: Collection) -> Callable[[Collection], Collection]:
@@ -228,12 +235,44 @@ def test_the_driver_sees_no_rows(session: SparkSession, tmp_path: Path, monkeypa
     assert done.changes.collect()
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_an_epoch_that_fails_has_never_been(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    """What it has left is in no list; where its lists are those of the state that it began with, it counts twice."""
+    monkeypatch.setattr(Changing, "alone", 0)
+    changing = Changing(session, tmp_path, lambda e: sources(e).iterate(succeed(e), rounds=3), edges=EDGES)
+    changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
+    with monkeypatch.context() as patch:
+        tidy, begin = Jobs.tidy, Jobs.__init__
+
+        def shared(jobs: Jobs, *arguments: Any) -> None:
+            begin(jobs, *arguments)
+            jobs.traces = arguments[3].traces
+
+        def fail(jobs: Jobs) -> None:
+            tidy(jobs)
+            if jobs.count == 1:
+                raise RuntimeError("here")
+
+        patch.setattr(Jobs, "tidy", fail)
+        if not apart:
+            patch.setattr(Jobs, "__init__", shared)
+        with pytest.raises(RuntimeError, match="here"):
+            changing.flow.advance(
+                changing.state, {"edges": changing.changes("edges", added([(4, 1), (1, 3)]))}, "failed"
+            )
+    changing.epoch(edges=added([(4, 1), (1, 3)]))
+    assert (changing.result == walked(there(changing.put["edges"]), 3)) is apart
+
+
 def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is heard early meets what later rounds have heard in the epoch before, and hear again."""
     take = Jobs._take
     monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "woken": ()})
+    monkeypatch.setattr(Changing, "alone", 0)
     changing = Changing(session, tmp_path, connected_components, edges=EDGES)
     changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
     changing.epoch(edges=added([(1, 4)]))

@@ -2,25 +2,32 @@
 
 import json
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
+import pytest
 
 import falkirk as fk
 from falkirk.coordinator.home import open_home
 from falkirk.coordinator.visit import Visit
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
-from falkirk.epochs.log import EpochLog
+from falkirk.epochs.inputs import Inputs
+from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.states import States
 from falkirk.epochs.targets import TableTarget
+from falkirk.errors import InternalError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
+from falkirk.query import run_here
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +95,7 @@ def released(changes: Table) -> Counter[tuple[int, int]]:
 #: What is called, and whether it is cut off before or behind it.
 PLACES: dict[str, Place] = {
     "between rounds": (Jobs, "flush", True),
+    "rounds done by a task": (Jobs, "go_round", True),
     "rounds done, state not written": (States, "write", False),
     "state written, not recorded": (EpochLog, "record", False),
     "recorded, files not swept": (States, "sweep", False),
@@ -120,6 +128,59 @@ def test_each_epoch_counts_once_whatever_is_cut_off(
         run(place)
     run(None)
     assert set(released(changes).values()) == {1}
+
+
+@pytest.mark.parametrize("takes_in", [True, False])
+def test_the_next_input_is_taken_in_while_rounds_go_on(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, takes_in: bool
+) -> None:
+    """It may be gone from its topic by the time of its turn; where nothing is taken in ahead, it is missing then."""
+    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
+    topic = wire.topic("edges")
+    edges, changes = Edges(wire, topic), Table(database, f"changes_{tag}")
+    taken, in_round, goes_on = threading.Event(), threading.Event(), threading.Event()
+    flush, take_in = Jobs.flush, BatchRegion.take_in
+
+    def held(jobs: Jobs) -> None:
+        in_round.set()
+        goes_on.wait()
+        flush(jobs)
+
+    def taking(region: BatchRegion, epoch: Epoch, group: str) -> Inputs:
+        if not takes_in:
+            taken.set()
+            raise InternalError("CUT_OFF", "take_in")
+        found = take_in(region, epoch, group)
+        taken.set()
+        return found
+
+    monkeypatch.setattr(Jobs, "flush", held)
+    monkeypatch.setattr(BatchRegion, "take_in", taking)
+    app = fk.App("graph", home=home)
+    app.source("edges", fk.Kafka(topic, schema="src LONG NOT NULL, dst LONG NOT NULL, difference INT"))
+
+    @app.iterate(rows=EDGES)
+    def components(edges: Collection) -> Collection:
+        return connected_components(edges)
+
+    app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
+    query = run_here(app, Connection.of(broker.bootstrap))
+    try:
+        edges.change(EDGES)
+        assert in_round.wait(120), query.status
+        edges.change(EDGES)
+        assert taken.wait(120), query.status
+        wire.expire(topic)
+        goes_on.set()
+
+        def is_done() -> bool:
+            return released(changes) == Counter(dict.fromkeys(edges.components(), 1)) or not query.isActive
+
+        wait_until(is_done, 120, f"the components: {query.status}")
+    finally:
+        goes_on.set()
+        query.stop()
+    assert released(changes).keys() == edges.components() if takes_in else isinstance(query.exception(), fk.LogError)
 
 
 def test_an_epoch_is_taken_back_and_done_again(
@@ -161,3 +222,41 @@ def test_an_epoch_is_taken_back_and_done_again(
         visit.roll_back(visit.asked(f"components@{points[-3]}"), force=True)
         assert [v.first for v in opened.store.voided_ranges("epochs:components")] == [points[-3] + 1]
     run_until_cut_off(app, broker, None, lambda: edges.change(2 * EDGES), is_done)
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_to_go_back_is_to_go_on_from_an_older_state(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    goes_back: bool,
+) -> None:  # fmt: skip
+    """What was taken back is read again; by a loop that went on from its newest state it would count twice."""
+    wire, folder = Wire(bootstrap=broker.bootstrap, tag=tag), tmp_path / "sums"
+    topic = wire.topic("edges")
+    app = fk.App("graph", home=home, history=5)
+    app.source("edges", fk.Kafka(topic, schema="src LONG NOT NULL, dst LONG NOT NULL"))
+
+    @app.iterate(rows=EDGES, sends="all")
+    def degrees(edges: Collection) -> Collection:
+        counted = edges.groupBy("src").count()
+        return counted.iterate(lambda c: c.concat(counted).groupBy("src").max("count"))
+
+    app.sink("degrees", degrees, fk.Files(str(folder), format="json"))
+    sent = [{"src": n % 3, "dst": n} for n in range(4 * EDGES)]
+
+    def found() -> list[Counter[int]]:
+        epochs = sorted(path for path in folder.glob("epoch=*") if path.is_dir())
+        texts = ["\n".join(file.read_text() for file in epoch.glob("*.json")) for epoch in epochs]
+        return [Counter({r["src"]: r["count"] for r in map(json.loads, text.splitlines())}) for text in texts]
+
+    run_until_cut_off(app, broker, None, lambda: wire.send(topic, sent), lambda _: len(found()) >= 4)
+    with open_home(home, app.name) as opened:
+        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
+        points = [p.point.number for p in visit.history() if p.region == "degrees"]
+        newest = [e.state for e in EpochLog("epochs:degrees", "degrees", folder, opened.store).epochs()][-1]
+        visit.roll_back(visit.asked(f"degrees@{points[-3]}"), force=True)
+    if not goes_back:
+        read = States.read
+        monkeypatch.setattr(States, "read", lambda states, _, is_result: read(states, str(newest), is_result=is_result))
+        monkeypatch.setattr(States, "sweep", lambda *_: None)
+    run_until_cut_off(app, broker, None, lambda: None, lambda _: len(found()) >= 6)
+    assert (found()[5] == Counter(row["src"] for row in sent)) is goes_back

@@ -15,6 +15,7 @@ PLACES: dict[str, tuple[type, str, bool, bool]] = {
     "a-round-fails": (Jobs, "flush", False, False),
     "in-a-round": (Jobs, "operate", True, True),
     "between-rounds": (Jobs, "flush", True, True),
+    "behind-the-rounds-of-a-task": (Jobs, "go_round", True, True),
     "state-half-written": (States, "write", True, True),
     "recorded": (EpochLog, "record", True, True),
 }

@@ -1,0 +1,173 @@
+"""Alone: an epoch, or the rounds of a loop, in one task, while there is little to do.
+
+A Spark job takes a tenth of a second and more, whatever it does, and a loop over few rows has hardly anything to do in
+a round. So an epoch in which little changes is given to one task, and of any other what waits for a loop's next round,
+if that is little. It works in memory, over all partitions; it reads the same runs, and leaves the same kinds of files,
+as the jobs do, so that either goes on where the other was. Should it fail, or too much go round, the jobs do it.
+"""
+
+import logging
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.differential.expressions import Steps, Unsuitable
+from falkirk.differential.graph import (
+    Graph,
+    Joined,
+    Left,
+    Mapped,
+    Node,
+    Reduced,
+    Result,
+    Scope,
+)  # fmt: skip
+from falkirk.differential.hashing import is_hashed
+from falkirk.differential.in_memory import InMemory
+from falkirk.differential.routes import Routes
+from falkirk.differential.rows import Time, together
+from falkirk.differential.schemas import arrow_of, port_schema, timed
+from falkirk.differential.turns import Rounds, Turns, Waiting
+
+log = logging.getLogger("falkirk")
+
+#: While no more rows than this wait for a round, one task does it.
+ALONE_MAX = 200_000
+_OUTCOME = "outcome.pickle"
+
+
+def prepare(graph: Graph, session: SparkSession) -> frozenset[Scope]:
+    """Return the loops of a graph that one task can do alone, and what is around them if it can do all: all steps in
+    them, and the hashes of all keys, are known without Spark. It is found out once for a graph, whose steps are then
+    there as `Mapped.steps`."""
+    if graph.alone is None:
+        unsuitable = {node.scope for node in graph.nodes if not _is_suitable(node, session)}
+        scopes = {node.scope for node in graph.nodes}
+        graph.alone = frozenset(scope for scope in scopes if not any(bad.is_within(scope) for bad in unsuitable))
+    return graph.alone
+
+
+def _is_suitable(node: Node, session: SparkSession) -> bool:
+    if isinstance(node, Mapped):
+        try:
+            node.steps = Steps.of(node.how(session.createDataFrame([], timed(node.of.schema, node.scope.depth))))
+        except Unsuitable as error:
+            log.debug("a step of a loop is Spark's: %s", error)
+            return False
+    if isinstance(node, Joined | Reduced):
+        schema = port_schema(node, 0, node.scope.depth)
+        return all(is_hashed(schema.field(key).type) for key in node.operator.keys)
+    return not isinstance(node, Result) or all(is_hashed(f.type) for f in arrow_of(node.schema, 0))
+
+
+def given_by(graph: Graph, inputs: Mapping[str, DataFrame]) -> DataFrame | None:
+    """Return what is new of all sources as the task gets it: of each a column, of which a row has one; None: nothing
+    is new."""
+    frames = [inputs.get(source.name) for source in graph.sources()]
+    parts = []
+    for own in (number for number, frame in enumerate(frames) if frame is not None):
+        columns = []
+        for number, source in enumerate(graph.sources()):
+            schema = timed(source.schema, 0)
+            row = F.struct(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema])
+            columns.append((row if number == own else F.lit(None).cast(schema)).alias(f"source{number}"))
+        frame = frames[own]
+        assert frame is not None
+        parts.append(frame.select(*columns))
+    return reduce(DataFrame.unionAll, parts) if parts else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a task has come to.
+
+    Args: count: how many rounds it has done. traces: what is to be remembered as well. pending, left: what waits then,
+        of all that was given to it, and what was left for others. rounds, cut_short: of loops in the loop.
+    """
+
+    count: int
+    traces: Mapping[tuple[str, str], tuple[str, ...]]
+    pending: Mapping[Waiting, tuple[str, ...]]
+    left: Mapping[Waiting, tuple[str, ...]]
+    rounds: Mapping[str, Rounds]
+    cut_short: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """The task.
+
+    Args: rest: of a loop that has begun, its end, the time around it, and the rounds that were done before; None: all
+        of the epoch is to be done, and the batches are what is new of the sources. entered: as of `Works`.
+        traces, pending: what is there for it, all partitions' files. rounds, cut_short: as of `Turns`, so far. folder:
+        where it leaves files. partitions: how many there are. most: how many rows may wait for a round.
+    """
+
+    graph: Graph
+    rest: tuple[Left, Time, int] | None
+    entered: frozenset[Scope]
+    traces: Mapping[tuple[str, str], tuple[str, ...]]
+    pending: Mapping[Waiting, tuple[str, ...]]
+    rounds: Mapping[str, Rounds]
+    cut_short: frozenset[str]
+    folder: str
+    partitions: int
+    most: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work, and leave the outcome in a file; when this is for Spark to do, the reason as a text."""
+        try:
+            outcome: Outcome | str = self.work(self._taken(batches))
+        except (Unsuitable, pa.ArrowException) as error:
+            outcome = f"{type(error).__name__}: {error}"
+        path = Path(self.folder) / _OUTCOME
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(outcome))
+        for _ in batches:
+            yield from ()
+
+    def _taken(self, batches: Iterator[pa.RecordBatch]) -> dict[str, pa.Table]:
+        """Return what is new of each source."""
+        found, rows = [], 0
+        for batch in batches:
+            found.append(batch)
+            rows += batch.num_rows
+            if rows > self.most:
+                raise Unsuitable("too much has come")
+        taken = {}
+        for number, source in enumerate(self.graph.sources() if self.rest is None else []):
+            columns = [batch.column(number) for batch in found]
+            parts = [pa.Table.from_struct_array(column.filter(column.is_valid())) for column in columns]
+            taken[source.name] = together(parts, arrow_of(source.schema, 0))
+        return taken
+
+    def outcome(self) -> Outcome | str:
+        """Return what the task has left."""
+        found: Outcome | str = pickle.loads((Path(self.folder) / _OUTCOME).read_bytes())
+        return found
+
+    def work(self, taken: Mapping[str, pa.Table]) -> Outcome:
+        """Work. Args: taken: what is new of the sources. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""
+        routes = Routes(graph=self.graph)
+        works = InMemory(
+            self.graph, routes, self.traces, self.pending, taken, set(self.entered), self.partitions, self.most
+        )
+        turns = Turns(self.graph, works, routes, self.cut_short)
+        turns.rounds = dict(self.rounds)
+        if self.rest is None:
+            turns.run(self.graph.result.scope, ())
+            works.flush()
+            count = 1
+        else:
+            count = turns.rest(*self.rest, lambda: works.waiting_rows() <= self.most)
+        folder = Path(self.folder)
+        return Outcome(
+            count=count, traces=works.remembered_in(folder), pending=works.stored(works.pending, folder),
+            left=works.stored(works.left, folder / "left"), rounds=turns.rounds, cut_short=frozenset(turns.cut_short),
+        )  # fmt: skip

@@ -1,0 +1,206 @@
+"""Expressions: what a step does to each row, by Spark's analysed plan, for whoever works without Spark.
+
+Only what comes out the same is taken over: steps with other functions, or of other types, are Spark's. What would be an
+error there, or comes out otherwise here (a sum that is too large, a division by nothing, NaN), is an `Unsuitable` or
+Arrow's error, upon which Spark does it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+
+class Unsuitable(Exception):
+    """This is for Spark to compute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """An expression. Args: name: Catalyst's class. value: of a literal, or the identity of a column."""
+
+    name: str
+    of: tuple["Expression", ...] = ()
+    value: Any = None
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A projection to columns, by name with their identities, or a filter."""
+
+    kind: Literal["project", "filter"]
+    columns: tuple[tuple[str, int, Expression], ...] = ()
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What is done to rows. Args: given: the columns that they have, with their identities. made: those at the end."""
+
+    given: tuple[tuple[str, int], ...]
+    steps: tuple[Step, ...]
+    made: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, rows: DataFrame) -> "Steps":
+        """Return the steps that a DataFrame makes of one without rows. Raises: Unsuitable: Spark has to do them."""
+        plan = rows._jdf.queryExecution().analyzed()
+        *nodes, first = json.loads(plan.toJSON())
+        if _name(first) not in ("LogicalRDD", "LocalRelation"):
+            raise Unsuitable(_name(first))
+        output = plan.output()
+        made = tuple((output.apply(i).name(), int(output.apply(i).exprId().id())) for i in range(output.size()))
+        given = tuple((str(one[0]["name"]), _identity(one[0])) for one in first["output"])
+        return cls(given=given, steps=tuple(map(_step, reversed(nodes))), made=made)
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """Do them. Raises: Unsuitable, pa.ArrowException: Spark has to do them."""
+        columns = {identity: rows.column(name) for name, identity in self.given}
+        count = rows.num_rows
+        for step in self.steps:
+            if step.kind == "filter":
+                assert step.condition is not None
+                mask = pc.fill_null(_value(step.condition, columns, count), False)
+                columns = {identity: column.filter(mask) for identity, column in columns.items()}
+                count = len(next(iter(columns.values()))) if columns else 0
+            else:
+                made = {identity: _value(one, columns, count) for _, identity, one in step.columns}
+                columns = made
+        return pa.table([columns[identity] for _, identity in self.made], names=[name for name, _ in self.made])
+
+
+# -- from Spark's plan -------------------------------------------------------------------------------------------------
+
+_TYPES = {
+    "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(), "double": pa.float64(),
+    "string": pa.string(), "boolean": pa.bool_(),
+}  # fmt: skip
+#: To these a number may be cast as it is.
+_WIDER = {
+    ("byte", "short"), ("byte", "integer"), ("byte", "long"), ("byte", "double"), ("short", "integer"),
+    ("short", "long"), ("short", "double"), ("integer", "long"), ("integer", "double"), ("long", "double"),
+}  # fmt: skip
+
+
+def _step(node: Mapping[str, Any]) -> Step:
+    kind = _name(node)
+    if kind == "Project":
+        columns = []
+        for one in node["projectList"]:
+            expression, rest = _parsed(list(one))
+            if rest or expression.name not in ("Alias", "AttributeReference"):
+                raise Unsuitable(expression.name)
+            columns.append((str(one[0]["name"]), _identity(one[0]), expression))
+        return Step(kind="project", columns=tuple(columns))
+    if kind == "Filter":
+        return Step(kind="filter", condition=_parsed(list(node["condition"]))[0])
+    raise Unsuitable(kind)
+
+
+def _parsed(nodes: list[Any]) -> tuple[Expression, list[Any]]:
+    """Return the expression that comes first in a list of nodes, each before its parts, and what is behind it."""
+    node, *rest = nodes
+    name, parts = _name(node), []
+    for _ in range(node["num-children"]):
+        part, rest = _parsed(rest)
+        parts.append(part)
+    spoken = node.get("dataType", "")
+    of = spoken if isinstance(spoken, str) else "nested"
+    if name == "AttributeReference":
+        return Expression(name=name, value=_identity(node), type=of), rest
+    if name == "Literal":
+        return Expression(name=name, value=_literal(node["value"], of), type=of), rest
+    if name == "Cast" and parts[0].type == "void" and of in _TYPES:
+        return Expression(name="Literal", type=of), rest
+    if name == "Cast" and (parts[0].type, of) in _WIDER:
+        return Expression(name=name, of=tuple(parts), type=of), rest
+    if name == "Cast" and parts[0].type == of:
+        return parts[0], rest
+    if name == "Alias" and parts[0].type != "void":
+        return Expression(name=name, of=tuple(parts), type=parts[0].type), rest
+    if name not in _FUNCTIONS:
+        raise Unsuitable(name)
+    if any(part.type not in _TYPES for part in parts):
+        raise Unsuitable(f"{name} of {[part.type for part in parts]}")
+    return Expression(name=name, of=tuple(parts), type=_type_of(name, parts)), rest
+
+
+def _type_of(name: str, parts: list[Expression]) -> str:
+    if name in _TRUTHS:
+        return "boolean"
+    return parts[1].type if name in ("If", "CaseWhen") else parts[0].type
+
+
+def _literal(value: Any, of: str) -> Any:
+    if of not in (*_TYPES, "void"):
+        raise Unsuitable(of)
+    if value is None or of == "string":
+        return value
+    return value == "true" if of == "boolean" else float(value) if of == "double" else int(value)
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return str(node.get("class", "")).rpartition(".")[2]
+
+
+def _identity(node: Mapping[str, Any]) -> int:
+    return int(node["exprId"]["id"])
+
+
+# -- over Arrow --------------------------------------------------------------------------------------------------------
+
+
+def _value(expression: Expression, columns: Mapping[int, Any], count: int) -> Any:
+    if expression.name == "AttributeReference":
+        return columns[expression.value]
+    if expression.name == "Alias":
+        return _value(expression.of[0], columns, count)
+    if expression.name == "Literal":
+        return pa.repeat(pa.scalar(expression.value, _TYPES[expression.type]), count)
+    parts = [_value(part, columns, count) for part in expression.of]
+    if expression.name == "Cast":
+        return pc.cast(parts[0], _TYPES[expression.type])
+    if any(pa.types.is_floating(p.type) and pc.any(pc.is_nan(p)).as_py() for p in parts):
+        raise Unsuitable("NaN")
+    return _FUNCTIONS[expression.name](*parts)
+
+
+def _divided(one: Any, other: Any) -> Any:
+    if not pa.types.is_floating(other.type) or pc.any(pc.equal(other, 0.0)).as_py():
+        raise Unsuitable("a division by nothing")
+    return pc.divide(one, other)
+
+
+def _chosen(*parts: Any) -> Any:
+    """CASE WHEN: conditions and values by turns, and what else."""
+    found = parts[-1] if len(parts) % 2 else pa.nulls(len(parts[0]), parts[1].type)
+    pairs: Iterator[tuple[Any, Any]] = zip(parts[0 : len(parts) // 2 * 2 : 2], parts[1::2], strict=True)
+    for condition, value in reversed([*pairs]):
+        found = pc.if_else(pc.fill_null(condition, False), value, found)
+    return found
+
+
+def _same(one: Any, other: Any) -> Any:
+    both = pc.and_(pc.is_null(one), pc.is_null(other))
+    return pc.or_(pc.fill_null(pc.equal(one, other), False), both)
+
+
+_TRUTHS = {
+    "EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "And", "Or", "Not",
+    "IsNull", "IsNotNull",
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": pc.add_checked, "Subtract": pc.subtract_checked, "Multiply": pc.multiply_checked, "Divide": _divided,
+    "UnaryMinus": pc.negate_checked, "Abs": pc.abs_checked,
+    "EqualTo": pc.equal, "EqualNullSafe": _same, "LessThan": pc.less, "LessThanOrEqual": pc.less_equal,
+    "GreaterThan": pc.greater, "GreaterThanOrEqual": pc.greater_equal,
+    "And": pc.and_kleene, "Or": pc.or_kleene, "Not": pc.invert,
+    "IsNull": pc.is_null, "IsNotNull": pc.is_valid, "Coalesce": pc.coalesce,
+    "Least": pc.min_element_wise, "Greatest": pc.max_element_wise,
+    "If": lambda condition, one, other: pc.if_else(pc.fill_null(condition, False), one, other), "CaseWhen": _chosen,
+}  # fmt: skip

@@ -1,0 +1,304 @@
+"""In memory: what there is to do at a time, done in the memory of one task, over all partitions.
+
+What it is given is in files, and what it leaves is stored in files again, as the tasks of `jobs.py` do it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from falkirk.differential import runs
+from falkirk.differential.expressions import Unsuitable
+from falkirk.differential.graph import (
+    Concat,
+    Entered,
+    Graph,
+    Holder,
+    Joined,
+    Left,
+    Mapped,
+    Node,
+    Reduced,
+    Result,
+    Scope,
+    Source,
+    Variable,
+    inputs_of,
+)  # fmt: skip
+from falkirk.differential.hashing import hash_of, partition_of
+from falkirk.differential.operators import Trace
+from falkirk.differential.routes import Routes
+from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
+from falkirk.differential.schemas import arrow_of, port_names, port_schema
+from falkirk.differential.task import FileName, Hand, act, hand_on, said_by
+from falkirk.differential.turns import Turns, Waiting
+
+#: What is remembered of a trace is in no more tables than this.
+_TABLES_MAX = 8
+
+
+@dataclass
+class _Round:
+    """What was made in the round that is going on. Args: parked: what waits for the rounds behind it, of which one may
+    have the same time. The others as of the job of `jobs.py`."""
+
+    made: dict[int, pa.Table] = field(default_factory=dict)
+    idle: set[tuple[int, Time]] = field(default_factory=set)
+    frames: dict[tuple[int, Time], pa.Table | None] = field(default_factory=dict)
+    parked: list[tuple[Waiting, pa.Table]] = field(default_factory=list)
+    is_empty: bool = True
+
+
+class InMemory:
+    """The `Works` of a task alone."""
+
+    def __init__(
+        self, graph: Graph, routes: Routes, traces: Mapping[tuple[str, str], Sequence[str]],
+        pending: Mapping[Waiting, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope], partitions: int,
+        most: int,
+    ) -> None:  # fmt: skip
+        self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
+        #: Who gets rows by the hash of their key, and so with it.
+        self._by_key = {h.name for h in graph.holders() if isinstance(h, Joined | Reduced)}
+        self.pending: dict[Waiting, tuple[Any, ...]] = {k: tuple(paths) for k, paths in pending.items()}
+        self.left: dict[Waiting, tuple[Any, ...]] = {}
+        self.read: dict[tuple[str, Time], Any] = {}
+        self.entered = entered
+        self.count = 0
+        self._round = _Round()
+        self._opened: dict[str, pa.Table] = {}
+        #: What is new of each trace, each table in the order of the hashes.
+        self._new: dict[tuple[str, str], list[pa.Table]] = {}
+
+    # -- as Works ------------------------------------------------------------------------------------------------------
+
+    def operate(self, holder: Joined | Reduced, now: Time) -> None:
+        """See Works."""
+        frames = [self._frame(node, now) for node in inputs_of(holder)]
+        parked = [self.pending.pop((holder.name, f"parked{port}", now), ()) for port in range(len(frames))]
+        woken = self.pending.pop((holder.name, "woken", now), ())
+        if not any(parked) and not woken and all(frame is None for frame in frames):
+            self._round.idle.add((id(holder), now))
+            return
+        place, news = _Memory(self, holder.name, woken), []
+        for port, (frame, waiting) in enumerate(zip(frames, parked, strict=True)):
+            schema = port_schema(holder, port, len(now))
+            by_time = {} if frame is None else split_by_time(_hashed(holder, port, frame, schema), len(now))
+            rows = by_time.pop(now, schema.empty_table())
+            for time, later in by_time.items():
+                place.park(f"parked{port}", time, later)
+            news.append(together([rows, *self._loaded(waiting)], schema))
+        output = arrow_of(holder.schema, len(now))
+        out = act(holder.operator, news, now, said_by(holder.operator, news[0].schema, output, len(now)), place)
+        hands = [*self._routes.hands.get(id(holder), [])]
+        if id(holder) in self._routes.keeps:
+            hands.append(Hand(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
+        hand_on(out, len(now), hands, place)
+        self._round.made[id(holder)] = out.select(output.names).cast(output)
+        self._round.is_empty = False
+
+    def begin(self, variable: Variable, now: Time) -> None:
+        """See Works."""
+        if variable.start is not None and now[-1] == 0:
+            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), move="next")
+            self.store(variable.start, now, [hand], sign=-1)
+
+    def conclude(self, result: Result, now: Time) -> None:
+        """See Works."""
+        frame = self._frame(result.of, now)
+        if frame is not None:
+            rows = consolidate(frame)
+            hashes = hash_of([rows.column(name) for name in result.schema.names], rows.num_rows)
+            self.wait((result.name, "parked0", now), rows.append_column(HASH, pa.array(hashes)))
+            self._round.is_empty = False
+
+    def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
+        """See Works."""
+        frame = self._frame(node, now)
+        if frame is None:
+            return
+        rows = consolidate(frame)
+        if sign < 0:
+            minus = pc.negate(rows.column(DIFFERENCE))
+            rows = rows.set_column(rows.schema.get_field_index(DIFFERENCE), DIFFERENCE, minus)
+        hand_on(rows, len(now), hands, _Memory(self, "", ()))
+        self._round.is_empty = False
+
+    def flush(self) -> None:
+        """See Works."""
+        self.count += not self._round.is_empty
+        parked, self._round = self._round.parked, _Round()
+        for key, rows in parked:
+            self.pending[key] = (*self.pending.get(key, ()), rows)
+        if self._taken and self.waiting_rows() > self._most:
+            raise Unsuitable("too much goes round")
+
+    def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
+        """See Works."""
+        return 0
+
+    # -- what is new of a node -----------------------------------------------------------------------------------------
+
+    def _frame(self, node: Node, now: Time) -> pa.Table | None:
+        key = (id(node), now)
+        if key not in self._round.frames:
+            self._round.frames[key] = self._made(node, now)
+        return self._round.frames[key]
+
+    def _made(self, node: Node, now: Time) -> pa.Table | None:
+        schema = arrow_of(node.schema, len(now))
+        if isinstance(node, Mapped):
+            assert node.steps is not None, "no other loop is given to a task"
+            of = self._frame(node.of, now)
+            return None if of is None else node.steps(of).select(schema.names).cast(schema)
+        if isinstance(node, Concat):
+            return _union([self._frame(of, now) for of in node.of], schema)
+        if isinstance(node, Entered):
+            enters = now[-1] == 0 and node.scope not in self.entered
+            of = self._frame(node.of, now[:-1]) if enters else None
+            if of is None:
+                return None
+            first = pa.array(np.zeros(of.num_rows, dtype=np.int32))
+            return of.append_column(rounds(len(now))[-1], first).select(schema.names)
+        if isinstance(node, Source):
+            return self._taken.get(node.name)
+        assert isinstance(node, Holder)
+        if id(node) in self._round.made:
+            return self._round.made[id(node)]
+        if (id(node), now) in self._round.idle:
+            return None
+        if isinstance(node, Variable):
+            start = self._frame(node.start, now) if node.start is not None and now[-1] == 0 else None
+            return _union([start, self._again(node.name, now, schema)], schema)
+        return self._again(node.name if isinstance(node, Left) else f"kept-{node.name}", now, schema)
+
+    def _again(self, name: str, now: Time, schema: pa.Schema) -> pa.Table | None:
+        """Return what waits for a time and can be read as often as one likes."""
+        if (name, now) not in self.read and (name, "parked0", now) in self.pending:
+            self.read[name, now] = together(self._loaded(self.pending.pop((name, "parked0", now))), schema)
+        return self.read.get((name, now))
+
+    # -- what is kept --------------------------------------------------------------------------------------------------
+
+    def trace(self, name: tuple[str, str]) -> list[pa.Table]:
+        """Return the tables of a trace, each in the order of the hashes."""
+        return [*(self._open(path) for path in self._files.get(name, ())), *self._new.get(name, ())]
+
+    def remember(self, name: tuple[str, str], rows: pa.Table) -> None:
+        """Add to a trace."""
+        tables = self._new.setdefault(name, [])
+        tables.append(runs.in_order(rows))
+        if len(tables) > _TABLES_MAX:
+            self._new[name] = [runs.in_order(consolidate(together(tables, rows.schema)))]
+
+    def wait(self, key: Waiting, rows: pa.Table) -> None:
+        """Leave rows for a time."""
+        self._round.parked.append((key, rows))
+
+    def waiting_rows(self) -> int:
+        """Return how many rows wait."""
+        return sum(map(_size, (rows for several in self.pending.values() for rows in several)))
+
+    def _open(self, path: str) -> pa.Table:
+        if path not in self._opened:
+            self._opened[path] = runs.load(Path(path))
+        return self._opened[path]
+
+    def _loaded(self, several: Iterable[Any]) -> list[pa.Table]:
+        return [runs.load(Path(rows)) if isinstance(rows, str) else rows for rows in several]
+
+    # -- in files ------------------------------------------------------------------------------------------------------
+
+    def remembered_in(self, folder: Path) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Store what is new of all traces, as runs of their partitions; return the files."""
+        found = {}
+        for (holder, what), tables in self._new.items():
+            rows = consolidate(together(tables, tables[0].schema))
+            found[holder, what] = self._written(folder, holder, what, (), rows, is_run=True)
+        return found
+
+    def stored(self, several: Mapping[Waiting, Sequence[Any]], folder: Path) -> dict[Waiting, tuple[str, ...]]:
+        """Store what waits; return the files, with those that were there."""
+        found = {}
+        for (holder, what, time), waiting in several.items():
+            tables = [rows for rows in waiting if not isinstance(rows, str)]
+            files = [rows for rows in waiting if isinstance(rows, str)]
+            if tables:
+                names = [n for n in tables[0].column_names if all(n in table.column_names for table in tables)]
+                rows = pa.concat_tables([table.select(names) for table in tables])
+                files += self._written(folder, holder, what, time, rows, is_run=False)
+            found[holder, what, time] = tuple(files)
+        return found
+
+    def _written(
+        self, folder: Path, holder: str, what: str, time: Time, rows: pa.Table, *, is_run: bool
+    ) -> tuple[str, ...]:  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        if HASH in rows.column_names:
+            there = partition_of(rows.column(HASH).to_numpy(), self._partitions)
+            rows = rows if holder in self._by_key else rows.drop_columns([HASH])
+            parts = {int(p): rows.filter(pa.array(there == p)) for p in np.unique(there)}
+        else:
+            parts = {0: rows} if rows.num_rows else {}
+        found = []
+        for partition, some in parts.items():
+            name = FileName(holder=holder, what=what, time=time, partition=partition, rows=some.num_rows)
+            (runs.write if is_run else runs.store)(folder / str(name), some)
+            found.append(str(folder / str(name)))
+        return tuple(found)
+
+
+class _Memory:
+    """A place, as of `task.py`, in the memory of a task: of one operator at one time.
+
+    Attributes: beside: the hash of the key that rows were made by says which partition they are in.
+    """
+
+    beside: tuple[str, ...] = (HASH,)
+
+    def __init__(self, works: InMemory, holder: str, woken: Sequence[Any]) -> None:
+        self._works, self._holder, self._woken = works, holder, woken
+
+    def trace(self, what: str, schema: pa.Schema) -> Trace:
+        """See Place."""
+        return _Trace(self._works.trace((self._holder, what)), schema)
+
+    def woken(self, schema: pa.Schema) -> pa.Table:
+        """See Place."""
+        return together(self._works._loaded(self._woken), schema)
+
+    def write(self, what: str, rows: pa.Table) -> None:
+        """See Place."""
+        self._works.remember((self._holder, what), rows)
+
+    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
+        """See Place."""
+        self._works.wait((holder or self._holder, what, time), rows)
+
+
+class _Trace:
+    def __init__(self, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
+        self._tables, self._schema = tables, schema
+
+    def rows(self, keys: Hashes) -> pa.Table:
+        return together((runs.rows_of(table, keys) for table in self._tables), self._schema)
+
+
+def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return what arrives, with the hash of its key."""
+    hashes = hash_of([frame.column(key) for key in holder.operator.keys], frame.num_rows)
+    return frame.append_column(HASH, pa.array(hashes)).select(schema.names).cast(schema)
+
+
+def _union(tables: Iterable[pa.Table | None], schema: pa.Schema) -> pa.Table | None:
+    found = [table for table in tables if table is not None]
+    return together(found, schema) if found else None
+
+
+def _size(rows: Any) -> int:
+    return FileName.parse(Path(rows).name).rows if isinstance(rows, str) else int(rows.num_rows)

@@ -1,0 +1,183 @@
+"""Rounds that one task does alone: it computes as Spark does, leaves what Spark's jobs go on from, and gives up what it
+can't do."""
+
+import itertools
+import logging
+import random
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.differential import connected_components, in_memory, runs, shortest_paths
+from falkirk.differential.alone import ALONE_MAX, Alone
+from falkirk.differential.expressions import Steps, Unsuitable
+from falkirk.differential.hashing import hash_of, partition_of
+from falkirk.differential.jobs import Jobs
+from tests.integration.changing import EDGES, Changing, Row, added, components, shuffled, sources, taken, there
+
+KEYS = "a LONG, b INT, c STRING, d STRING NOT NULL, e BOOLEAN, f DATE, g TINYINT, h TIMESTAMP, i DOUBLE"
+
+
+def keyed_rows(session: SparkSession) -> DataFrame:
+    draw = random.Random(5)
+
+    def word() -> str:
+        return "".join(draw.choice("abcäö€x😀 ") for _ in range(draw.randint(0, 50)))
+
+    rows = [
+        (
+            draw.choice([None, draw.randint(-(2**63), 2**63 - 1)]), draw.randint(-(2**31), 2**31 - 1),
+            draw.choice([None, word()]), word(), draw.random() < 0.5,
+            date(2000, 1, 1) + timedelta(days=draw.randint(-9999, 9999)), draw.randint(-128, 127),
+            datetime(2020, 1, 1, tzinfo=UTC) + timedelta(microseconds=draw.randint(-(10**15), 10**15)),
+            draw.choice([None, 0.0, -0.0, float("nan"), float("inf"), draw.gauss(0, 1e9)]),
+        )
+        for _ in range(300)
+    ]  # fmt: skip
+    return session.createDataFrame(rows, KEYS)
+
+
+def test_hashes_and_partitions_are_those_of_spark(session: SparkSession) -> None:
+    rows = keyed_rows(session)
+    for keys in ([], *([k] for k in "abcdefghi"), ["a", "c", "b"], ["d", "f", "e", "h", "i"]):
+        hashed = F.xxhash64(*([F.col(k) for k in keys] or [F.lit(0)])).alias("hash")
+        placed = rows.select("*", hashed).repartition(7, "hash").withColumn("place", F.spark_partition_id()).toArrow()
+        found = hash_of([placed.column(k) for k in keys], placed.num_rows)
+        assert found.tolist() == placed.column("hash").to_pylist(), keys
+        assert partition_of(found, 7).tolist() == placed.column("place").to_pylist(), keys
+
+
+#: What a step may be made of. Each is evaluated on rows with nulls and extremes.
+SAME = (
+    "l", "t", "3", "CAST(NULL AS LONG)", "'a'", "i + 1", "i - j", "i * 2", "-j", "d / 4", "i / 3",
+    "d * 0.85D + 0.15D", "CAST(i AS LONG)", "CAST(i AS DOUBLE)", "i < j", "d >= 0.5D", "t = 'b'", "t <> 'b'",
+    "t <=> 'b'", "t <=> CAST(NULL AS STRING)", "i > 0 AND j > 0", "i > 0 OR j > 0", "NOT i > 0", "t IS NULL",
+    "t IS NOT NULL", "coalesce(t, 'none')", "least(i, j)", "greatest(i, 2)", "abs(i)",
+    "CASE WHEN i > 0 THEN j WHEN i IS NULL THEN 7 END", "if(i > j, t, 'no')", "d = 0.0D",
+    "CASE WHEN i > 0 THEN 1 WHEN j > 0 THEN 2 ELSE 3 END",
+)  # fmt: skip
+#: What is not taken over; and what is, but for rows on which it is an error or comes out otherwise.
+SPARKS = ("upper(t)", "CAST(l AS INT)", "CAST(i AS STRING)", "hash(i)", "t LIKE 'a%'", "array(i)", "i % 3")
+REFUSED = ("l + l", "1.0D / z", "n > 1.0D")
+COLUMNS = "i INT, j INT, l LONG, d DOUBLE, t STRING, z DOUBLE, n DOUBLE"
+
+
+def some_rows(session: SparkSession) -> DataFrame:
+    draw = random.Random(6)
+    rows = [
+        (
+            draw.choice([None, draw.randint(-5, 5)]), draw.randint(-5, 5), draw.choice([2**62, -(2**63), 0, None]),
+            draw.choice([None, draw.random(), -0.0]), draw.choice([None, "a", "b", ""]), draw.choice([0.0, 1.0]),
+            draw.choice([1.0, float("nan")]),
+        )
+        for _ in range(60)
+    ]  # fmt: skip
+    return session.createDataFrame(rows, COLUMNS)
+
+
+@pytest.mark.parametrize("said", SAME)
+def test_a_step_comes_out_as_in_spark(session: SparkSession, said: str) -> None:
+    rows, given = some_rows(session), session.createDataFrame([], COLUMNS)
+    for how in (lambda r: r.selectExpr("j", "1 AS one", said), lambda r: r.withColumn("x", F.expr(said)).select("x")):
+        assert Steps.of(how(given))(rows.toArrow()).to_pylist() == how(rows).toArrow().to_pylist()
+    if given.selectExpr(f"{said} AS x").schema["x"].dataType.simpleString() == "boolean":
+        kept, like = (r.where(said).select("i", "t") for r in (rows, given))
+        assert Steps.of(like)(rows.toArrow()).to_pylist() == kept.toArrow().to_pylist()
+
+
+@pytest.mark.parametrize("said", SPARKS)
+def test_other_steps_are_sparks(session: SparkSession, said: str) -> None:
+    with pytest.raises(Unsuitable):
+        Steps.of(session.createDataFrame([], COLUMNS).selectExpr(said))
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_would_come_out_otherwise_is_left_to_spark(session: SparkSession, said: str) -> None:
+    steps = Steps.of(session.createDataFrame([], COLUMNS).selectExpr(said))
+    with pytest.raises((Unsuitable, pa.ArrowException)):
+        steps(some_rows(session).toArrow())
+
+
+CHAIN = [(n, n + 1) for n in range(12)]
+
+
+def test_all_further_rounds_are_one_job(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changing = Changing(session, tmp_path, connected_components, edges=EDGES)
+    done = changing.epoch(edges=added(CHAIN))
+    assert changing.result == components(CHAIN)
+    assert done.rounds[0].count > 10
+    assert done.jobs == 2, "the first round, and all others"
+    done = changing.epoch(edges=added([(20, 21), (0, 20)]))
+    assert changing.result == components([*CHAIN, (20, 21), (0, 20)])
+    assert done.jobs == 1, "it is not a load, so one task does all of it"
+    monkeypatch.setattr(Changing, "alone", 0)
+    changing.flow = changing.fresh()
+    by_jobs = changing.epoch(edges=taken(CHAIN[:1]))
+    assert changing.result == components([*CHAIN[1:], (20, 21), (0, 20)])
+    assert by_jobs.jobs >= by_jobs.rounds[0].count > 10
+
+
+def epochs(changing: Changing, seed: int) -> None:
+    """Work off epochs with and without the task by turns, and see that each is right."""
+    edges: list[Row] = [(a, b) for a in range(9) for b in range(9) if a < b]
+    limits = itertools.cycle([ALONE_MAX, 0, 6])
+    for changes in shuffled(seed, 5, edges, most=6):
+        changing.alone = next(limits)
+        changing.flow = changing.fresh()
+        changing.epoch(edges=changes)
+        assert changing.result == components(there(changing.put["edges"]))
+
+
+def test_jobs_go_on_where_a_task_was_and_it_where_they_were(session: SparkSession, tmp_path: Path) -> None:
+    epochs(Changing(session, tmp_path, connected_components, partitions=3, edges=EDGES), seed=7)
+
+
+@pytest.mark.parametrize("off", ["partitions", "runs", "hashes"])
+def test_jobs_would_miss_what_a_task_has_left_elsewhere(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: str
+) -> None:
+    """The same, with the task's work done once more here, and a mechanism switched off: other partitions than Spark's,
+    runs in another order, other hashes."""
+    if off == "partitions":
+        monkeypatch.setattr(in_memory, "partition_of", lambda hashes, n: (partition_of(hashes, n) + 1) % n)
+    elif off == "runs":
+        in_order = runs.in_order
+        monkeypatch.setattr(runs, "in_order", lambda rows: in_order(rows)[::-1].combine_chunks())
+    else:
+        monkeypatch.setattr(in_memory, "hash_of", lambda columns, rows: np.zeros(rows, dtype=np.int64))
+    monkeypatch.setattr(Jobs, "go_alone", lambda *_: False)  # that one's input is not there any more
+    monkeypatch.setattr(Alone, "outcome", lambda task: task.work({}))
+    with pytest.raises(AssertionError):
+        epochs(Changing(session, tmp_path, connected_components, partitions=3, edges=EDGES), seed=7)
+
+
+def test_what_the_task_cannot_do_spark_does(
+    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A division by nothing that Spark does not get to: Arrow computes both sides of an OR."""
+
+    def program(edges: Any) -> Any:
+        def less(nodes: Any) -> Any:
+            fewer = nodes.where("n = 0 OR 1 / n > 0.4D").select((F.col("n") - 1).alias("n")).where("n >= 0")
+            return fewer.concat(nodes).distinct()
+
+        return sources(edges).iterate(less)
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    with caplog.at_level(logging.INFO, "falkirk"):
+        changing.epoch(edges=added([(2, 0), (5, 0)]))
+    assert "this is left to Spark's jobs: Unsuitable: a division by nothing" in caplog.text
+    assert changing.result == {(n,): 1 for n in (0, 1, 2, 5)}
+
+
+def test_shortest_paths_alone(session: SparkSession, tmp_path: Path) -> None:
+    changing = Changing(session, tmp_path, shortest_paths, edges=f"{EDGES}, length INT", sources="node LONG")
+    done = changing.epoch(edges=added([(n, n + 1, n) for n in range(9)]), sources=added([(0,)]))
+    assert changing.result == {(n, sum(range(n))): 1 for n in range(10)}
+    assert done.jobs < done.rounds[0].count
