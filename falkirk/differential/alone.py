@@ -87,11 +87,13 @@ def given_by(graph: Graph, inputs: Mapping[str, DataFrame]) -> DataFrame | None:
 class Outcome:
     """What a task has come to.
 
-    Args: count: how many rounds it has done. traces: what is to be remembered as well. pending, left: what waits then,
-        of all that was given to it, and what was left for others. rounds, cut_short: of loops in the loop.
+    Args: count: how many rounds it has done. is_little: there was little to do until its last one. traces: what is to
+        be remembered as well. pending, left: what waits then, of all that was given to it, and what was left for
+        others. rounds, cut_short: of loops in the loop.
     """
 
     count: int
+    is_little: bool
     traces: Mapping[tuple[str, str], tuple[str, ...]]
     pending: Mapping[Waiting, tuple[str, ...]]
     left: Mapping[Waiting, tuple[str, ...]]
@@ -165,9 +167,10 @@ class Alone:
             works.flush()
             count = 1
         else:
-            count = turns.rest(*self.rest, lambda: works.waiting_rows() <= self.most)
+            count = turns.rest(*self.rest, lambda: works.is_little)
         folder = Path(self.folder)
         return Outcome(
-            count=count, traces=works.remembered_in(folder), pending=works.stored(works.pending, folder),
-            left=works.stored(works.left, folder / "left"), rounds=turns.rounds, cut_short=frozenset(turns.cut_short),
+            count=count, is_little=works.is_little, traces=works.remembered_in(folder),
+            pending=works.stored(works.pending, folder), left=works.stored(works.left, folder / "left"),
+            rounds=turns.rounds, cut_short=frozenset(turns.cut_short),
         )  # fmt: skip

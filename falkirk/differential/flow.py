@@ -68,7 +68,7 @@ class Flow:
         files = jobs.pending.pop((result.name, "parked0", ()), ())
         whole = _all_of(result)
         jobs.traces[whole] = (*jobs.traces.get(whole, ()), *files)
-        jobs.tidy()
+        jobs.compact()
         assert not jobs.pending, "all that waits is worked off, dropped, or left for the next epoch"
         return Advanced(
             changes=jobs.reading(result, (), files),

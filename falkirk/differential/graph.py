@@ -141,6 +141,13 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def is_loose(node: Node) -> bool:
+    """Tell whether its rows are in whatever partitions their sources have."""
+    if isinstance(node, Mapped | Entered):
+        return is_loose(node.of)
+    return isinstance(node, Source) or (isinstance(node, Concat) and all(map(is_loose, node.of)))
+
+
 def loop_left() -> DefinitionError:
     """Return the error of who reads a loop's collection where the loop is not."""
     return DefinitionError(

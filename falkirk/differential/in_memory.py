@@ -38,8 +38,10 @@ from falkirk.differential.schemas import arrow_of, port_names, port_schema
 from falkirk.differential.task import FileName, Hand, act, hand_on, said_by
 from falkirk.differential.turns import Turns, Waiting
 
+#: A round that looks at more rows of traces than this is quicker as a job of several tasks.
+TOUCHED_MAX = 1_500_000
 #: What is remembered of a trace is in no more tables than this.
-_TABLES_MAX = 8
+_TABLES_MAX = 3
 
 
 @dataclass
@@ -70,6 +72,9 @@ class InMemory:
         self.read: dict[tuple[str, Time], Any] = {}
         self.entered = entered
         self.count = 0
+        #: Whether the last round had little to do, by what it has left for the next and what it has looked at.
+        self.is_little = True
+        self._touched = 0
         self._round = _Round()
         self._opened: dict[str, pa.Table] = {}
         #: What is new of each trace, each table in the order of the hashes.
@@ -135,7 +140,9 @@ class InMemory:
         parked, self._round = self._round.parked, _Round()
         for key, rows in parked:
             self.pending[key] = (*self.pending.get(key, ()), rows)
-        if self._taken and self.waiting_rows() > self._most:
+        going, touched = sum(rows.num_rows for _, rows in parked), self._touched
+        self.is_little, self._touched = going <= self._most and touched <= TOUCHED_MAX, 0
+        if self._taken and not self.is_little:
             raise Unsuitable("too much goes round")
 
     def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
@@ -200,9 +207,9 @@ class InMemory:
         """Leave rows for a time."""
         self._round.parked.append((key, rows))
 
-    def waiting_rows(self) -> int:
-        """Return how many rows wait."""
-        return sum(map(_size, (rows for several in self.pending.values() for rows in several)))
+    def touch(self, rows: int) -> None:
+        """Take note of how many rows of a trace were looked at."""
+        self._touched += rows
 
     def _open(self, path: str) -> pa.Table:
         if path not in self._opened:
@@ -266,7 +273,7 @@ class _Memory:
 
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         """See Place."""
-        return _Trace(self._works.trace((self._holder, what)), schema)
+        return _Trace(self._works, self._works.trace((self._holder, what)), schema)
 
     def woken(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
@@ -282,11 +289,13 @@ class _Memory:
 
 
 class _Trace:
-    def __init__(self, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
-        self._tables, self._schema = tables, schema
+    def __init__(self, works: InMemory, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
+        self._works, self._tables, self._schema = works, tables, schema
 
     def rows(self, keys: Hashes) -> pa.Table:
-        return together((runs.rows_of(table, keys) for table in self._tables), self._schema)
+        found = together((runs.rows_of(table, keys) for table in self._tables), self._schema)
+        self._works.touch(found.num_rows)
+        return found
 
 
 def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -298,7 +307,3 @@ def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Sch
 def _union(tables: Iterable[pa.Table | None], schema: pa.Schema) -> pa.Table | None:
     found = [table for table in tables if table is not None]
     return together(found, schema) if found else None
-
-
-def _size(rows: Any) -> int:
-    return FileName.parse(Path(rows).name).rows if isinstance(rows, str) else int(rows.num_rows)

@@ -5,7 +5,7 @@ All that is remembered is in files. The driver sees their names, and how many ro
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from falkirk.differential.alone import Alone, given_by, prepare
+from falkirk.differential.alone import Alone, Outcome, given_by, prepare
 from falkirk.differential.graph import (
     Concat,
     Entered,
@@ -31,6 +31,7 @@ from falkirk.differential.graph import (
     Source,
     Variable,
     inputs_of,
+    is_loose,
 )  # fmt: skip
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
@@ -45,6 +46,8 @@ K = TypeVar("K")
 
 #: A trace has no more runs than this, on the average of its partitions; else small ones are merged.
 RUNS_MAX = 24
+#: In how many runs a partition's part of a trace may be left by an epoch.
+NEW_MAX = 2
 
 
 @dataclass
@@ -78,8 +81,10 @@ class Jobs:
         self._session, self._graph, self._routes, self._inputs = session, graph, routes, inputs
         #: How many rows may wait for a round that one task does, and the loops of which one can.
         self._alone, self._suitable = alone, set(prepare(graph, session)) if alone else set()
+        self._too_much: dict[Scope, int] = {}
         self._root, self._name, self._partitions = folder, name, partitions
         self.traces = dict(state.traces)
+        self._given = state.files()
         #: What waits for a time, by holder, what it is, and time.
         self.pending: dict[Waiting, tuple[Any, ...]] = dict(state.left)
         #: What is left for the next epoch of it.
@@ -161,7 +166,7 @@ class Jobs:
         every = list(dict.fromkeys(n for port in range(len(frames)) for n in port_names(holder, port)))
         types = port_types(holder)
         # What is in whatever partitions comes last: a task in a union tells which partition it has by its number.
-        for port, frame in sorted(enumerate(frames), key=lambda part: _is_loose(nodes[part[0]])):
+        for port, frame in sorted(enumerate(frames), key=lambda part: is_loose(nodes[part[0]])):
             if frame is None:
                 continue
             own = set(port_names(holder, port))
@@ -214,13 +219,13 @@ class Jobs:
 
     def _beside(self, nodes: tuple[Node, ...], now: Time) -> list[DataFrame | None]:
         """Return what is new of nodes that are read side by side."""
-        return [self.frame(node, now) if all(map(_is_loose, nodes)) else self._even(node, now) for node in nodes]
+        return [self.frame(node, now) if all(map(is_loose, nodes)) else self._even(node, now) for node in nodes]
 
     def _even(self, node: Node, now: Time) -> DataFrame | None:
         """Return what is new of a node, in as many partitions as there are: a task in a union with others tells which
         one it has by its number."""
         frame = self.frame(node, now)
-        return frame.repartition(self._partitions) if frame is not None and _is_loose(node) else frame
+        return frame.repartition(self._partitions) if frame is not None and is_loose(node) else frame
 
     def _again(self, node: Holder, name: str, now: Time) -> DataFrame | None:
         """Return what waits for a time and can be read as often as one likes."""
@@ -276,9 +281,14 @@ class Jobs:
         """See Works: by one task, while little goes round."""
         waiting = turns.waiting(left.loop)
         rows = sum(FileName.parse(Path(path).name).rows for key in waiting for path in self.pending[key])
-        if left.loop not in self._suitable or rows > self._alone:
+        if left.loop not in self._suitable or rows > min(self._alone, self._too_much.get(left.loop, rows)):
             return 0
-        return self._go_alone(turns, left.loop, self._session.range(0, 1, 1, 1), (left, now, count))
+        outcome = self._go_alone(turns, left.loop, self._session.range(0, 1, 1, 1), (left, now, count))
+        if outcome is None:
+            return 0
+        if not outcome.is_little:  # it is tried again when half of that is left
+            self._too_much[left.loop] = rows // 2
+        return outcome.count
 
     def go_alone(self, turns: Turns) -> bool:
         """Have one task work off all of the epoch, if that can be; tell whether it was."""
@@ -286,11 +296,11 @@ class Jobs:
         # A first epoch is a load: it has much, if anything.
         if everything not in self._suitable or not self.traces or given is None:
             return False
-        return bool(self._go_alone(turns, everything, given.coalesce(1), None))
+        return self._go_alone(turns, everything, given.coalesce(1), None) is not None
 
     def _go_alone(
         self, turns: Turns, scope: Scope, given: DataFrame, rest: tuple[Left, Time, int] | None
-    ) -> int:  # fmt: skip
+    ) -> Outcome | None:  # fmt: skip
         waiting = turns.waiting(scope)
         holders = {h.name for h in self._graph.holders() if h.scope.is_within(scope)}
         task = Alone(
@@ -306,7 +316,7 @@ class Jobs:
         if isinstance(outcome, str):
             log.info("this is left to Spark's jobs: %s", outcome)
             self._suitable.discard(scope)
-            return 0
+            return None
         for key in waiting:
             del self.pending[key]
         _add(self.traces, outcome.traces, self._root)
@@ -314,13 +324,25 @@ class Jobs:
         _add(self.left, outcome.left, self._root)
         turns.rounds, turns.cut_short = dict(outcome.rounds), set(outcome.cut_short)
         self.tidy()
-        return outcome.count
+        return outcome
 
     def tidy(self) -> None:
         """Merge runs where there are many, the smaller ones: a run is written again when it has doubled, so that what
         merging costs in all grows with what has changed, and not with what there is."""
-        if all(len(files) <= RUNS_MAX * self._partitions for files in self.traces.values()):
-            return
+        if any(len(files) > RUNS_MAX * self._partitions for files in self.traces.values()):
+            self._merge(lambda runs: _small(runs) if len(runs) > RUNS_MAX // 2 else [])
+
+    def compact(self) -> None:
+        """Merge what this epoch has left, if it is in many runs: in a loop most of it has come and gone."""
+
+        def new(runs: list[str]) -> list[str]:
+            found = [run for run in runs if run not in self._given]
+            return found if len(found) > NEW_MAX else []
+
+        self._merge(new)
+
+    def _merge(self, chosen: Callable[[list[str]], list[str]]) -> None:
+        """Merge runs into one. Args: chosen: returns which, of those of a partition."""
         folder = self._root / self._name / f"merged-{uuid.uuid4().hex[:6]}"
         files, targets = [], []
         for trace, paths in self.traces.items():
@@ -329,14 +351,17 @@ class Jobs:
             for path in paths:
                 by_partition.setdefault(FileName.parse(Path(path).name).partition, []).append(path)
             for partition, runs in by_partition.items():
-                small, rows = _small(runs) if len(runs) > RUNS_MAX // 2 else ([], 0)
-                kept += [run for run in runs if run not in small]
-                if small:
+                merged = chosen(runs)
+                kept += [run for run in runs if run not in merged]
+                if merged:
+                    rows = sum(FileName.parse(Path(run).name).rows for run in merged)
                     name = FileName(holder=trace[0], what=trace[1], partition=partition, rows=rows)
                     kept.append(str((folder / str(name)).relative_to(self._root)))
-                    files.append(tuple(str(self._root / run) for run in small))
+                    files.append(tuple(str(self._root / run) for run in merged))
                     targets.append(str(folder / str(name)))
             self.traces[trace] = tuple(kept)
+        if not files:
+            return
         folder.mkdir(parents=True)
         merge = Merge(files=tuple(files), targets=tuple(targets))
         parts = min(len(files), self._partitions)
@@ -344,9 +369,9 @@ class Jobs:
         self.count += 1
 
 
-def _small(runs: list[str]) -> tuple[list[str], int]:
-    """Return the runs of a partition that are worth merging, and how many rows they have: the smallest, and each
-    further one that is not much greater than all before it together."""
+def _small(runs: list[str]) -> list[str]:
+    """Return the runs of a partition that are worth merging: the smallest, and each further one that is not much
+    greater than all before it together."""
     sizes = sorted((FileName.parse(Path(run).name).rows, run) for run in runs)
     found: list[str] = []
     rows = 0
@@ -355,19 +380,12 @@ def _small(runs: list[str]) -> tuple[list[str], int]:
             break
         found.append(run)
         rows += size
-    return found, rows
+    return found
 
 
 def _files(folder: Path) -> list[Path]:
     """Return the files of a job, those that one holder has left for another included."""
     return sorted(path for path in folder.rglob("*.arrow") if not path.name.startswith("."))
-
-
-def _is_loose(node: Node) -> bool:
-    """Whether its rows are in whatever partitions their sources have."""
-    if isinstance(node, Mapped | Entered):
-        return _is_loose(node.of)
-    return isinstance(node, Source) or (isinstance(node, Concat) and all(map(_is_loose, node.of)))
 
 
 def _union(frames: list[DataFrame | None]) -> DataFrame | None:
