@@ -89,7 +89,7 @@ class Run:
             running = {n: future for n, future in running.items() if not future.done()}
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._intake.shutdown(wait=False, cancel_futures=True)
-        for number, taking in self._taking.items():
+        for number, taking in list(self._taking.items()):
             self._region.cancel(f"{self._group}-{number}-in")
             taking.add_done_callback(_release)
         return not running and not self._thread.is_alive()
