@@ -107,7 +107,10 @@ class Cutter:
     """What a run needs of a batch region that only cuts."""
 
     def __init__(self, log: EpochLog) -> None:
-        self.epochs, self.batch = log, SimpleNamespace(name="b", cut=OnArrival(records_max=10), is_stateful=False)
+        self.epochs, self.batch = (
+            log,
+            SimpleNamespace(name="b", cut=OnArrival(records_max=10), is_stateful=False, iteration=None),
+        )
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
         self.progressed_at_s, self.detail, self.waits_for = 0.0, "", ""
         self.behind = lambda: self.waits
