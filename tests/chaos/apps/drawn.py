@@ -90,7 +90,7 @@ def of_epoch() -> Column:
 def _epochs() -> None:
     """Declare a batch that draws, one that adds up what that one drew, one that keeps what it draws itself, and a
     stream in micro-batches with a function of Python that draws."""
-    every, parts = f"{chosen.randint(1, 2)} seconds", chosen.choice([1, 3])
+    every, parts = f"{chosen.randint(3, 4)} seconds", chosen.choice([1, 3])
     plain, draw = _steps()
     plain_kept, draw_kept = _steps()
 
@@ -108,7 +108,8 @@ def _epochs() -> None:
         added = both.agg(F.sum("version").alias("version"), F.sum("chain").alias("chain"), F.max("upto").alias("upto"))
         return added.select("*", of_epoch())
 
-    @app.batch(every=every, policy=fk.Lazy(f"{chosen.randint(3, 5)} seconds"),
+    # What the last epochs have come to stays held until one of them is saved: with the next input.
+    @app.batch(every=every, policy=fk.Lazy(f"{chosen.randint(8, 10)} seconds"),
                state="word STRING, ones ARRAY<STRING>, epoch LONG")  # fmt: skip
     @_told
     def kept(loose: DataFrame, kept: DataFrame) -> DataFrame:
@@ -116,7 +117,7 @@ def _epochs() -> None:
         both = kept.select("word", F.explode("ones").alias("one")).unionByName(new)
         return both.groupBy("word").agg(F.sort_array(F.collect_list("one")).alias("ones")).select("*", of_epoch())
 
-    @app.stream(chosen.choice([fk.Eager(), fk.Lazy("2 seconds")]), engine="micro-batch")
+    @app.stream(fk.Eager(), engine="micro-batch")
     @_told
     def folded(keyed: fk.Stream) -> fk.Stream:
         return keyed.stateful(
