@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from falkirk.plan.inference.lineage import identity_of, name_of
+
 
 class Unsuitable(Exception):
     """This is for Spark to compute."""
@@ -51,11 +53,11 @@ class Steps:
         """Return the steps that a DataFrame makes of one without rows. Raises: Unsuitable: Spark has to do them."""
         plan = rows._jdf.queryExecution().analyzed()
         *nodes, first = json.loads(plan.toJSON())
-        if _name(first) not in ("LogicalRDD", "LocalRelation"):
-            raise Unsuitable(_name(first))
+        if name_of(first) not in ("LogicalRDD", "LocalRelation"):
+            raise Unsuitable(name_of(first))
         output = plan.output()
         made = tuple((output.apply(i).name(), int(output.apply(i).exprId().id())) for i in range(output.size()))
-        given = tuple((str(one[0]["name"]), _identity(one[0])) for one in first["output"])
+        given = tuple((str(one[0]["name"]), identity_of(one[0])) for one in first["output"])
         return cls(given=given, steps=tuple(map(_step, reversed(nodes))), made=made)
 
     def __call__(self, rows: pa.Table) -> pa.Table:
@@ -88,14 +90,14 @@ _WIDER = {
 
 
 def _step(node: Mapping[str, Any]) -> Step:
-    kind = _name(node)
+    kind = name_of(node)
     if kind == "Project":
         columns = []
         for one in node["projectList"]:
             expression, rest = _parsed(list(one))
             if rest or expression.name not in ("Alias", "AttributeReference"):
                 raise Unsuitable(expression.name)
-            columns.append((str(one[0]["name"]), _identity(one[0]), expression))
+            columns.append((str(one[0]["name"]), identity_of(one[0]), expression))
         return Step(kind="project", columns=tuple(columns))
     if kind == "Filter":
         return Step(kind="filter", condition=_parsed(list(node["condition"]))[0])
@@ -105,14 +107,14 @@ def _step(node: Mapping[str, Any]) -> Step:
 def _parsed(nodes: list[Any]) -> tuple[Expression, list[Any]]:
     """Return the expression that comes first in a list of nodes, each before its parts, and what is behind it."""
     node, *rest = nodes
-    name, parts = _name(node), []
+    name, parts = name_of(node), []
     for _ in range(node["num-children"]):
         part, rest = _parsed(rest)
         parts.append(part)
     spoken = node.get("dataType", "")
     of = spoken if isinstance(spoken, str) else "nested"
     if name == "AttributeReference":
-        return Expression(name=name, value=_identity(node), type=of), rest
+        return Expression(name=name, value=identity_of(node), type=of), rest
     if name == "Literal":
         return Expression(name=name, value=_literal(node["value"], of), type=of), rest
     if name == "Cast" and parts[0].type == "void" and of in _TYPES:
@@ -142,14 +144,6 @@ def _literal(value: Any, of: str) -> Any:
     if value is None or of == "string":
         return value
     return value == "true" if of == "boolean" else float(value) if of == "double" else int(value)
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return str(node.get("class", "")).rpartition(".")[2]
-
-
-def _identity(node: Mapping[str, Any]) -> int:
-    return int(node["exprId"]["id"])
 
 
 # -- over Arrow --------------------------------------------------------------------------------------------------------

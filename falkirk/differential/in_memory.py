@@ -34,7 +34,7 @@ from falkirk.differential.hashing import hash_of, partition_of
 from falkirk.differential.operators import Trace
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
-from falkirk.differential.schemas import arrow_of, port_names, port_schema
+from falkirk.differential.schemas import arrow_of, port_schema
 from falkirk.differential.task import FileName, Hand, act, hand_on, said_by
 from falkirk.differential.turns import Turns, Waiting
 
@@ -97,21 +97,12 @@ class InMemory:
             rows = by_time.pop(now, schema.empty_table())
             for time, later in by_time.items():
                 place.park(f"parked{port}", time, later)
-            news.append(together([rows, *self._loaded(waiting)], schema))
+            news.append(together([rows, *self.loaded(waiting)], schema))
         output = arrow_of(holder.schema, len(now))
         out = act(holder.operator, news, now, said_by(holder.operator, news[0].schema, output, len(now)), place)
-        hands = [*self._routes.hands.get(id(holder), [])]
-        if id(holder) in self._routes.keeps:
-            hands.append(Hand(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
-        hand_on(out, len(now), hands, place)
+        hand_on(out, len(now), self._routes.handed(holder), place)
         self._round.made[id(holder)] = out.select(output.names).cast(output)
         self._round.is_empty = False
-
-    def begin(self, variable: Variable, now: Time) -> None:
-        """See Works."""
-        if variable.start is not None and now[-1] == 0:
-            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), move="next")
-            self.store(variable.start, now, [hand], sign=-1)
 
     def conclude(self, result: Result, now: Time) -> None:
         """See Works."""
@@ -187,7 +178,7 @@ class InMemory:
     def _again(self, name: str, now: Time, schema: pa.Schema) -> pa.Table | None:
         """Return what waits for a time and can be read as often as one likes."""
         if (name, now) not in self.read and (name, "parked0", now) in self.pending:
-            self.read[name, now] = together(self._loaded(self.pending.pop((name, "parked0", now))), schema)
+            self.read[name, now] = together(self.loaded(self.pending.pop((name, "parked0", now))), schema)
         return self.read.get((name, now))
 
     # -- what is kept --------------------------------------------------------------------------------------------------
@@ -216,7 +207,8 @@ class InMemory:
             self._opened[path] = runs.load(Path(path))
         return self._opened[path]
 
-    def _loaded(self, several: Iterable[Any]) -> list[pa.Table]:
+    def loaded(self, several: Iterable[Any]) -> list[pa.Table]:
+        """Return the tables of what waits: some are there, others in files."""
         return [runs.load(Path(rows)) if isinstance(rows, str) else rows for rows in several]
 
     # -- in files ------------------------------------------------------------------------------------------------------
@@ -277,7 +269,7 @@ class _Memory:
 
     def woken(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
-        return together(self._works._loaded(self._woken), schema)
+        return together(self._works.loaded(self._woken), schema)
 
     def write(self, what: str, rows: pa.Table) -> None:
         """See Place."""

@@ -104,28 +104,18 @@ class Jobs:
             self._open.idle.add((id(holder), now))
             return
         traces = {what: files for (name, what), files in self.traces.items() if name == holder.name}
-        hands = [*self._routes.hands.get(id(holder), [])]
-        if id(holder) in self._routes.keeps:
-            names = tuple(holder.schema.names)
-            hands.append(Hand(holder=f"kept-{holder.name}", port=0, names=names))
         task = Task(
             holder=holder.name, operator=holder.operator, now=now,
             inputs=tuple(port_schema(holder, port, len(now)) for port in range(len(frames))),
             output=arrow_of(holder.schema, len(now)),
             arrives=any(frame is not None for frame in frames), files=self._absolute({**traces, **waiting}),
-            folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
+            folder=str(self._folder()), partitions=self._partitions, hands=self._routes.handed(holder),
             emits=id(holder) in self._routes.emits,
         )  # fmt: skip
         made = self._task(task, self._arriving(holder, frames, now), holder.schema)
         if self._routes.emits[id(holder)] > 1:  # else it would be done once for each of its readers
             self._open.shared.append(made.persist())
         self._open.made[id(holder)] = made
-
-    def begin(self, variable: Variable, now: Time) -> None:
-        """Of what a loop starts with, see that it is taken back in the next round."""
-        if variable.start is not None and now[-1] == 0:
-            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), move="next")
-            self.store(variable.start, now, [hand], sign=-1)
 
     def conclude(self, result: Result, now: Time) -> None:
         """Have what is new of the result stored, equal rows together."""
@@ -292,11 +282,12 @@ class Jobs:
 
     def go_alone(self, turns: Turns) -> bool:
         """Have one task work off all of the epoch, if that can be; tell whether it was."""
-        everything, given = self._graph.result.scope, given_by(self._graph, self._inputs)
+        everything = self._graph.result.scope
         # A first epoch is a load: it has much, if anything.
-        if everything not in self._suitable or not self.traces or given is None:
+        if everything not in self._suitable or not self.traces:
             return False
-        return self._go_alone(turns, everything, given.coalesce(1), None) is not None
+        given = given_by(self._graph, self._inputs)
+        return given is not None and self._go_alone(turns, everything, given.coalesce(1), None) is not None
 
     def _go_alone(
         self, turns: Turns, scope: Scope, given: DataFrame, rest: tuple[Left, Time, int] | None

@@ -65,6 +65,13 @@ class Routes:
                     else:
                         self.keeps.add(id(holder))
 
+    def handed(self, holder: Joined | Reduced) -> tuple[Hand, ...]:
+        """Return where an operator hands its results to; to itself, what is read after the job in which it is made."""
+        hands = tuple(self.hands.get(id(holder), ()))
+        if id(holder) not in self.keeps:
+            return hands
+        return (*hands, Hand(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
+
     def _numbered(self) -> dict[int, int]:
         """Return how many loops end before each holder, in its scope; by scope, in all."""
         current: dict[int, int] = {}

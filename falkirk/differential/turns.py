@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from falkirk.differential.graph import Graph, Joined, Left, Node, Reduced, Result, Scope, Variable
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import Time
+from falkirk.differential.schemas import port_names
 from falkirk.differential.task import Hand
 
 Waiting = tuple[str, str, Time]
@@ -40,9 +41,6 @@ class Works(Protocol):
 
     def operate(self, holder: Joined | Reduced, now: Time) -> None:
         """Do what an operator does at a time, if there may be anything for it."""
-
-    def begin(self, variable: Variable, now: Time) -> None:
-        """Of what a loop starts with, see that it is taken back in the next round."""
 
     def conclude(self, result: Result, now: Time) -> None:
         """Have what is new of the result stored, equal rows together."""
@@ -78,7 +76,7 @@ class Turns:
             if isinstance(holder, Left):
                 self._loop(holder, now)
             elif isinstance(holder, Variable):
-                self._works.begin(holder, now)
+                self._begin(holder, now)
             elif isinstance(holder, Joined | Reduced):
                 self._works.operate(holder, now)
             elif isinstance(holder, Result):
@@ -90,6 +88,12 @@ class Turns:
         for key in self.waiting(scope):
             if key[2] == now and key[0] != self.graph.result.name:  # nobody has read it
                 del self._works.pending[key]
+
+    def _begin(self, variable: Variable, now: Time) -> None:
+        """Of what a loop starts with, see that it is taken back in the next round."""
+        if variable.start is not None and now[-1] == 0:
+            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), move="next")
+            self._works.store(variable.start, now, [hand], sign=-1)
 
     def _loop(self, left: Left, now: Time) -> None:
         """Work off the rounds of a loop at one time of the scope around it."""

@@ -40,7 +40,7 @@ class Epoch:
         cut_at_s: when it was decided; where the cut has left some of what was there, when the one before was, so that
             the next one is due as this one was.
         folder: of its results; None until it is complete.
-        state: the folder of the state after it, if there is one and it was saved.
+        state: the folder of the state after it, if there is one and it is in a folder.
         saved: one can go back to it.
         rows, dead: how many it sent, and how many records did not fit.
         made_at_s: when it was completed.
@@ -160,6 +160,12 @@ class EpochLog:
         if marks:
             content["marks"] = dict(marks)
         self._store.add_checkpoint(self._region, number, content)
+
+    def record_state(self, number: int, state: str) -> None:
+        """Record that the state after a complete epoch was saved after all: from now on one can go back to it."""
+        (known,) = (c.metadata for c in self._store.checkpoints(self._region) if c.point == number)
+        assert isinstance(known, dict), "epochs are recorded here"
+        self._store.replace_checkpoint(self._region, number, known, {**known, "state": state, "saved": True})
 
     def path(self, folder: str) -> Path:
         """Return where a folder is."""

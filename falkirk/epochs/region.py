@@ -212,7 +212,7 @@ class BatchRegion(BatchAtRest):
 
     def take_in(self, epoch: Epoch, group: str) -> Inputs:
         """Read what an epoch reads, before its turn has come."""
-        self._begin_jobs(epoch, group)
+        self.begin_jobs(epoch, group)
         inputs = self._inputs(epoch)
         try:
             inputs.take_in()
@@ -221,7 +221,8 @@ class BatchRegion(BatchAtRest):
             raise
         return inputs
 
-    def _begin_jobs(self, epoch: Epoch, group: str) -> None:
+    def begin_jobs(self, epoch: Epoch, group: str) -> None:
+        """Have what this thread asks of Spark counted to an epoch, so that it can be cancelled."""
         spark = self._session.sparkContext
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
@@ -232,7 +233,7 @@ class BatchRegion(BatchAtRest):
     def compute(self, epoch: Epoch, state: State, group: str, taken: Inputs | None = None) -> Computed:
         """Return what an epoch comes to; what is computed once and for all has run then, the rest has not. Args: taken:
         its input, if that was taken in before."""
-        self._begin_jobs(epoch, group)
+        self.begin_jobs(epoch, group)
         batch, inputs = self.batch, self._inputs(epoch) if taken is None else taken
         given = dict(inputs.frames)
         if batch.state is not None:
@@ -348,12 +349,13 @@ class BatchRegion(BatchAtRest):
         began = self._store.decision("began", self.batch.name, 0)
         return time.time() if began is None else float(began.content["at_s"])
 
-    def adopt(self, run: Run, **result: Any) -> bool:
-        """Record a complete epoch, unless whoever computed it was stopped meanwhile; tell whether it was recorded."""
+    def adopt(self, run: Run, record: Callable[[], None]) -> bool:
+        """Record a complete epoch, or that a state was saved, unless whoever did it was stopped meanwhile; tell whether
+        it was recorded."""
         with self._lock:
             if self._run is not run:
                 return False
-            self.epochs.record(**result)
+            record()
             self.progressed_at_s = time.monotonic()
         self.on_complete()
         return True

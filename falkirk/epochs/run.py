@@ -6,6 +6,7 @@ import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
@@ -156,8 +157,28 @@ class Run:
             if epoch.number not in self._taking:
                 group = f"{self._group}-{epoch.number}-in"
                 self._taking[epoch.number] = self._intake.submit(self._region.take_in, epoch, group)
-        if not self._running:
-            self._region.progressed_at_s = time.monotonic()
+        if self._running:
+            return
+        self._region.progressed_at_s = time.monotonic()
+        if epochs and not waiting and self._restored:
+            self._save_at_rest(epochs[-1])
+
+    def _save_at_rest(self, last: Epoch) -> None:
+        """Save the state after the last epoch, if no other has come at which it would be: its results may wait for
+        that."""
+        is_time = self._batch.saves_at_rest(time.time() - self._saved_at_s)
+        if last.saved or not is_time or time.monotonic() < self._not_before_s.get(last.number, 0.0):
+            return
+        self._running[last.number] = future = self._pool.submit(self._save, last)
+        future.add_done_callback(lambda _: self._wake.set())
+
+    def _save(self, epoch: Epoch) -> None:
+        self._region.begin_jobs(epoch, f"{self._group}-{epoch.number}")
+        epochs, states = self._region.epochs, self._region.states
+        state = epoch.state or states.write(epoch, self._states[epoch.number])
+        if self._region.adopt(self, lambda: epochs.record_state(epoch.number, state)):
+            self._states = {epoch.number: states.read(state, is_result=state == epoch.folder)}
+        self._saved_at_s = time.time()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
         last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self._batch.cut
@@ -203,10 +224,11 @@ class Run:
             state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(computed, folder)
         finally:
             computed.clean()
-        recorded = self._region.adopt(
-            self, number=epoch.number, folder=folder, rows=rows, dead=dead, state=state if saves else None, saved=saves,
+        record = partial(
+            self._region.epochs.record, epoch.number, folder=folder, rows=rows, dead=dead, state=state, saved=saves,
             marks={**computed.told, **marks},
         )  # fmt: skip
+        recorded = self._region.adopt(self, record)
         if recorded and self._batch.notes:
             self._region.states.sweep(self._states.values())
         if recorded:
@@ -215,7 +237,7 @@ class Run:
             self._saved_at_s = time.time()
 
     def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
-        """Save the state after an epoch, if its policy says so; return its folder, if there is one."""
+        """Save the state after an epoch, if its policy says so; return the folder that it is in, if it is in one."""
         state, kept = None, computed.kept
         if not self._batch.is_stateful:
             return None

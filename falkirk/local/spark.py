@@ -80,7 +80,7 @@ def session(
         settings: further Spark settings of a new session.
     Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list. MachineError: no Java, or no dependencies.
     """
-    active = SparkSession.getActiveSession()
+    active = _present()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if active is None and not submitted:
         find_java()
@@ -109,6 +109,14 @@ def session(
             missing=missing,
         )
     return active
+
+
+def _present() -> SparkSession | None:
+    """Return this process's session, if it has one: not one that a region or a user has beside it, which PySpark calls
+    active once rows were made in it."""
+    if SparkSession.getActiveSession() is None:
+        return None
+    return SparkSession.builder.getOrCreate()
 
 
 def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> dict[str, str]:

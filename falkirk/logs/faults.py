@@ -20,6 +20,7 @@ _AWAY = frozenset(
         KafkaError._WAIT_CACHE,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.FENCED_LEADER_EPOCH,  # this client or the broker has not heard of a leader yet
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER,
@@ -27,6 +28,7 @@ _AWAY = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
 _REFUSED = frozenset(

@@ -151,6 +151,12 @@ class Batch:
             return True
         return self.policy.saves(epoch, since_s)
 
+    def saves_at_rest(self, since_s: float) -> bool:
+        """Tell whether its policy saves the state though no epoch comes at which to: by the clock alone, since results
+        may wait for it. Args: since_s: seconds since the state was last saved."""
+        lazy = self.policy
+        return self.is_stateful and isinstance(lazy, Lazy) and lazy.when is None and since_s >= lazy.interval_s
+
 
 def stamp_column(given: Input, partition: Column, offset: Column, row: Column) -> Column:
     """Return the stamps of an input's rows, as `STAMP_TYPE`."""

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from falkirk.asserting import Word
 from falkirk.plan.inference import python
 from falkirk.plan.inference.functions import SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
+from falkirk.plan.inference.lineage import name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ def _of_floats(node: Any) -> Iterator[str]:
         plain = [n if isinstance(n, dict) else {} for n in node]
         floats = [n.get("dataType") in ("double", "float") for n in plain]
         for i, each in enumerate(plain):
-            name = str(each.get("class", "")).rpartition(".")[2]
+            name = name_of(each)
             if name and entry_of(name).nature is Nature.FLOATING and i + 1 < len(plain):
                 known = "dataType" in plain[i + 1]
                 if floats[i + 1] if known else any(floats[i + 1 :]):

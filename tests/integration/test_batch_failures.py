@@ -1,6 +1,7 @@
 """Batches that are cut off between any two writes: what was decided is done, what was recorded stays, what was released
 is not released again, and draws that nobody saved were seen by nobody."""
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,14 @@ from falkirk.coordinator.store import Store
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.targets import TableTarget
 from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.plan.batch import Batch
+from falkirk.query import run_here
 from tests.integration.batches import ROWS, application
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.test_batches import WORDS, Table
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,8 +77,73 @@ def test_cut_off_between_any_two_writes(spark: "SparkSession", broker: Broker, h
     for row in wire.rows(weights):
         counted[row["word"]] += row["weight"]
     assert counted == sent
+    assert len(walk.rows()) >= STEPS
+    assert_walk(walk)
+
+
+def assert_walk(walk: Table) -> None:
+    """Assert that each step is there once, and begins where the one before has ended."""
     steps = sorted(walk.rows(), key=lambda r: int(r["n"]))
-    assert len(steps) >= STEPS
     assert [r["n"] for r in steps] == list(range(1, len(steps) + 1)), "a step is there once"
     for before, after in zip([{"x": 0.0}, *steps], steps, strict=False):
         assert after["x"] == pytest.approx(before["x"] + after["step"]), "what was released was contradicted"
+
+
+#: A state is saved because nothing has come at which it would be.
+AT_REST: dict[str, Place] = {
+    "written, not recorded": (EpochLog, "record_state", False),
+    "recorded, not acted upon": (EpochLog, "record_state", True),
+}
+
+
+def test_cut_off_while_a_state_is_saved_at_rest(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
+    """A policy by the clock, and less to do than would make it save: what was drawn leaves all the same."""
+    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
+    events, *_ = (wire.topic(name) for name in ("events", "queries", "weights", "answers"))
+    walk = Table(database, f"walk_{tag}")
+    sent = 0
+
+    def work() -> None:
+        nonlocal sent
+        for _ in range(3):
+            wire.send(events, [{"word": "ash", "n": n} for n in range(ROWS)])
+            sent += 1
+
+    for place in (*AT_REST.values(), None):
+        app = application(tag, home, database, policy=fk.Lazy("4 seconds"))
+        run_until_cut_off(app, broker, place, work, lambda query: query.isActive and len(walk.rows()) == sent)
+    assert_walk(walk)
+
+
+@pytest.mark.parametrize("by_the_clock", [True, False])
+def test_what_waits_for_a_saved_state_does_not_wait_for_input(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, by_the_clock: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not by_the_clock:
+        monkeypatch.setattr(Batch, "saves_at_rest", lambda *_: False)
+    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
+    events, *_ = (wire.topic(name) for name in ("events", "queries", "weights", "answers"))
+    walk = Table(database, f"walk_{tag}")
+    query = run_here(application(tag, home, database, policy=fk.Lazy("4 seconds")), Connection.of(broker.bootstrap))
+    made = query._home.store
+
+    def waiting() -> list[Any]:
+        return [c for c in made.checkpoints("walk") if not c.metadata["saved"]]
+
+    try:
+        sent = 0
+        while not waiting():  # until the last epoch is not one at which it was time
+            wire.send(events, [{"word": "ash", "n": n} for n in range(ROWS)])
+            sent += 1
+            wait_until(
+                lambda sent=sent: made.checkpoints("walk")[-1:] and made.checkpoints("walk")[-1].point == sent - 1,
+                60,
+                f"epoch {sent}: {query.status}",
+            )
+        (*_, last) = waiting()
+        wait_until(lambda: not waiting() or time.time() > last.made_at_s + 12, 60, "three intervals")
+        if by_the_clock:
+            wait_until(lambda: len(walk.rows()) == sent, 60, f"what was drawn: {query.status}")
+        assert (len(walk.rows()) == sent) is by_the_clock
+    finally:
+        query.stop()

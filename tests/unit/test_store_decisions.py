@@ -134,6 +134,17 @@ def test_a_checkpoint_is_made_anew_only_after_it_was_deleted(store: Store) -> No
     assert [c.metadata for c in store.checkpoints("rank")] == [{"delivered": 2}]
 
 
+def test_more_may_become_known_of_a_checkpoint(store: Store) -> None:
+    store.add_checkpoint("rank", 3, {"state": None})
+    store.replace_checkpoint("rank", 3, {"state": None}, {"state": "3-s"})
+    store.replace_checkpoint("rank", 3, {"state": None}, {"state": "3-s"})
+    for point, known in ((3, {"state": None}), (4, {"state": None}), (3, {"state": "other"})):
+        with pytest.raises(StoreError) as caught:
+            store.replace_checkpoint("rank", point, known, {"state": "late"})
+        assert caught.value.condition == "DECISION_CONTRADICTED"
+    assert [(c.point, c.made_at_s, c.metadata) for c in store.checkpoints("rank")] == [(3, 1.5, {"state": "3-s"})]
+
+
 def test_a_watermark_replaces_the_last(store: Store) -> None:
     assert store.watermarks() == ()
     store.set_watermark("b", "restorable", {"epoch": 3})

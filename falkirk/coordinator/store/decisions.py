@@ -73,6 +73,19 @@ class DecisionStore(Part):
             elif known != text:
                 raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
 
+    def replace_checkpoint(self, processor: str, point: int, known: object, metadata: object) -> None:
+        """Record a Ξ that says all that the `known` one has said of a checkpoint, and more.
+
+        Raises: StoreError: `DECISION_CONTRADICTED`: another one than that is recorded, or none.
+        """
+        before, text = dump(known), dump(metadata)
+        same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
+        with self._writing() as db:
+            found = db.execute(sql.select(checkpoints.c.metadata).where(same)).scalar()
+            if found not in (before, text):
+                raise self._contradicted(f"checkpoint {processor}@{point}", found or dump(None), text)
+            db.execute(checkpoints.update().where(same).values(metadata=text))
+
     def checkpoints(self, processor: str) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints of a processor, oldest point first."""
         query = sql.select(checkpoints).where(checkpoints.c.processor == processor).order_by(checkpoints.c.point)

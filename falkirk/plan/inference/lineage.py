@@ -5,7 +5,7 @@ identities, whatever it is called on the way.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +45,11 @@ class Lineage:
                 conditions.append(_expression(node["condition"]))
             if "generator" in node:
                 generator = _expression(node["generator"])
-                made |= {_identity(one[0]): generator for one in node["generatorOutput"]}
+                made |= {identity_of(one[0]): generator for one in node["generatorOutput"]}
             for several in (node.get("projectList"), node.get("aggregateExpressions")):
                 for one in several or ():
-                    if _name(one[0]) == "Alias":
-                        made[_identity(one[0])] = _expression(one[1:])
+                    if name_of(one[0]) == "Alias":
+                        made[identity_of(one[0])] = _expression(one[1:])
         names = {attribute.name(): attribute.exprId().id() for attribute in attributes}
         return cls(made=made, conditions=tuple(conditions), output=names)
 
@@ -77,8 +77,8 @@ class Lineage:
 
 def _expression(nodes: list[Any]) -> Expression:
     parts = list(_parts(nodes))
-    reads = {_identity(part) for part in parts if _name(part) == "AttributeReference"}
-    return Expression(operations=frozenset(map(_name, parts)), reads=frozenset(reads))
+    reads = {identity_of(part) for part in parts if name_of(part) == "AttributeReference"}
+    return Expression(operations=frozenset(map(name_of, parts)), reads=frozenset(reads))
 
 
 def _parts(value: Any) -> Iterator[dict[str, Any]]:
@@ -93,9 +93,11 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:
             yield from _parts(inner)
 
 
-def _name(node: dict[str, Any]) -> str:
+def name_of(node: Mapping[str, Any]) -> str:
+    """Return Catalyst's class of a node of a plan, or of an expression."""
     return str(node.get("class", "")).rpartition(".")[2]
 
 
-def _identity(node: dict[str, Any]) -> int:
+def identity_of(node: Mapping[str, Any]) -> int:
+    """Return the identity of a column: it keeps it wherever it is passed through."""
     return int(node["exprId"]["id"])

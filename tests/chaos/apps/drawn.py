@@ -108,7 +108,6 @@ def _epochs() -> None:
         added = both.agg(F.sum("version").alias("version"), F.sum("chain").alias("chain"), F.max("upto").alias("upto"))
         return added.select("*", of_epoch())
 
-    # What the last epochs have come to stays held until one of them is saved: with the next input.
     @app.batch(every=every, policy=fk.Lazy(f"{chosen.randint(8, 10)} seconds"),
                state="word STRING, ones ARRAY<STRING>, epoch LONG")  # fmt: skip
     @_told
