@@ -13,9 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from falkirk.cut import SLICE, ByClock, ByTime, Cut, OnArrival
+from falkirk.cut import SLICE, ByTime, Cut
 from falkirk.declared import Iteration, Processor, Sink
 from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import DefinitionError
@@ -24,18 +24,15 @@ from falkirk.operators.call import Call, Epoch, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
-from falkirk.operators.times import sort
 from falkirk.plan import avro, frames
 from falkirk.plan.columns import require
 from falkirk.plan.inference.batch import Called, doubts_of
 from falkirk.plan.inference.properties import Properties, of_batch
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
-from falkirk.policy import Eager, Lazy, Policy
+from falkirk.policy import Lazy, Policy
 from falkirk.stream import Body
 
-#: How often the view of a live processor is brought up to date.
-VIEW_EVERY_S = 1.0
 #: What says where a row comes from, of a parameter that is marked `fk.Stamped`: of a topic's row `row` is 0, of
 #: another batch's `partition` is 0 and `offset` the number of the epoch.
 STAMP_TYPE = StructType(
@@ -82,6 +79,7 @@ class Batch:
         body, parameters: the user's function, and what it is called with, by name.
         cut: when an epoch is complete.
         schema, state: of what it returns, and of what it keeps from one epoch to the next, if anything.
+        saves_all: the state is there after each epoch, by its policy or because the results are it.
         slots: what its operators keep, by slot. notes: the slots of which it is a text that names files.
         iteration: how its loops go, of one that is an iteration.
         reason: why it runs in micro-batches, of a stream that might have run live.
@@ -103,6 +101,7 @@ class Batch:
     policy: Policy
     schema: StructType
     state: StructType | None
+    saves_all: bool
     slots: Mapping[str, StructType]
     notes: tuple[str, ...]
     iteration: Iteration | None
@@ -147,15 +146,14 @@ class Batch:
 
         Args: since_s: seconds since the state was last saved.
         """
-        if not self.is_stateful or not isinstance(self.policy, Lazy):
-            return True
-        return self.policy.saves(epoch, since_s)
+        return self.saves_all or not isinstance(self.policy, Lazy) or self.policy.saves(epoch, since_s)
 
     def saves_at_rest(self, since_s: float) -> bool:
         """Tell whether its policy saves the state though no epoch comes at which to: by the clock alone, since results
         may wait for it. Args: since_s: seconds since the state was last saved."""
         lazy = self.policy
-        return self.is_stateful and isinstance(lazy, Lazy) and lazy.when is None and since_s >= lazy.interval_s
+        by_the_clock = isinstance(lazy, Lazy) and lazy.when is None
+        return not self.saves_all and by_the_clock and since_s >= lazy.interval_s
 
 
 def stamp_column(given: Input, partition: Column, offset: Column, row: Column) -> Column:
@@ -189,57 +187,6 @@ def file_log(source: str) -> str:
 def is_file_log(log: str) -> bool:
     """Tell a log of files from a topic."""
     return log.startswith("files:")
-
-
-def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> Processor:
-    """Return the batch that keeps the newest record of each key of a live processor, for those who read it as a view.
-
-    A key's records are in one partition of the hop, so their offsets say which is the newest.
-    """
-    columns = [field.name for field in schema.fields]
-
-    def newest(changes: DataFrame, view: DataFrame) -> DataFrame:
-        record = F.struct(*[F.col(f"`{c}`") for c in columns])
-        last = changes.groupBy(*[F.col(f"`{k}`") for k in keys]).agg(
-            F.max_by(record, F.col(f"{frames.STAMP}.offset")).alias("record")
-        )
-        changed = last.select("record.*")
-        joined = [view[f"`{k}`"].eqNullSafe(changed[f"`{k}`"]) for k in keys]
-        return view.join(changed, joined, "left_anti").select(*columns).unionByName(changed)
-
-    name = f"{processor.name}-view"
-    return Processor(
-        name=name,
-        body=newest,
-        reads=(processor.name, name),
-        policy=Eager(),
-        where=processor.where,
-        cut=ByClock(every_s=VIEW_EVERY_S),
-        state=", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields),
-    )
-
-
-def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Processor:
-    """Return the batch that sorts what a batch reads by event time.
-
-    Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column holds no times.
-    """
-    found = next((f for f in given.schema.fields if f.name == by.column), None)
-    if found is None or not isinstance(found.dataType, TimestampType):
-        raise DefinitionError(
-            "COLUMN_MISSING" if found is None else "CUT_INVALID",
-            f"epochs of {reader.name!r} are cut by {by.column!r}, and {given.name!r} "
-            + ("has no such column." if found is None else f"has {found.dataType.simpleString()} there."),
-            where=reader.where,
-            hint=f"It takes a TIMESTAMP. Columns: {', '.join(given.schema.names)}.",
-            column=by.column,
-            columns=tuple(given.schema.names),
-        )
-
-    def sorted_(rows: DataFrame) -> DataFrame:
-        return sort(rows, by, name, given.log)
-
-    return Processor(name=name, body=sorted_, reads=(given.name,), policy=Eager(), where=reader.where, cut=OnArrival())
 
 
 def plan_batch(
@@ -280,6 +227,7 @@ def plan_batch(
             "BATCH_INVALID",
             f"batch {processor.name!r} does not run: {frames.first_line(error)}",
             where=processor.where,
+            hint=_hint(error),
             processor=processor.name,
         ) from error
     result, rehearsal = call.result, call.rehearsal
@@ -290,7 +238,8 @@ def plan_batch(
     _check_policy(processor, stateful=state is not None or bool(slots) or bool(rehearsal.notes))
     memory = _kept(state, slots, rehearsal.notes)
     by_time = processor.cut if isinstance(processor.cut, ByTime) else sorts
-    saves_all = not isinstance(processor.policy, Lazy)
+    is_recorded = call.is_one and not slots and not rehearsal.notes
+    saves_all = is_recorded or not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
         log=epoch_log(processor.name),
@@ -301,12 +250,13 @@ def plan_batch(
         policy=processor.policy,
         schema=result.schema,
         state=state,
+        saves_all=saves_all,
         slots=slots,
         notes=tuple(rehearsal.notes),
         iteration=processor.iteration,
         reason=processor.engine_reason,
         sorts=sorts,
-        deterministic=saves_all or not doubts.operations,
+        deterministic=saves_all or not doubts.in_state,
         undetermined=doubts.operations,
         properties=of_batch(
             doubts.found, doubts.operations, doubts.words, kept_in_words(state, slots, processor.iteration)
@@ -322,6 +272,12 @@ def plan_batch(
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
         },
     )
+
+
+def _hint(error: Exception) -> str:
+    """Return what to do about a function that takes its DataFrame for a stream."""
+    found = [n for n in ("map_rows", "stateful") if isinstance(error, AttributeError) and n in str(error)]
+    return f"It is called with DataFrames: write fk.{found[0]}(rows, …)." if found else ""
 
 
 def returned(

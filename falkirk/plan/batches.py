@@ -13,7 +13,8 @@ from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import frames
-from falkirk.plan.batch import Batch, Input, file_log, plan_batch, sorter_of, stamped, view_of
+from falkirk.plan.added import sorter_of, view_of
+from falkirk.plan.batch import Batch, Input, file_log, plan_batch, stamped
 from falkirk.plan.folders import columns_of
 from falkirk.plan.frames import Frame
 from falkirk.plan.promises import check_printed

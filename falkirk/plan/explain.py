@@ -139,7 +139,7 @@ def _writes(sink: Sink) -> str:
 
 
 def _saves(batch: Batch) -> str:
-    if not isinstance(batch.policy, Lazy):
+    if batch.saves_all or not isinstance(batch.policy, Lazy):
         return "saved at each epoch"
     return f"saved every {batch.policy.interval_s:g} s" if batch.policy.when is None else "saved when its policy says"
 

@@ -172,7 +172,10 @@ def _of_batch(layout: Layout, batch: Batch) -> Iterator[Promise]:
     if not cause:
         reasons.append(f"{batch.name}: an epoch comes out the same whenever it is computed")
     elif batch.deterministic:
-        reasons.append(f"{cause}; but what an epoch has come to is recorded, with its state, before any of it leaves")
+        with_state = ", with its state," if batch.saves_all else ""
+        reasons.append(f"{cause}; but what an epoch has come to is recorded{with_state} before any of it leaves")
+        if not batch.saves_all:
+            reasons.append(f"{batch.name}: its state comes out the same whenever it is computed")
     else:
         reasons.append(f"{cause}; its state is not saved at each epoch, and what comes of it is kept there")
     epochs = f"an epoch is complete {batch.cut}"

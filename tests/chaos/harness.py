@@ -36,7 +36,7 @@ from falkirk.logs.topics import Topics
 from tests.support import wait_until
 
 APPS = Path(__file__).parent / "apps"
-START_S = 240.0
+START_S = 400.0
 
 
 class Application:

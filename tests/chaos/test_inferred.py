@@ -59,7 +59,7 @@ class Run:
 
     def has_more(self, before: dict[str, int], more: int) -> bool:
         """Whether so many results more are out, where each record's leave without waiting for others."""
-        prompt = {"rows", "hopped", "lots", "folded"}
+        prompt = {"rows", "hopped", "lots"}
         return all(self.count(name) > before[name] + more for name in self.sinks if name in prompt)
 
     def is_complete(self) -> bool:
@@ -201,7 +201,8 @@ def tormented(
             application.wait_committed(1)
             assert sinks is EPOCHS or application.suppressed() > 0, "a replay made nothing again: nothing was tested"
         wait_until(run.is_complete, 180, f"all results of {load.sent} events\n{application.log()}")
-        application.wait_next_commit()
+        if sinks is LIVE:  # where nothing comes no further epoch is complete
+            application.wait_next_commit()
         yield run
     finally:
         application.stop()
@@ -224,7 +225,6 @@ def test_a_word_that_is_wrong_is_caught(broker: Broker, home: Path, tag: str) ->
             judge_chain(run, "held")
 
 
-@soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_epoch_inferred_exactly_once_is_caught(broker: Broker, home: Path, tag: str, seed: int) -> None:
     with tormented(broker, home, tag, seed, EPOCHS) as run:
@@ -239,5 +239,6 @@ def test_a_word_that_is_wrong_of_epochs_is_caught(broker: Broker, home: Path, ta
     """A state that is drawn, and not saved at each epoch, is drawn again; what was told of it is contradicted."""
     with tormented(broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
         judge_rows(run, "lots", run.parts("lots"))  # each epoch is drawn once, whatever anybody says
+        judge_kept(run)  # what it keeps is what it has told
         with pytest.raises(AssertionError, match="contradicts"):
-            judge_kept(run)
+            judge_chain(run, "folded")

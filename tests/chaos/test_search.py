@@ -71,7 +71,7 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
             return wire.count(answers) > beyond
 
         try:
-            wait_until(there, 240, "answers")  # a cluster is started anew for each region that has to go back
+            wait_until(there, 400, "answers")  # a cluster is started anew for each region that has to go back
         except AssertionError as error:
             raise AssertionError(f"{error}\n{application.status()}\n{application.log()}") from None
 
@@ -108,7 +108,7 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
             fewest = min(weight, sum(summed.values()), wire.count(counts))
             return fewest >= sent and min(len(answered.rows()), wire.count(answers)) >= asked
 
-        wait_until(done, 240, f"{sent} events and {asked} queries\n{application.log()}")
+        wait_until(done, 400, f"{sent} events and {asked} queries\n{application.log()}")
     finally:
         assert application.stop() == 0, application.log()
     verdict = judge_counts(broker.bootstrap, events, counts)

@@ -34,13 +34,14 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
         return queries.join(totals, "word", "left").select("id", "word", "total")
 
     @app.batch(rows=ROWS, state="n LONG, x DOUBLE, step DOUBLE", policy=policy)
-    def walk(events: "DataFrame", walk: "DataFrame") -> "DataFrame":
+    def walk(events: "DataFrame", walk: "DataFrame") -> "tuple[DataFrame, DataFrame]":
+        """Tell the step of the epoch before, and draw the next one."""
         step = events.agg(F.rand().alias("step"), F.count("*").alias("read"))
         before = walk.agg(
             F.coalesce(F.max("n"), F.lit(0)).alias("before"), F.coalesce(F.max("x"), F.lit(0)).alias("at")
         )
         moved = before.crossJoin(step)
-        return moved.select((F.col("before") + 1).alias("n"), (F.col("at") + F.col("step")).alias("x"), "step")
+        return walk, moved.select((F.col("before") + 1).alias("n"), (F.col("at") + F.col("step")).alias("x"), "step")
 
     app.sink("walk", walk, fk.Sql(database, f"walk_{tag}"))
     app.sink("weights", weights, fk.Kafka(f"weights-{tag}", key="word"))

@@ -268,11 +268,20 @@ BATCHES = {
     "timed in Python": batch(EPOCH, told(lambda e: e.select("s", F.lit(time.time()).alias("x"))), same=False),
     "a state of sums": batch(EPOCH, added, state="s STRING, n INT", policy=fk.Lazy(), twice=True),
     "a state of firsts, saved": batch(EPOCH, newest, state="s STRING, n INT", same=False, ordered=True, twice=True),
-    "a state of firsts": batch(CHECKPOINT, newest, state="s STRING, n INT", policy=fk.Lazy(), same=False, ordered=True,
-                               twice=True),
+    "a state of firsts, told": batch(EPOCH, newest, state="s STRING, n INT", policy=fk.Lazy(), same=False, ordered=True,
+                                     twice=True),
+    "a state of firsts": batch(CHECKPOINT, lambda e, p: (p, newest(e, p)), state="s STRING, n INT", policy=fk.Lazy(),
+                               same=False, ordered=True, twice=True),
+    "drawn beside a state of sums": batch(
+        EPOCH, lambda e, p: (e.select("s", F.rand().alias("x")), added(e, p)), state="s STRING, n INT",
+        policy=fk.Lazy(), same=False, twice=True,
+    ),
     "a folded stream": live(EPOCH, lambda s: s.stateful(
         lambda row, state: ([{"s": row.s}], {"n": 1}), key="s", state="n INT", returns="s STRING",
     ), same=False, ordered=True, twice=True, policy=fk.Eager()),
+    "a folded stream, saved seldom": live(CHECKPOINT, lambda s: s.stateful(
+        lambda row, state: ([{"s": row.s}], {"n": 1}), key="s", state="n INT", returns="s STRING",
+    ), same=False, ordered=True, twice=True, policy=fk.Lazy("1 minute")),
     "a mapped stream": live(EPOCH, lambda s: s.map_rows(lambda row: {"n": noisy(row.n)}, returns="n INT"), same=False,
                             ordered=True, policy=fk.Eager()),
     "a mapped stream by a word": live(

@@ -26,18 +26,25 @@ class Called:
     rehearsal: Rehearsal
 
     @property
+    def is_one(self) -> bool:
+        """Whether its result is its state as well."""
+        return self.kept is self.result
+
+    @property
     def apart(self) -> list[DataFrame]:
         """What is computed from an epoch's rows, one after the other."""
-        kept = [] if self.kept is None or self.kept is self.result else [self.kept]
+        kept = [] if self.kept is None or self.is_one else [self.kept]
         return [self.result, *kept, *self.rehearsal.kept.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDoubts:
-    """What may come out differently. Args: found: all operations. words: what the user vouches for instead."""
+    """What may come out differently. Args: found: all operations. in_state: some of it in what later epochs begin with.
+    words: what the user vouches for instead."""
 
     found: tuple[str, ...]
     operations: tuple[str, ...] = ()
+    in_state: bool = False
     words: tuple[Word, ...] = ()
 
 
@@ -70,7 +77,9 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
         if [_lasting(each.plan) for each in every] != [_lasting(InBatch.of(frame).plan) for frame in frames]:
             doubtful = {ITSELF}
     words = dict.fromkeys(word for each in every for word in each.words)
-    return BatchDoubts(found=names, operations=tuple(sorted(doubtful)), words=tuple(words))
+    begun_with = [*apart[not call.is_one :], *computed]
+    in_state = doubtful == {ITSELF} or any(each.undetermined for each in begun_with)
+    return BatchDoubts(found=names, operations=tuple(sorted(doubtful)), in_state=in_state, words=tuple(words))
 
 
 def _lasting(value: Any) -> Any:

@@ -19,6 +19,7 @@ import falkirk as fk
 #: On a stream, or on an epoch's rows: both have the methods that are called.
 Pipeline = Callable[[Any], Any]
 
+_HONEST = not os.environ.get("DRAWN_LIE")
 SEED, TAG = int(os.environ.get("DRAWN_SEED", "0")), os.environ.get("DRAWN_TAG", "")
 EVENTS = "id STRING NOT NULL, word STRING NOT NULL, n INT"
 #: What one row depends on: each result has its own draw.
@@ -58,7 +59,7 @@ app.source("loose", fk.Kafka(f"events-{TAG}", schema=EVENTS))
 
 def _told(body: Callable[..., Any]) -> Callable[..., Any]:
     """Vouch for a processor, if that is what the test wants: it is not true."""
-    return fk.deterministic(body) if os.environ.get("DRAWN_LIE") else body
+    return body if _HONEST else fk.deterministic(body)
 
 
 def _steps() -> tuple[Pipeline, Pipeline]:
@@ -108,7 +109,10 @@ def _epochs() -> None:
         added = both.agg(F.sum("version").alias("version"), F.sum("chain").alias("chain"), F.max("upto").alias("upto"))
         return added.select("*", of_epoch())
 
-    @app.batch(every=every, policy=fk.Lazy(f"{chosen.randint(8, 10)} seconds"),
+    # Who vouches for it gets what he has asked for at each failure: nothing of it has been saved.
+    seldom = fk.Lazy(f"{chosen.randint(8, 10)} seconds" if _HONEST else "1 hour")
+
+    @app.batch(every=every, policy=seldom,
                state="word STRING, ones ARRAY<STRING>, epoch LONG")  # fmt: skip
     @_told
     def kept(loose: DataFrame, kept: DataFrame) -> DataFrame:
@@ -116,12 +120,12 @@ def _epochs() -> None:
         both = kept.select("word", F.explode("ones").alias("one")).unionByName(new)
         return both.groupBy("word").agg(F.sort_array(F.collect_list("one")).alias("ones")).select("*", of_epoch())
 
-    @app.stream(fk.Eager(), engine="micro-batch")
+    @app.stream(seldom, engine="micro-batch")
     @_told
     def folded(keyed: fk.Stream) -> fk.Stream:
         return keyed.stateful(
             fold, key="word", state="version LONG, chain LONG",
-            returns="id STRING, word STRING, n LONG, version LONG, lot STRING, chain LONG",
+            returns="word STRING, n LONG, version LONG, lot STRING, chain LONG",
         )  # fmt: skip
 
     for name in ("lots", "sums", "kept", "folded"):
@@ -132,7 +136,7 @@ def fold(row, state):  # type: ignore[no-untyped-def]
     lot = str(uuid.uuid4())
     version, chain = (state.version, state.chain) if state else (0, 0)
     after = {"version": version + 1, "chain": chain + zlib.crc32(lot.encode())}
-    return {"id": row.id, "word": row.word, "n": row.n, "lot": lot, **after}, after
+    return {"word": row.word, "n": row.n, "lot": lot, **after}, after
 
 
 if os.environ.get("DRAWN_KIND") == "epochs":

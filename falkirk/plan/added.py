@@ -1,0 +1,67 @@
+"""Batches that the planner adds: the view of a live processor, and what sorts rows by event time."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType, TimestampType
+
+from falkirk.cut import ByClock, ByTime, OnArrival
+from falkirk.declared import Processor
+from falkirk.errors import DefinitionError
+from falkirk.operators.times import sort
+from falkirk.plan import frames
+from falkirk.plan.batch import Input
+from falkirk.policy import Eager
+
+#: How often the view of a live processor is brought up to date.
+VIEW_EVERY_S = 1.0
+
+
+def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> Processor:
+    """Return the batch that keeps the newest record of each key of a live processor, for those who read it as a view.
+
+    A key's records are in one partition of the hop, so their offsets say which is the newest.
+    """
+    columns = [field.name for field in schema.fields]
+
+    def newest(changes: DataFrame, view: DataFrame) -> DataFrame:
+        record = F.struct(*[F.col(f"`{c}`") for c in columns])
+        last = changes.groupBy(*[F.col(f"`{k}`") for k in keys]).agg(
+            F.max_by(record, F.col(f"{frames.STAMP}.offset")).alias("record")
+        )
+        changed = last.select("record.*")
+        joined = [view[f"`{k}`"].eqNullSafe(changed[f"`{k}`"]) for k in keys]
+        return view.join(changed, joined, "left_anti").select(*columns).unionByName(changed)
+
+    name = f"{processor.name}-view"
+    return Processor(
+        name=name,
+        body=newest,
+        reads=(processor.name, name),
+        policy=Eager(),
+        where=processor.where,
+        cut=ByClock(every_s=VIEW_EVERY_S),
+        state=", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields),
+    )
+
+
+def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Processor:
+    """Return the batch that sorts what a batch reads by event time.
+
+    Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column holds no times.
+    """
+    found = next((f for f in given.schema.fields if f.name == by.column), None)
+    if found is None or not isinstance(found.dataType, TimestampType):
+        raise DefinitionError(
+            "COLUMN_MISSING" if found is None else "CUT_INVALID",
+            f"epochs of {reader.name!r} are cut by {by.column!r}, and {given.name!r} "
+            + ("has no such column." if found is None else f"has {found.dataType.simpleString()} there."),
+            where=reader.where,
+            hint=f"It takes a TIMESTAMP. Columns: {', '.join(given.schema.names)}.",
+            column=by.column,
+            columns=tuple(given.schema.names),
+        )
+
+    def sorted_(rows: DataFrame) -> DataFrame:
+        return sort(rows, by, name, given.log)
+
+    return Processor(name=name, body=sorted_, reads=(given.name,), policy=Eager(), where=reader.where, cut=OnArrival())
