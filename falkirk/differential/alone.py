@@ -88,13 +88,14 @@ class Outcome:
     """What a task has come to.
 
     Args: count: how many rounds it has done. is_little: there was little to do until its last one. traces: what is to
-        be remembered as well. pending, left: what waits then, of all that was given to it, and what was left for
-        others. rounds, cut_short: of loops in the loop.
+        be remembered as well. merged: files whose rows are in those now. pending, left: what waits then, of all that
+        was given to it, and what was left for others. rounds, cut_short: of loops in the loop.
     """
 
     count: int
     is_little: bool
     traces: Mapping[tuple[str, str], tuple[str, ...]]
+    merged: Mapping[tuple[str, str], tuple[str, ...]]
     pending: Mapping[Waiting, tuple[str, ...]]
     left: Mapping[Waiting, tuple[str, ...]]
     rounds: Mapping[str, Rounds]
@@ -169,8 +170,9 @@ class Alone:
         else:
             count = turns.rest(*self.rest, lambda: works.is_little)
         folder = Path(self.folder)
+        traces, merged = works.remembered_in(folder)
         return Outcome(
-            count=count, is_little=works.is_little, traces=works.remembered_in(folder),
+            count=count, is_little=works.is_little, traces=traces, merged=merged,
             pending=works.stored(works.pending, folder), left=works.stored(works.left, folder / "left"),
             rounds=turns.rounds, cut_short=frozenset(turns.cut_short),
         )  # fmt: skip

@@ -3,8 +3,9 @@
 What it is given is in files, and what it leaves is stored in files again, as the tasks of `jobs.py` do it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,15 @@ from falkirk.differential.graph import (
 )  # fmt: skip
 from falkirk.differential.hashing import hash_of, partition_of
 from falkirk.differential.operators import Trace
+from falkirk.differential.ordered import First, Order, first_of, in_order, order_of
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
 from falkirk.differential.schemas import arrow_of, port_schema
-from falkirk.differential.task import FileName, Hand, act, hand_on, said_by
+from falkirk.differential.task import FileName, Hand, act, hand_on, said_by, small
 from falkirk.differential.turns import Turns, Waiting
+
+Files = dict[tuple[str, str], tuple[str, ...]]
+"""Of traces."""
 
 #: A round that looks at more rows of traces than this is quicker as a job of several tasks.
 TOUCHED_MAX = 1_500_000
@@ -187,12 +192,12 @@ class InMemory:
         """Return the tables of a trace, each in the order of the hashes."""
         return [*(self._open(path) for path in self._files.get(name, ())), *self._new.get(name, ())]
 
-    def remember(self, name: tuple[str, str], rows: pa.Table) -> None:
+    def remember(self, name: tuple[str, str], rows: pa.Table, order: Order | None) -> None:
         """Add to a trace."""
         tables = self._new.setdefault(name, [])
-        tables.append(runs.in_order(rows))
+        tables.append(in_order(rows, order))
         if len(tables) > _TABLES_MAX:
-            self._new[name] = [runs.in_order(consolidate(together(tables, rows.schema)))]
+            self._new[name] = [in_order(consolidate(together(tables, rows.schema)), order)]
 
     def wait(self, key: Waiting, rows: pa.Table) -> None:
         """Leave rows for a time."""
@@ -213,13 +218,17 @@ class InMemory:
 
     # -- in files ------------------------------------------------------------------------------------------------------
 
-    def remembered_in(self, folder: Path) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Store what is new of all traces, as runs of their partitions; return the files."""
-        found = {}
+    def remembered_in(self, folder: Path) -> tuple[Files, Files]:
+        """Store what is new of all traces, as runs of their partitions; return the files, and those that were there and
+        whose rows are in them: small ones, since whoever looks for a key looks into each."""
+        found, merged = {}, {}
         for (holder, what), tables in self._new.items():
-            rows = consolidate(together(tables, tables[0].schema))
-            found[holder, what] = self._written(folder, holder, what, (), rows, is_run=True)
-        return found
+            news = sum(table.num_rows for table in tables)
+            merged[holder, what] = tuple(small(self._files.get((holder, what), ()), news, most=self._most))
+            rows = together([*tables, *map(self._open, merged[holder, what])], tables[0].schema)
+            write = partial(runs.write, order=order_of(tables[0]))
+            found[holder, what] = self._written(folder, holder, what, (), consolidate(rows), write)
+        return found, merged
 
     def stored(self, several: Mapping[Waiting, Sequence[Any]], folder: Path) -> dict[Waiting, tuple[str, ...]]:
         """Store what waits; return the files, with those that were there."""
@@ -230,12 +239,12 @@ class InMemory:
             if tables:
                 names = [n for n in tables[0].column_names if all(n in table.column_names for table in tables)]
                 rows = pa.concat_tables([table.select(names) for table in tables])
-                files += self._written(folder, holder, what, time, rows, is_run=False)
+                files += self._written(folder, holder, what, time, rows, runs.store)
             found[holder, what, time] = tuple(files)
         return found
 
     def _written(
-        self, folder: Path, holder: str, what: str, time: Time, rows: pa.Table, *, is_run: bool
+        self, folder: Path, holder: str, what: str, time: Time, rows: pa.Table, write: Callable[[Path, pa.Table], None]
     ) -> tuple[str, ...]:  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
         if HASH in rows.column_names:
@@ -247,7 +256,7 @@ class InMemory:
         found = []
         for partition, some in parts.items():
             name = FileName(holder=holder, what=what, time=time, partition=partition, rows=some.num_rows)
-            (runs.write if is_run else runs.store)(folder / str(name), some)
+            write(folder / str(name), some)
             found.append(str(folder / str(name)))
         return tuple(found)
 
@@ -271,9 +280,9 @@ class _Memory:
         """See Place."""
         return together(self._works.loaded(self._woken), schema)
 
-    def write(self, what: str, rows: pa.Table) -> None:
+    def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """See Place."""
-        self._works.remember((self._holder, what), rows)
+        self._works.remember((self._holder, what), rows, order)
 
     def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
         """See Place."""
@@ -287,6 +296,11 @@ class _Trace:
     def rows(self, keys: Hashes) -> pa.Table:
         found = together((runs.rows_of(table, keys) for table in self._tables), self._schema)
         self._works.touch(found.num_rows)
+        return found
+
+    def first(self, keys: Hashes, order: Order, most: int) -> First:
+        found = first_of(self._tables, keys, order, most, self._schema)
+        self._works.touch(found.rows.num_rows)
         return found
 
 

@@ -37,7 +37,7 @@ from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
 from falkirk.differential.schemas import arrow_of, port_names, port_schema, port_types, timed
 from falkirk.differential.state import State
-from falkirk.differential.task import PORT, FileName, Hand, Merge, Task
+from falkirk.differential.task import PORT, FileName, Hand, Merge, Task, small
 from falkirk.differential.turns import Turns, Waiting
 
 log = logging.getLogger("falkirk")
@@ -310,6 +310,9 @@ class Jobs:
             return None
         for key in waiting:
             del self.pending[key]
+        for trace, files in outcome.merged.items():
+            gone = {str(Path(file).relative_to(self._root)) for file in files}
+            self.traces[trace] = tuple(file for file in self.traces.get(trace, ()) if file not in gone)
         _add(self.traces, outcome.traces, self._root)
         _add(self.pending, outcome.pending, self._root)
         _add(self.left, outcome.left, self._root)
@@ -321,7 +324,7 @@ class Jobs:
         """Merge runs where there are many, the smaller ones: a run is written again when it has doubled, so that what
         merging costs in all grows with what has changed, and not with what there is."""
         if any(len(files) > RUNS_MAX * self._partitions for files in self.traces.values()):
-            self._merge(lambda runs: _small(runs) if len(runs) > RUNS_MAX // 2 else [])
+            self._merge(lambda runs: small(runs) if len(runs) > RUNS_MAX // 2 else [])
 
     def compact(self) -> None:
         """Merge what this epoch has left, if it is in many runs: in a loop most of it has come and gone."""
@@ -358,20 +361,6 @@ class Jobs:
         parts = min(len(files), self._partitions)
         self._session.range(0, len(files), 1, parts).mapInArrow(merge, "id LONG").collect()
         self.count += 1
-
-
-def _small(runs: list[str]) -> list[str]:
-    """Return the runs of a partition that are worth merging: the smallest, and each further one that is not much
-    greater than all before it together."""
-    sizes = sorted((FileName.parse(Path(run).name).rows, run) for run in runs)
-    found: list[str] = []
-    rows = 0
-    for size, run in sizes:
-        if len(found) > 1 and size > 2 * rows:
-            break
-        found.append(run)
-        rows += size
-    return found
 
 
 def _files(folder: Path) -> list[Path]:

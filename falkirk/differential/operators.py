@@ -8,13 +8,14 @@ earlier epoch had a change there, and this one has one now, at the earliest time
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from falkirk.differential.ordered import First, Order
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
@@ -34,6 +35,8 @@ from falkirk.differential.rows import (
 
 Kind = Literal["count", "sum", "min", "max"]
 _OLD = "__falkirk_old"
+#: So many rows of a key are looked at first where the least of them is asked, and then so many times as many.
+_FIRST, _MORE = 16, 16
 
 
 class Trace(Protocol):
@@ -41,6 +44,9 @@ class Trace(Protocol):
 
     def rows(self, keys: Hashes) -> pa.Table:
         """Return the rows with these hashes (in order, each once); others may be among them."""
+
+    def first(self, keys: Hashes, order: Order, most: int) -> First:
+        """Return the first rows of these hashes (in order, each once) in an order, about so many of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +162,17 @@ class Reduce:
     results: tuple[str, ...]
     how: Group | Top
 
+    @property
+    def order(self) -> Order | None:
+        """The order of what was heard in which the first row that is there says what its key comes to; None: it takes
+        all of them."""
+        if not isinstance(self.how, Group) or len(self.how.aggregates) != 1 or self.how.tolerance:
+            return None
+        (only,) = self.how.aggregates
+        if only.kind not in ("min", "max"):
+            return None
+        return Order(keys=self.keys, value=only.column, falls=only.kind == "max")
+
     def work(
         self, news: pa.Table, woken: pa.Table, heard: Trace, said: Trace, now: Time, schema: pa.Schema
     ) -> Work:  # fmt: skip
@@ -166,10 +183,7 @@ class Reduce:
         news = consolidate(news)
         names = [HASH, *self.keys]
         touched = hashes(pa.concat_tables([news.select([HASH]), woken.select([HASH])]))
-        rows = together([heard.rows(touched), news], news.schema)
-        early = is_by(rows, now)
-        there = consolidate(rows.filter(early).select([*names, *self.values, DIFFERENCE]))
-        there = there.filter(pc.greater(there.column(DIFFERENCE), 0))
+        rows, there = self._heard(news, touched, heard, now)
         after = self._after(there)
         told = said.rows(touched)
         before = consolidate(told.filter(is_by(told, now)).select(after.column_names))
@@ -180,11 +194,42 @@ class Reduce:
         gone = before.set_column(before.schema.get_field_index(DIFFERENCE), DIFFERENCE, minus)
         out = at(consolidate(pa.concat_tables([after, gone])), now).select(schema.names).cast(schema)
         timed = [*names, *rounds(len(now))]
-        later = [rows.filter(pc.invert(early)).select(timed)]
-        if isinstance(self.how, Group) and self.how.tolerance:
-            # What has settled may differ from what it was at a time of which nothing is left but that.
+        later = [rows.filter(pc.invert(is_by(rows, now))).select(timed)]
+        if isinstance(self.how, Group) and (self.how.tolerance or self.order is not None):
+            # What has settled may differ from what it was at a time of which nothing is left but that; and of what was
+            # heard later, only what comes before what is said now was looked at.
             later.append(told.filter(pc.invert(is_by(told, now))).select(timed))
         return Work(out=out, heard=(news,), woken=_wakes(pa.concat_tables(later), names, now))
+
+    def _heard(self, news: pa.Table, touched: Hashes, heard: Trace, now: Time) -> tuple[pa.Table, pa.Table]:
+        """Return what the keys have heard, and of that what is there now: all of it, or the first of it, up to a row
+        that is there. What comes behind that, at whatever time, changes nothing as long as it is there; and of when it
+        may not be, the rows that are returned tell."""
+        order = self.order
+        if order is None or not order.suits(news):
+            rows = together([heard.rows(touched), news], news.schema)
+            return rows, self._there(rows, now)
+        found, found_there, keys, most = [], [], touched, _FIRST
+        while len(keys):
+            first = heard.first(keys, order, most)
+            ours = pa.array(np.isin(news.column(HASH).to_numpy(), keys))
+            first = replace(first, rows=together([first.rows, news.filter(ours)], news.schema))
+            share = distinct(first.rows, [HASH, *self.keys]).num_rows > len(hashes(first.rows))
+            if share or not order.suits(first.rows):
+                rows = together([heard.rows(touched), news], news.schema)
+                return rows, self._there(rows, now)
+            rows = first.known(order, keys)
+            there = self._there(rows, now)
+            done = first.all_of | np.isin(keys, there.column(HASH).to_numpy())
+            found.append(rows.filter(pa.array(done[np.searchsorted(keys, rows.column(HASH).to_numpy())])))
+            found_there.append(there)  # of the others nothing is there
+            keys, most = keys[~done], most * _MORE
+        return together(found, news.schema), together(found_there, self._there(news, now).schema)
+
+    def _there(self, rows: pa.Table, now: Time) -> pa.Table:
+        """Return the rows that are there at a time, each with how often."""
+        found = consolidate(rows.filter(is_by(rows, now)).select([HASH, *self.keys, *self.values, DIFFERENCE]))
+        return found.filter(pc.greater(found.column(DIFFERENCE), 0))
 
     def _after(self, there: pa.Table) -> pa.Table:
         after = self.how.outcome(there, self.keys)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from falkirk.differential.ordered import Order, in_order, ranges
 from falkirk.differential.rows import HASH, Hashes, together
 from falkirk.errors import HomeError
 
@@ -20,15 +21,9 @@ from falkirk.errors import HomeError
 DAMAGED = "a file of an iteration's state can't be read"
 
 
-def write(path: Path, table: pa.Table) -> None:
+def write(path: Path, table: pa.Table, order: Order | None = None) -> None:
     """Write a run. Two tasks that write the same one write the same."""
-    store(path, in_order(table))
-
-
-def in_order(table: pa.Table) -> pa.Table:
-    """Return rows in the order of the hashes of their keys."""
-    order = np.argsort(table.column(HASH).to_numpy(), kind="stable")
-    return table.take(pa.array(order)).combine_chunks()
+    store(path, in_order(table, order))
 
 
 def store(path: Path, table: pa.Table) -> None:
@@ -68,10 +63,4 @@ def rows_of(run: pa.Table, hashes: Hashes) -> pa.Table:
         return run
     there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it
     first, last = np.searchsorted(there, hashes, "left"), np.searchsorted(there, hashes, "right")
-    counts = last - first
-    total = int(counts.sum())
-    if total == run.num_rows:
-        return run
-    # Each range [first, last) one after the other: a step of 1, and a leap where a range begins.
-    starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) if total else first[:0]
-    return run.take(pa.array(starts + np.arange(total)))
+    return ranges(run, first, last - first)

@@ -6,6 +6,7 @@ into its list, they are nobody's, and a task that is run twice writes the same.
 """
 
 import gc
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark import TaskContext
 
 from falkirk.differential import runs
 from falkirk.differential.operators import Join, Reduce, Trace
+from falkirk.differential.ordered import First, Order, first_of, order_of
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
@@ -139,8 +141,8 @@ class Place(Protocol):
     def woken(self, schema: pa.Schema) -> pa.Table:
         """Return the keys that it wanted to be woken for now."""
 
-    def write(self, what: str, rows: pa.Table) -> None:
-        """Remember rows."""
+    def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
+        """Remember rows. Args: order: that they are to be found in."""
 
     def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
         """Leave rows for a time. Args: holder: for whom that they are handed to; else for the operator itself."""
@@ -160,9 +162,10 @@ def act(
         done = operator.work(news[0], woken, heard, place.trace("said", said), now, said)
         if done.out.num_rows:
             place.write("said", done.out)
+    order = operator.order if isinstance(operator, Reduce) else None
     for port, rows in enumerate(done.heard):
         if rows.num_rows:
-            place.write(f"heard{port}", rows)
+            place.write(f"heard{port}", rows, order)
     for time, keys in done.woken.items():
         place.park("woken", time, keys)
     return done.out
@@ -193,6 +196,9 @@ class _Trace:
 
     def rows(self, keys: Hashes) -> pa.Table:
         return runs.keys_of(self._paths, keys, self._schema) if len(keys) else self._schema.empty_table()
+
+    def first(self, keys: Hashes, order: Order, most: int) -> First:
+        return first_of(list(map(runs.load, self._paths)), keys, order, most, self._schema)
 
 
 class _Worker:
@@ -246,10 +252,10 @@ class _Worker:
         """See Place."""
         return together(map(runs.load, self._paths("woken")), schema)
 
-    def write(self, what: str, rows: pa.Table) -> None:
+    def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """See Place."""
         name = FileName(holder=self._task.holder, what=what, partition=self._partition, rows=rows.num_rows)
-        runs.write(Path(self._task.folder) / str(name), rows)
+        runs.write(Path(self._task.folder) / str(name), rows, order)
 
     def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
         """See Place."""
@@ -270,6 +276,19 @@ def _of_port(arrived: pa.Table, port: int, schema: pa.Schema) -> pa.Table:
     return arrived.select(schema.names).cast(schema)
 
 
+def small(runs: Sequence[str], rows: int = 0, most: float = math.inf) -> list[str]:
+    """Return the runs that are worth merging: the smallest, and each further one that is not much greater than all
+    before it together. Args: rows: that come as well. most: of a run that is."""
+    found: list[str] = []
+    least = 0 if rows else 2
+    for size, run in sorted((FileName.parse(Path(run).name).rows, run) for run in runs):
+        if size > most or (size > 2 * rows and len(found) >= least):
+            break
+        found.append(run)
+        rows += size
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Merge:
     """Merges the runs of traces into one each, of one partition each.
@@ -286,6 +305,9 @@ class Merge:
             for number in batch.column(0).to_pylist():
                 tables = [runs.load(Path(path)) for path in self.files[number]]
                 merged = consolidate(together(tables, tables[0].schema))
-                write = runs.write if HASH in merged.column_names else runs.store
-                write(Path(self.targets[number]), merged)
+                if HASH in merged.column_names:
+                    order = next(filter(None, map(order_of, tables)), None)
+                    runs.write(Path(self.targets[number]), merged, order)
+                else:
+                    runs.store(Path(self.targets[number]), merged)
         yield from ()

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from falkirk.differential import operators
 from falkirk.differential.operators import Aggregate, Group, Join, Kind, Reduce, Top
-from falkirk.differential.rows import DIFFERENCE, HASH, Time, consolidate, distinct, hashes, rounds
+from falkirk.differential.ordered import First, Order, first_of, in_order
+from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, distinct, hashes, rounds
 
 ROUNDS_MAX = 3
 STRING, LONG, DOUBLE = pa.string(), pa.int64(), pa.float64()
@@ -63,8 +64,12 @@ def up_to(changes: Iterable[Change], time: Time) -> Rows:
 class Memory:
     """A trace in memory."""
 
-    def __init__(self, like: pa.Schema) -> None:
-        self.all = like.empty_table()
+    def __init__(self, like: pa.Schema, order: Order | None = None) -> None:
+        self.all, self._order, self._runs = like.empty_table(), order, list[pa.Table]()
+
+    def first(self, keys: Hashes, order: Order, most: int) -> First:
+        assert order == self._order
+        return first_of(self._runs, keys, order, most, self.all.schema)
 
     def rows(self, keys: object) -> pa.Table:
         assert list(keys) == sorted(set(keys)), "hashes come in order, each once"  # type: ignore[call-overload]
@@ -72,9 +77,11 @@ class Memory:
 
     def add(self, rows: pa.Table) -> None:
         self.all = pa.concat_tables([self.all, rows])
+        self._runs.append(in_order(rows, self._order))
 
     def merge(self) -> None:
         self.all = consolidate(self.all)
+        self._runs = [in_order(self.all, self._order)]
 
 
 def epochs_of(rows: st.SearchStrategy[tuple[Any, ...]], depth: int) -> st.SearchStrategy[Epochs]:
@@ -99,7 +106,7 @@ def run_reduce(operator: Reduce, types: dict[str, pa.DataType], epochs: Epochs, 
     keys, given_as = len(operator.keys), schema(depth, **types)
     said_as = schema(depth, **{n: types.get(n, LONG) for n in (*operator.keys, *operator.results)})
     names = [HASH, *operator.keys]
-    heard, said, put = Memory(given_as), Memory(said_as), []
+    heard, said, put = Memory(given_as, operator.order), Memory(said_as), []
     for epoch in epochs:
         waiting: dict[Time, list[pa.Table]] = {}
         arrived = {time: [c for c in epoch if c[0] == time] for time, _, _ in epoch}
@@ -167,6 +174,46 @@ def test_a_group_comes_to_its_aggregate_at_every_time(kind: Kind, value: pa.Data
 
     @settings(deadline=None, max_examples=15)
     @given(epochs_of(rows_of((STRING, KEYS), (LONG, KEYS), (types["v"], VALUES)), depth), st.booleans())
+    def check(epochs: Epochs, merge: bool) -> None:
+        check_reduce(operator, types, epochs, depth, comes_to, merge=merge)
+
+    check()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["min", "max"])
+@pytest.mark.parametrize(
+    "types", [{"k": STRING, "l": LONG, "v": LONG}, {"k": LONG, "l": LONG, "v": pa.int8()}], ids=str
+)
+@pytest.mark.parametrize("looks_at", [1, 2])
+def test_the_least_is_found_in_the_first_rows(
+    types: dict[str, pa.DataType], kind: Kind, depth: int, looks_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most keys have a hash of their own here, and a trace has several runs; of some a value is nothing."""
+    monkeypatch.setattr(operators, "_FIRST", looks_at)
+    monkeypatch.setattr(operators, "_MORE", 2)
+    monkeypatch.setattr("tests.unit.test_differential_operators.hash_of", lambda key: len(str(key)))
+    how = Group(aggregates=(Aggregate(kind=kind, column="v", name="v"),))
+    operator = Reduce(keys=("k", "l"), values=("v",), results=("v",), how=how)
+    assert operator.order is not None
+
+    def comes_to(rows: Rows) -> Rows:
+        groups = by_key(rows, 2).items()
+        return Counter((*key, aggregated(kind, Counter(v for (v,) in some.elements()))) for key, some in groups)
+
+    numbers = st.sampled_from([*range(-4, 5), 127, -128, *([None] if looks_at > 1 else [])])
+    keys = [st.sampled_from(KEYS[types[k]]) for k in ("k", "l")]
+    key, first, later = ("a" if types["k"] == STRING else 0, 7), (0,) * depth, (1,) * depth
+    sign = 1 if kind == "min" else -1
+
+    @settings(deadline=None, max_examples=60)
+    @given(epochs_of(st.tuples(*keys, numbers), depth), st.booleans())
+    @example([[(first, (*key, v), 1) for v in range(7)]], False)
+    # What was said later, of rows that are not looked at now, does not follow from what is said now.
+    @example(
+        [[(first, (*key, sign), 1), (later, (*key, sign), -1), (later, (*key, 5 * sign), 1)], [(first, (*key, 0), 1)]],
+        False,
+    )
     def check(epochs: Epochs, merge: bool) -> None:
         check_reduce(operator, types, epochs, depth, comes_to, merge=merge)
 

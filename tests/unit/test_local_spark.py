@@ -58,15 +58,21 @@ def test_a_class_path_without_the_connector_is_named() -> None:
     assert lacks(FakeSession(WELL, connector=False)) == {"spark.jars": ("connector.jar", None)}
 
 
+def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make it this process's session; what was made active last is another."""
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: FakeSession({}))
+    monkeypatch.setattr(SparkSession, "builder", SimpleNamespace(getOrCreate=lambda: session))
+
+
 def test_an_active_session_is_used_and_given_what_can_be_set_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     active: Any = FakeSession(WELL)
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: active)
+    there_is(active, monkeypatch)
     assert session("application", state_partitions=3) is active
     assert active.settings["spark.sql.shuffle.partitions"] == "3"
 
 
 def test_an_active_session_that_lacks_something_is_refused_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: FakeSession({}, connector=False))
+    there_is(FakeSession({}, connector=False), monkeypatch)
     with pytest.raises(SparkError) as caught:
         session("application")
     assert caught.value.condition == "SESSION_SETTINGS_MISSING"
