@@ -223,12 +223,23 @@ class InMemory:
         whose rows are in them: small ones, since whoever looks for a key looks into each."""
         found, merged = {}, {}
         for (holder, what), tables in self._new.items():
-            news = sum(table.num_rows for table in tables)
-            merged[holder, what] = tuple(small(self._files.get((holder, what), ()), news, most=self._most))
-            rows = together([*tables, *map(self._open, merged[holder, what])], tables[0].schema)
+            rows = consolidate(together(tables, tables[0].schema))
             write = partial(runs.write, order=order_of(tables[0]))
-            found[holder, what] = self._written(folder, holder, what, (), consolidate(rows), write)
+            merged[holder, what] = self._small(self._files.get((holder, what), ()), rows)
+            if merged[holder, what]:
+                rows = consolidate(together([rows, *map(self._open, merged[holder, what])], rows.schema))
+            found[holder, what] = self._written(folder, holder, what, (), rows, write)
         return found, merged
+
+    def _small(self, files: Sequence[str], rows: pa.Table) -> tuple[str, ...]:
+        """Return the runs that are worth merging with new rows, of each partition on its own."""
+        there = partition_of(rows.column(HASH).to_numpy(), self._partitions)
+        news = np.bincount(there, minlength=self._partitions)
+        by_partition: dict[int, list[str]] = {}
+        for file in files:
+            by_partition.setdefault(FileName.parse(Path(file).name).partition, []).append(file)
+        most = self._most // self._partitions
+        return tuple(f for p, some in by_partition.items() if news[p] for f in small(some, int(news[p]), most))
 
     def stored(self, several: Mapping[Waiting, Sequence[Any]], folder: Path) -> dict[Waiting, tuple[str, ...]]:
         """Store what waits; return the files, with those that were there."""

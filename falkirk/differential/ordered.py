@@ -35,7 +35,9 @@ class Order:
     falls: bool = False
 
     def suits(self, table: pa.Table) -> bool:
-        """Whether all rows have such a value."""
+        """Whether all rows have such a value, and keys of which it is said the same whether they are equal."""
+        if any(pa.types.is_floating(table.schema.field(key).type) for key in self.keys):
+            return False  # 0.0 and -0.0: equal to those who sort, and two to those who group
         return pa.types.is_signed_integer(table.schema.field(self.value).type) and not table[self.value].null_count
 
     def ordinals(self, table: pa.Table) -> Ordinals:

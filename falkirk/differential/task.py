@@ -278,11 +278,11 @@ def _of_port(arrived: pa.Table, port: int, schema: pa.Schema) -> pa.Table:
 
 def small(runs: Sequence[str], rows: int = 0, most: float = math.inf) -> list[str]:
     """Return the runs that are worth merging: the smallest, and each further one that is not much greater than all
-    before it together. Args: rows: that come as well. most: of a run that is."""
+    before it together. Args: rows: that come as well. most: in all."""
     found: list[str] = []
     least = 0 if rows else 2
     for size, run in sorted((FileName.parse(Path(run).name).rows, run) for run in runs):
-        if size > most or (size > 2 * rows and len(found) >= least):
+        if rows + size > most or (size > 2 * rows and len(found) >= least):
             break
         found.append(run)
         rows += size

@@ -77,14 +77,17 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
     whole = known.withColumn("__place", place).withColumn("__all", F.count("*").over(of_key))
     group = (F.col("__groups") + F.floor(F.col("__place") / F.lit(size))).alias("group")
     complete = F.floor(F.col("__place") / F.lit(size)) < F.floor(F.col("__all") / F.lit(size))
-    result = _divided(call, rows, whole, complete, group, slots[0])
+    # Rows that are equal in a column of the user's may be in either order, the one before a group's end or behind it.
+    result = _divided(call, rows, whole, complete, group, slots[0], vouched=order == STAMP)
     mine = result.groupBy(*named(keys)).agg((F.max("group") + 1).alias("__groups"))
     newer = groups.unionByName(mine).groupBy(*named(keys))
     call.keep(slots[1], newer.agg(F.max("__groups").alias("__groups")))
     return result
 
 
-def _divided(call: Call, rows: DataFrame, whole: DataFrame, complete: Column, extra: Column, slot: str) -> DataFrame:
+def _divided(
+    call: Call, rows: DataFrame, whole: DataFrame, complete: Column, extra: Column, slot: str, *, vouched: bool = True
+) -> DataFrame:
     """Return what is complete, with one column more, and keep the rest; both from rows that were computed once."""
     own = named(rows.columns)
     divided = whole.select(
@@ -92,6 +95,6 @@ def _divided(call: Call, rows: DataFrame, whole: DataFrame, complete: Column, ex
         F.when(complete, F.struct(*own, extra)).alias("result"), F.when(~complete, F.struct(*own)).alias("state"),
     )  # fmt: skip
     kinds = {kind: divided.schema[kind].dataType for kind in ("result", "state")}
-    parts = call.split(divided, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
+    parts = call.split(divided, kinds, determined_by=rows if vouched else None)  # type: ignore[arg-type]  # structs
     call.keep(slot, parts["state"])
     return parts["result"]

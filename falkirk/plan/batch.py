@@ -267,7 +267,7 @@ def plan_batch(
         fingerprint={
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
             "state": memory or "none",
-            "saves": "at each epoch" if saves_all else "by its policy",
+            "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
         },

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.asserting import Word
 from falkirk.plan.inference import python
-from falkirk.plan.inference.functions import SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
+from falkirk.plan.inference.functions import ONE_OF_SEVERAL, SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
 from falkirk.plan.inference.lineage import name_of
 
 
@@ -34,12 +34,23 @@ class InBatch:
     @classmethod
     def of(cls, data: DataFrame) -> "InBatch":
         """Look at a DataFrame's plan."""
-        plan = json.loads(data._jdf.queryExecution().analyzed().toJSON())
+        analyzed = data._jdf.queryExecution().analyzed()
+        plan = json.loads(analyzed.toJSON())
         found = frozenset(_names(plan))
+        if "Deduplicate" in found and _keeps_one_of_several(analyzed):
+            found |= {ONE_OF_SEVERAL}
         doubtful = {name for name in found if entry_of(name).nature not in SAME_IN_BATCH} | set(_of_floats(plan))
         words = (python.words(data) or ()) if found & python.PYTHON else ()
         undetermined = frozenset(doubtful - python.PYTHON if words else doubtful)
         return cls(plan=plan, operations=found, undetermined=undetermined, words=words)
+
+
+def _keeps_one_of_several(plan: Any) -> bool:
+    """Whether duplicates are dropped by some of their columns: then the others say which one was kept."""
+    if plan.nodeName() == "Deduplicate" and plan.keys().size() < plan.output().size():
+        return True
+    children = plan.children()
+    return any(_keeps_one_of_several(children.apply(i)) for i in range(children.size()))
 
 
 def _of_floats(node: Any) -> Iterator[str]:

@@ -237,6 +237,7 @@ BATCHES = {
     "summed as decimals": batch(EPOCH, told(lambda e: by_key(e, F.sum(F.col("d").cast("decimal(30,6)")).alias("x")))),
     "joined": batch(EPOCH, told(lambda e: e.join(by_key(e, F.max("n").alias("top")), "s").select("s", "n", "top"))),
     "distinct": batch(EPOCH, told(lambda e: e.select("s").distinct().unionByName(e.select("s")))),
+    "one of each": batch(EPOCH, told(lambda e: e.select("s", "n").dropDuplicates(["s"])), same=False, ordered=True),
     "median": batch(EPOCH, told(lambda e: by_key(e, F.median("n").alias("x")))),
     "summed as doubles": batch(EPOCH, told(lambda e: by_key(e, F.sum("d").alias("x"))), same=False, ordered=True),
     "whichever comes first": batch(EPOCH, told(lambda e: by_key(e, F.first("n").alias("x"))), same=False, ordered=True),
@@ -272,6 +273,14 @@ BATCHES = {
                                      twice=True),
     "a state of firsts": batch(CHECKPOINT, lambda e, p: (p, newest(e, p)), state="s STRING, n INT", policy=fk.Lazy(),
                                same=False, ordered=True, twice=True),
+    "drawn beside a state that is timed in Python": batch(
+        CHECKPOINT, lambda e, p: (p.withColumn("x", F.rand()), e.select("s", F.lit(time.time()).alias("n"))),
+        state="s STRING, n DOUBLE", policy=fk.Lazy(), same=False, twice=True,
+    ),
+    "timed in Python beside a state of sums": batch(
+        EPOCH, lambda e, p: (e.select("s", F.lit(time.time()).alias("n")), added(e, p)), state="s STRING, n INT",
+        policy=fk.Lazy(), same=False, twice=True,
+    ),
     "drawn beside a state of sums": batch(
         EPOCH, lambda e, p: (e.select("s", F.rand().alias("x")), added(e, p)), state="s STRING, n INT",
         policy=fk.Lazy(), same=False, twice=True,

@@ -1,6 +1,6 @@
 """Batch: what of a batch's epoch may come out differently when it is computed again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,15 +71,20 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
             operations=tuple(sorted(doubtful)),
             processor=processor.name,
         )
-    if not doubtful and processor.iteration is None:  # an iteration's program is written down at its first call
-        other = again()
-        frames = [*other.apart, *other.rehearsal.computed]
-        if [_lasting(each.plan) for each in every] != [_lasting(InBatch.of(frame).plan) for frame in frames]:
-            doubtful = {ITSELF}
-    words = dict.fromkeys(word for each in every for word in each.words)
     begun_with = [*apart[not call.is_one :], *computed]
-    in_state = doubtful == {ITSELF} or any(each.undetermined for each in begun_with)
+    in_state = any(each.undetermined for each in begun_with)
+    if not in_state and processor.iteration is None:  # an iteration's program is written down at its first call
+        other = again()
+        then = [*map(InBatch.of, [*other.apart, *other.rehearsal.computed])]
+        in_state = _plans(begun_with) != _plans(then[not call.is_one :])
+        if in_state or (not doubtful and _plans(every) != _plans(then)):
+            doubtful.add(ITSELF)
+    words = dict.fromkeys(word for each in every for word in each.words)
     return BatchDoubts(found=names, operations=tuple(sorted(doubtful)), in_state=in_state, words=tuple(words))
+
+
+def _plans(several: Sequence[InBatch]) -> list[Any]:
+    return [_lasting(each.plan) for each in several]
 
 
 def _lasting(value: Any) -> Any:

@@ -41,6 +41,8 @@ class Entry:
 
 #: In place of an operation: of a function that says something else each time it is called.
 ITSELF = "Itself"
+#: Spark's `Deduplicate` by some of the columns; by all of them it is a set.
+ONE_OF_SEVERAL = "DeduplicateBySome"
 _DRAW = "Draw it where the records come from, and send it as data"
 _CLOCK = "Use the record's own time (timestamp), or a time that its sender wrote"
 _ASSERT = "If it always gives the same for the same input, say so with fk.deterministic"
@@ -176,7 +178,8 @@ TABLE = (
         names="""
         GlobalLimit LocalLimit Limit Offset Tail Sample Window WindowExpression RowNumber Rank DenseRank NTile Lead Lag
         NthValue CumeDist PercentRank
-        """,
+        """
+        + ONE_OF_SEVERAL,
         reason="which rows it takes, or how it numbers them, depends on the order of rows that are equal in its keys",
         instead="Order by something that no two rows share, and declare it with fk.deterministic",
     ),
@@ -237,6 +240,7 @@ _NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="nothing is known of
 #: What users call it, where that is not Catalyst's name in lower case with underscores.
 _SPOKEN = {
     ITSELF: "the function itself",
+    ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
     "PythonUDF": "a Python function", "MapInArrow": "a Python function", "MapInPandas": "a Python function",
     "PythonMapInArrow": "a Python function", "FlatMapGroupsInPandas": "a Python function", "ScalaUDF": "a JVM function",
     "LogicalRelation": "a table or file read in it", "DataSourceV2Relation": "a table or file read in it",
