@@ -85,9 +85,8 @@ class BatchHost:
 
     def wait(self, reason: str) -> None:
         """Take note that something is away, for which all wait."""
-        for name, region in self.regions.items():
-            self._status[name].detail = reason
-            region.progressed_at_s = time.monotonic()
+        for status in self._status.values():
+            status.detail = reason
 
     def status(self) -> tuple[RegionStatus, ...]:
         """Return what is known of each batch, upstream first."""

@@ -6,7 +6,6 @@ may fail, and when it may be tried again. What is brought back, to where, and wh
 
 import contextlib
 import logging
-import math
 import queue
 import threading
 import time
@@ -36,8 +35,6 @@ from falkirk.regions.outputs import settled_ends
 
 log = logging.getLogger("falkirk")
 
-#: A region is hung when its commit is overdue by this much and the broker answers.
-OVERDUE_S = 30.0
 #: A region that fails this often in a row without a commit in between will not get better by itself.
 FAILURES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
@@ -123,9 +120,6 @@ class LiveHost:
             logs,
             context.home.store,
             time.monotonic,
-            # How long an epoch takes is the user's affair.
-            hung_after_s={name: live.region.interval_s + OVERDUE_S for name, live in lives.items()}
-            | dict.fromkeys(self._batches.regions, math.inf),
             history=self._history,
             full_history=[b.name for b in self._plan.batches if isinstance(b.policy, FullHistory)],
             say=self._say,
@@ -267,6 +261,8 @@ class LiveHost:
         if name in self._batches.regions:
             return  # it counts how often an epoch fails itself
         watched = self._watched[name]
+        if watched.live.query is not None:  # of one that has ended it was said already
+            self._say(f"{name}: {reason}; restarting")
         watched.failures += 1
         watched.status.restarts += 1
         if watched.failures > FAILURES_MAX:

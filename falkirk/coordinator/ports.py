@@ -4,6 +4,7 @@ Spark and Kafka stand behind them in earnest, a simulation in tests. Every call 
 any point, and is then made again by the next coordinator: so each says what doing it twice means.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,12 +47,13 @@ class Health:
     """How a region is.
 
     Args: runs: False: it is dead, or was never started. progressed_at_s: when it last got on or was seen to have
-        nothing to do; with one that runs, how long ago this was tells slow from hung. ready_at_s: one that is dead
-        is not to be started before. detail: for people.
+        nothing to do. hung_after_s: one that runs and has not got on for longer hangs; one that is only slow is left
+        alone. ready_at_s: one that is dead is not to be started before. detail: for people.
     """
 
     runs: bool
-    progressed_at_s: float
+    progressed_at_s: float = 0.0
+    hung_after_s: float = math.inf
     ready_at_s: float = 0.0
     detail: str = ""
 

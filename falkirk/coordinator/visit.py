@@ -105,9 +105,7 @@ class Visit:
         }
         epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, outlets)
         self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)
-        self.wheel = Wheel(
-            shape.layout, self.regions, self.logs, home.store, lambda: 0.0, hung_after_s={}, history=history
-        )  # fmt: skip
+        self.wheel = Wheel(shape.layout, self.regions, self.logs, home.store, lambda: 0.0, history=history)
 
     def asked(self, text: str) -> dict[str, int]:
         """Return what `PROCESSOR@POINT` asks for: a checkpoint's number, or `start`.

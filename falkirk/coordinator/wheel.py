@@ -34,7 +34,6 @@ class Wheel:
 
     Args:
         layout: what there is. regions: by the layout's names.
-        hung_after_s: a region that has not got on for longer hangs; one that is only slow is left alone.
         history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
         full_history: regions of which all are kept.
         say: takes one line for the user at each event.
@@ -50,7 +49,6 @@ class Wheel:
         store: Store,
         clock: Clock,
         *,
-        hung_after_s: Mapping[str, float],
         history: int = 0,
         full_history: Collection[str] = (),
         say: Callable[[str], None] = lambda text: None,
@@ -58,7 +56,7 @@ class Wheel:
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._full_history = frozenset(full_history)
-        self._hung_after_s, self._history, self._say, self._on_failure = hung_after_s, history, say, on_failure
+        self._history, self._say, self._on_failure = history, say, on_failure
         self._points: dict[str, tuple[Point, ...]] = {}
         self._cut_off = False
         self._released = {held: self._recorded(held) for held in layout.held}
@@ -117,7 +115,7 @@ class Wheel:
         if not health.runs:
             return f"is dead: {health.detail}" if health.detail else "is dead"
         silent_s = self._clock() - health.progressed_at_s
-        return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > self._hung_after_s[name] else None
+        return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > health.hung_after_s else None
 
     @property
     def points(self) -> Mapping[str, tuple[Point, ...]]:

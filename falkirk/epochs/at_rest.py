@@ -26,7 +26,7 @@ class BatchAtRest:
 
     def health(self) -> Health:
         """See RegionPort."""
-        return Health(runs=False, progressed_at_s=0.0)
+        return Health(runs=False)
 
     def points(self) -> tuple[Point, ...]:
         """See RegionPort: the epochs after which the state is saved, with all before them complete."""

@@ -41,7 +41,7 @@ BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 class Run:
     """One incarnation of a batch: a thread that decides, and workers.
 
-    Args: number: the point that it goes on from.
+    Args: number: the point that it goes on from; later the newest epoch after which it has saved the state.
     """
 
     def __init__(self, region: "BatchRegion", number: int) -> None:
@@ -103,10 +103,12 @@ class Run:
                         self._restore()
                     self._turn()
                     self._region.detail = next(iter(self._failing.values()), self._region.waits_for)
-                except (LogError, StoreError) as error:
+                except Exception as error:
                     if not _passes(error):
                         raise
-                    self._region.detail = f"waiting: {error.message}"
+                    self._region.detail = "waiting: " + (
+                        "the disk is full" if is_full(error) else getattr(error, "message", str(error))
+                    )
         except Exception as error:
             self.error = error
 
@@ -118,8 +120,9 @@ class Run:
 
     def _restore(self) -> None:
         """Compute again the states of complete epochs behind the point, which were not saved."""
-        self._states, self._unsaved, self._restored = {}, False, True
+        self._states, self._unsaved = {}, False
         if not self._batch.is_stateful:
+            self._restored = True
             return
         for epoch in self._region.epochs.epochs():
             if epoch.number == self._number and epoch.state is not None:
@@ -134,6 +137,7 @@ class Run:
             finally:
                 computed.clean()
             self._unsaved = True
+        self._restored = True  # not before: what failed half-way is tried again as a whole
 
     def _after(self, kept: State, folder: str) -> State:
         """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
@@ -146,6 +150,8 @@ class Run:
             self._finish(number, self._running.pop(number))
         epochs = self._region.epochs.epochs()
         waiting = [e for e in epochs if not e.is_complete]
+        current = {e.number for e in (*waiting, *epochs[-1:])}
+        self._failing = {number: why for number, why in self._failing.items() if number in current}
         if len(waiting) < self._ahead and self._decide(epochs):
             self._wake.set()  # to run it, at once
             return
@@ -159,7 +165,6 @@ class Run:
                 self._taking[epoch.number] = self._intake.submit(self._region.take_in, epoch, group)
         if self._running:
             return
-        self._region.progressed_at_s = time.monotonic()
         if epochs and not waiting and self._restored:
             self._save_at_rest(epochs[-1])
 
@@ -178,6 +183,7 @@ class Run:
         state = epoch.state or states.write(epoch, self._states[epoch.number])
         if self._region.adopt(self, lambda: epochs.record_state(epoch.number, state)):
             self._states = {epoch.number: states.read(state, is_result=state == epoch.folder)}
+            self._number, self._unsaved = epoch.number, False
         self._saved_at_s = time.time()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
@@ -233,6 +239,8 @@ class Run:
             self._region.states.sweep(self._states.values())
         if recorded:
             self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
+        if recorded and saves and self._batch.is_stateful:
+            self._number, self._unsaved = epoch.number, False
         if saves:
             self._saved_at_s = time.time()
 
@@ -258,6 +266,7 @@ class Run:
         error = future.exception()
         if error is None or self._stopping.is_set():
             self._failing.pop(number, None)
+            self._tries.pop(number, None)
             return
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe") from error
@@ -275,7 +284,7 @@ class Run:
             where, name = self._region.epochs.files(), self._batch.name
             raise damaged(f"{name}: {DAMAGED}.", where, processor=name, epoch=number) from error
         self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
-        if self._unsaved:
+        if self._unsaved and not is_full(error):
             self._restored = False  # it may be gone, with an executor
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])

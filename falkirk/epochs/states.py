@@ -1,5 +1,6 @@
 """States: what a batch keeps after an epoch, in a folder of its own: rows as Parquet files, and notes as they are."""
 
+import shutil
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,12 +25,16 @@ class States:
     def write(self, epoch: Epoch, state: State) -> str:
         """Write a state; return its folder."""
         folder = self._epochs.path(f"{epoch.number}-{uuid.uuid4().hex[:12]}-state")
-        for slot, kept in state.items():
-            if isinstance(kept, DataFrame):
-                kept.write.parquet(str(folder / slot))
-            else:
-                folder.mkdir(exist_ok=True)
-                write_atomically(_note(folder, slot), kept)
+        try:
+            for slot, kept in state.items():
+                if isinstance(kept, DataFrame):
+                    kept.write.parquet(str(folder / slot))
+                else:
+                    folder.mkdir(exist_ok=True)
+                    write_atomically(_note(folder, slot), kept)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # it is tried again, and the disk may be full
+            raise
         return folder.name
 
     def read(self, folder: str, *, is_result: bool) -> State:

@@ -36,7 +36,7 @@ class RegionAtRest:
 
     def health(self) -> Health:
         """See RegionPort."""
-        return Health(runs=False, progressed_at_s=0.0)
+        return Health(runs=False)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,11 @@ from falkirk.theory.positions import is_caught_up
 
 log = logging.getLogger("falkirk")
 
+#: A region hangs when its commit is overdue by this much and the broker answers. The first one takes longer: executors
+#: and Python workers begin, and states are loaded.
+OVERDUE_S = 30.0
+OVERDUE_AT_START_S = 150.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
@@ -97,7 +102,13 @@ class LiveRegion(RegionAtRest):
     def health(self) -> Health:
         """See RegionPort. One whose query has just ended runs until somebody has looked at why, and called `end`: the
         reason may be one that a restart does not help against."""
-        return Health(runs=self.query is not None, progressed_at_s=self.progressed_at_s, ready_at_s=self.ready_at_s)
+        has_committed = self.opening is not None and self._points[-1].number > self.opening.restored_batch
+        return Health(
+            runs=self.query is not None,
+            progressed_at_s=self.progressed_at_s,
+            hung_after_s=self.region.interval_s + (OVERDUE_S if has_committed else OVERDUE_AT_START_S),
+            ready_at_s=self.ready_at_s,
+        )
 
     def fence(self) -> None:
         """See RegionPort.

@@ -103,11 +103,12 @@ class Application:
         self.wait_committed(self.last_commit() + 1)
 
     def log(self) -> str:
-        """Return the end of what was printed, by the command and by the host."""
+        """Return the end of what was printed, by the command and by the host, without the frames of stacks."""
         parts = []
         for name in ("run.log", "host.log"):
             with contextlib.suppress(FileNotFoundError):
-                parts.append((self.home / name).read_text(errors="replace")[-3000:])
+                lines = (self.home / name).read_text(errors="replace").splitlines()
+                parts.append("\n".join(line[:300] for line in lines if not line.startswith("\tat "))[-4000:])
         return "\n".join(parts)
 
     def processes(self) -> list[psutil.Process]:

@@ -44,7 +44,7 @@ class Run:
 
     def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...]) -> None:
         self._config, self._tag, self.topics = {"bootstrap.servers": bootstrap}, tag, Topics(Connection.of(bootstrap))
-        self.sinks = sinks
+        self.sinks, self.prompt = sinks, {"rows", "hopped", "lots"}
         for name in ("events", *sinks):
             self.topics.create(f"{name}-{tag}", 2, {})
 
@@ -59,8 +59,7 @@ class Run:
 
     def has_more(self, before: dict[str, int], more: int) -> bool:
         """Whether so many results more are out, where each record's leave without waiting for others."""
-        prompt = {"rows", "hopped", "lots"}
-        return all(self.count(name) > before[name] + more for name in self.sinks if name in prompt)
+        return all(self.count(name) > before[name] + more for name in self.sinks if name in self.prompt)
 
     def is_complete(self) -> bool:
         """Whether there are as many results as there have to be."""
@@ -180,6 +179,7 @@ def tormented(
     """Run the seed's application under load, kill it twice, and wait until all its results are there."""
     draw, run = random.Random(seed), Run(broker.bootstrap, tag, sinks)
     env = {"DRAWN_SEED": str(seed), "DRAWN_TAG": tag, "DRAWN_BROKER": broker.bootstrap, "DRAWN_HOME": str(home), **more}
+    run.prompt |= {"held"} if "DRAWN_LIE" in more else set()
     env["DRAWN_KIND"] = "live" if sinks is LIVE else "epochs"
     application = Application(APPS / "drawn.py", broker.bootstrap, home, env)
     application.start()

@@ -16,9 +16,7 @@ from falkirk.theory.metadata import Anywhere, Checkpoints
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition
 from tests.simulation.oracle import judge
-from tests.simulation.world import Crash, Element, SimRegion, World, partition_of
-
-HUNG_AFTER_S = 30.0
+from tests.simulation.world import HUNG_AFTER_S, Crash, Element, SimRegion, World, partition_of
 
 
 class CrashingStore:
@@ -184,7 +182,7 @@ class Run:
                 self._say("a coordinator opens")
                 wheel = self._wheel_class(
                     self.world.layout, self.world.regions, self.world, CrashingStore(self._store, self.world),  # type: ignore[arg-type]
-                    self.world.clock, hung_after_s=dict.fromkeys(self.world.regions, HUNG_AFTER_S), say=self._say,
+                    self.world.clock, say=self._say,
                     history=self._history,
                 )  # fmt: skip
                 wheel.open()

@@ -16,6 +16,9 @@ from falkirk.coordinator.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
+#: A region that has not got on for so long is brought back.
+HUNG_AFTER_S = 30.0
+
 
 class Crash(Exception):
     """The coordinator's process ends here."""
@@ -250,7 +253,8 @@ class SimRegion:
 
     def health(self) -> Health:
         self.world.call()
-        return Health(runs=self.running is not None, progressed_at_s=self.progressed_at_s)
+        running = self.running is not None
+        return Health(runs=running, progressed_at_s=self.progressed_at_s, hung_after_s=HUNG_AFTER_S)
 
     def points(self) -> tuple[Point, ...]:
         self.world.call()

@@ -112,7 +112,7 @@ class Cutter:
             SimpleNamespace(name="b", cut=OnArrival(records_max=10), is_stateful=False, iteration=None),
         )
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
-        self.progressed_at_s, self.detail, self.waits_for = 0.0, "", ""
+        self.detail, self.waits_for = "", ""
         self.behind = lambda: self.waits
 
     is_ahead = BatchRegion.is_ahead

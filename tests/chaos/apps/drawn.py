@@ -22,6 +22,8 @@ Pipeline = Callable[[Any], Any]
 _HONEST = not os.environ.get("DRAWN_LIE")
 SEED, TAG = int(os.environ.get("DRAWN_SEED", "0")), os.environ.get("DRAWN_TAG", "")
 EVENTS = "id STRING NOT NULL, word STRING NOT NULL, n INT"
+#: Who vouches for what is not so gets what he has asked for at each failure: there is always something not saved yet.
+SELDOM_S = 15
 #: What one row depends on: each result has its own draw.
 ROW_BY_ROW: dict[str, Pipeline] = {
     "uuid": lambda s: s.withColumn("lot", F.expr("uuid()")),
@@ -76,7 +78,9 @@ def _live(name: str, source: str, last: Pipeline | None) -> None:
         found = draw(plain(stream))
         return found if last is None else last(found)
 
-    app.add_processor(name, _told(body), reads=(source,), policy=fk.Lazy(f"{chosen.randint(1, 3)} seconds"))
+    seconds = chosen.randint(1, 3)
+    policy = fk.Lazy(f"{seconds if _HONEST else SELDOM_S} seconds")
+    app.add_processor(name, _told(body), reads=(source,), policy=policy)
     key = "word" if last is chained else chosen.choice([None, "word"])
     app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key=key))
 
@@ -109,7 +113,6 @@ def _epochs() -> None:
         added = both.agg(F.sum("version").alias("version"), F.sum("chain").alias("chain"), F.max("upto").alias("upto"))
         return added.select("*", of_epoch())
 
-    # Who vouches for it gets what he has asked for at each failure: nothing of it has been saved.
     seldom = fk.Lazy(f"{chosen.randint(8, 10)} seconds" if _HONEST else "1 hour")
 
     @app.batch(every=every, policy=seldom,

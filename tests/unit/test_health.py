@@ -1,0 +1,25 @@
+"""What tells a live region that hangs from one that is slow."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from falkirk.coordinator.ports import Point
+from falkirk.regions.live import OVERDUE_AT_START_S, OVERDUE_S, LiveRegion
+from falkirk.theory.frontier import EMPTY
+
+
+def region(*points: int) -> LiveRegion:
+    """A region that went on from checkpoint 3, and has these."""
+    made = LiveRegion.__new__(LiveRegion)
+    made.region = cast(Any, SimpleNamespace(interval_s=5.0))
+    made.query, made.opening = cast(Any, object()), cast(Any, SimpleNamespace(restored_batch=3))
+    made._points = tuple(Point(number=n, read=EMPTY, sent=EMPTY, made_at_s=0.0) for n in points)
+    made.progressed_at_s = made.ready_at_s = 0.0
+    return made
+
+
+def test_until_its_first_commit_a_region_may_still_load_what_it_needs() -> None:
+    """On a busy machine that takes longer than any commit; who restarts it then makes it begin again."""
+    assert OVERDUE_AT_START_S > OVERDUE_S
+    assert region(2, 3).health().hung_after_s == 5.0 + OVERDUE_AT_START_S
+    assert region(2, 3, 4).health().hung_after_s == 5.0 + OVERDUE_S

@@ -1,0 +1,87 @@
+"""What an epoch that failed is tried again from: the newest state that was saved, and the epochs behind it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from falkirk.coordinator.store import Store
+from falkirk.cut import OnArrival
+from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.epochs.region import BatchRegion
+from falkirk.epochs.run import Run
+from falkirk.errors import StoreError
+
+
+class Region:
+    """What a run needs of a batch whose state is the numbers of the epochs that made it; it is saved after epoch 1."""
+
+    def __init__(self, log: EpochLog) -> None:
+        self.epochs, self.away = log, False
+        self.batch = SimpleNamespace(
+            name="b", cut=OnArrival(records_max=10), is_stateful=True, iteration=None, state=None, notes=(),
+            saves=lambda epoch, since_s: epoch == 1,
+        )  # fmt: skip
+        self.states = SimpleNamespace(
+            read=lambda folder, is_result: {"s": (self.epochs.folder / folder).read_text()}, write=self._write
+        )
+
+    def _write(self, epoch: Epoch, state: dict[str, str]) -> str:
+        (self.epochs.folder / f"{epoch.number}-state").write_text(state["s"])
+        return f"{epoch.number}-state"
+
+    def began_s(self) -> float:
+        return 0.0
+
+    def compute(self, epoch: Epoch, state: dict[str, str], group: str, taken: object = None) -> Any:
+        if self.away and epoch.number == 3:
+            raise StoreError("STORE_AWAY", "away.", certainty="maybe")
+        kept = {"s": f"{state.get('s', '')} {epoch.number}"}
+        return SimpleNamespace(kept=kept, told={}, clean=lambda: None)
+
+    def write(self, epoch: Epoch, computed: object) -> tuple[str, int, int]:
+        return f"{epoch.number}", 1, 0
+
+    def marks(self, computed: object, folder: str) -> dict[str, int]:
+        return {}
+
+    def adopt(self, run: Run, record: Any) -> bool:
+        record()
+        return True
+
+
+@pytest.fixture
+def region(store: Store, tmp_path: Path) -> Region:
+    return Region(EpochLog("epochs of b", "b", tmp_path, store))
+
+
+@pytest.fixture
+def run(region: Region) -> Run:
+    """A run that has completed four epochs, from none."""
+    made = Run(cast(BatchRegion, region), -1)
+    made._restore()
+    for n in range(4):
+        region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
+        made._complete(region.epochs.epochs()[-1], None)
+    assert made._states == {3: {"s": " 0 1 2 3"}}
+    return made
+
+
+def test_a_failed_epoch_begins_with_the_newest_saved_state(region: Region, run: Run) -> None:
+    """What came before it has been collected meanwhile."""
+    region.epochs.drop_results_below(4)
+    region.epochs.drop_states_below(1)
+    assert [epoch.number for epoch in region.epochs.epochs()] == [1, 2, 3]
+    run._restore()
+    assert run._states == {3: {"s": " 0 1 2 3"}}
+
+
+def test_a_state_that_was_restored_half_way_is_none(region: Region, run: Run) -> None:
+    run._restored, region.away = False, True
+    with pytest.raises(StoreError):
+        run._restore()
+    assert not run._restored, "an epoch would begin with what there is"
+    region.away = False
+    run._restore()
+    assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})
