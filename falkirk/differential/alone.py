@@ -58,7 +58,8 @@ def _is_suitable(node: Node, session: SparkSession) -> bool:
         try:
             node.steps = Steps.of(node.how(session.createDataFrame([], timed(node.of.schema, node.scope.depth))))
         except Unsuitable as error:
-            log.debug("a step of a loop is Spark's: %s", error)
+            if node.scope.depth:
+                log.info("a step of a loop is left to Spark's jobs: %s", error)
             return False
     if isinstance(node, Joined | Reduced):
         schema = port_schema(node, 0, node.scope.depth)
