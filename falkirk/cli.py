@@ -131,15 +131,15 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
 def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], memory: int, as_json_: bool) -> None:
     """Judge what FILE's application has released, from what went in and what came out alone.
 
-    Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise. What can't be recomputed, such
-    as a batch, is named and left out.
+    Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise, or none could be judged. What
+    can't be recomputed, such as a batch, is named and left out.
     """
     from falkirk.check import Space, render, to_json
     from falkirk.judge import PROMISES, judge_sink
     from falkirk.local.spark import session
 
     app = load_application(file)
-    connection, good = broker_of(app, local_broker() if local else broker), True
+    connection, good, unjudged = broker_of(app, local_broker() if local else broker), True, []
     spark = session(app.name, master="local[2]")
     for sink in app.sinks.values():
         if names and sink.name not in names:
@@ -150,13 +150,14 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], m
             if error.condition != "NOT_CHECKABLE" or names:
                 raise
             click.echo(f"sink {sink.name}: not judged: {error.message}", err=True)
+            unjudged.append(sink.name)
             continue
         good = good and verdict.satisfies(PROMISES[sink.delivery])
         if as_json_:
             click.echo(json.dumps({"sink": sink.name, "promise": sink.delivery.value, **to_json(verdict)}, indent=1))
         else:
             Console(highlight=False).print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
-    sys.exit(0 if good else 1)
+    sys.exit(0 if good and len(unjudged) < len(app.sinks) else 1)
 
 
 @main.command()
@@ -177,12 +178,11 @@ def audit(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool
     from falkirk.audit import audit as run_audit
     from falkirk.audit.told import as_json, findings_table
     from falkirk.local.spark import session
-    from falkirk.plan.planner import plan_application
 
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
     spark = session(app.name, master="local[2]", state_partitions=app.state_partitions)
-    found = run_audit(plan_application(app, spark, "audit"), connection, spark, rows)
+    found = run_audit(app, connection, spark, rows)
     if as_json_:
         click.echo(json.dumps([as_json(finding) for finding in found], indent=1))
     else:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.app import App
 from falkirk.audit import rerun, sample
 from falkirk.cut import ByTime
 from falkirk.endpoints import Kafka
@@ -17,10 +18,13 @@ from falkirk.logs.connection import Connection
 from falkirk.plan.batch import Batch, Input
 from falkirk.plan.frames import Frame
 from falkirk.plan.inference.properties import Properties
-from falkirk.plan.region import Plan
+from falkirk.plan.planner import plan_application
 
 #: Results that differ and are shown, of each of the two runs.
 SHOWN = 3
+#: What is kept for the next epoch is told from what is sent.
+_KEPT = ("", "kept: ")
+_OPEN = "whether your word holds can't be told from it: let what you vouch for be a processor that draws nothing itself"
 
 
 class Outcome(StrEnum):
@@ -36,8 +40,8 @@ class Outcome(StrEnum):
 class Finding:
     """What two runs of a processor, or of a region of several, came to.
 
-    Args: rows: that went in. by_word: the user vouches for it. first, again: results that only one of the runs has.
-        reason: why it was not run.
+    Args: rows: that went in. by_word: the user vouches for it, or for a part of it. first, again: results that only one
+        of the runs has. reason: why it was not run, or what stays open.
     """
 
     name: str
@@ -49,29 +53,32 @@ class Finding:
     reason: str = ""
 
 
-def audit(plan: Plan, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[Finding]:
+def audit(app: App, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[Finding]:
     """Return what there is to say of each region and batch of an application.
 
     Args: rows: of each source, the newest.
-    Raises: LogError: a source can't be read. Whatever the user's functions raise.
+    Raises: LogError: a source can't be read. As `plan_application`. Whatever the user's functions raise.
     """
-    return _Walk(plan, connection, session, rows).findings()
+    return _Walk(app, connection, session, rows).findings()
 
 
 class _Walk:
-    def __init__(self, plan: Plan, connection: Connection, session: SparkSession, rows: int) -> None:
-        self._plan, self._connection, self._rows = plan, connection, rows
+    def __init__(self, app: App, connection: Connection, session: SparkSession, rows: int) -> None:
+        self._plan = plan_application(app, session, "audit")
+        #: The user's functions of streams are called anew, as they are at the next start.
+        self._again = {region.name: region for region in plan_application(app, session, "audit").regions}
+        self._connection, self._rows = connection, rows
         self._session = session.newSession()
         self._found: dict[str, Frame] = {}
 
     def findings(self) -> list[Finding]:
         found = []
         for region in self._plan.regions:
-            given, steps = self._topic(region.source.topic), region.steps()
+            given, calls = self._topic(region.source.topic), (region, self._again[region.name])
             known = [self._plan.properties[name] for name in region.processors]
-            runs = [rerun.of_steps(steps, given, run) for run in (0, 1)]
+            runs = [[rerun.of_steps(called.steps(), given, run)] for run, called in enumerate(calls)]
             found.append(self._compare(region.name, known, given.data.count(), runs))
-            self._keep(region.output.topic, runs[0])
+            self._keep(region.output.topic, runs[0][0])
         for batch in self._plan.batches:
             found.append(self._of_batch(batch))
         return found
@@ -88,7 +95,7 @@ class _Walk:
         for run in (0, 1):
             self._session.conf.set("spark.sql.shuffle.partitions", str(run + 2))
             runs.append(rerun.of_batch(batch, given, self._session, run))
-        self._keep(batch.log, runs[0])
+        self._keep(batch.log, runs[0][0])
         return self._compare(batch.name, [batch.properties], max(frame.data.count() for frame in given.values()), runs)
 
     def _topic(self, topic: Kafka) -> Frame:
@@ -107,12 +114,16 @@ class _Walk:
     def _keep(self, log: str, results: DataFrame) -> None:
         self._found[log] = sample.of_results(results, self._rows)
 
-    def _compare(self, name: str, known: list[Properties], rows: int, runs: list[DataFrame]) -> Finding:
-        results = [Counter(str(row) for row in run.collect()) for run in runs]
+    def _compare(self, name: str, known: list[Properties], rows: int, runs: list[list[DataFrame]]) -> Finding:
+        """Compare two runs. Args: runs: of each the results, then what it keeps."""
+        results = [
+            Counter(f"{_KEPT[i > 0]}{row}" for i, rows in enumerate(run) for row in rows.collect()) for run in runs
+        ]
         first, again = results[0] - results[1], results[1] - results[0]
-        expected = any(k.differs for k in known)
+        expected, by_word = any(k.differs for k in known), any(k.words for k in known)
         outcome = Outcome.SAME if not first and not again else Outcome.EXPECTED if expected else Outcome.DIFFERS
+        is_open = outcome is Outcome.EXPECTED and by_word
         return Finding(
-            name=name, outcome=outcome, rows=rows, by_word=any(k.words for k in known),
-            first=tuple(list(first)[:SHOWN]), again=tuple(list(again)[:SHOWN]),
+            name=name, outcome=outcome, rows=rows, by_word=by_word,
+            first=tuple(list(first)[:SHOWN]), again=tuple(list(again)[:SHOWN]), reason=_OPEN if is_open else "",
         )  # fmt: skip

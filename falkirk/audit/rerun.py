@@ -29,8 +29,8 @@ def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
     return frame.own
 
 
-def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, run: int) -> DataFrame:
-    """Return what a batch's first epoch comes to."""
+def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, run: int) -> list[DataFrame]:
+    """Return what a batch's first epoch comes to, and what the second one would begin with."""
     rows = {i.name: _parameter(i, _divided(given[i.name], run)) for i in batch.inputs}
     if batch.state is not None:
         rows[batch.name] = empty(session, batch.state)
@@ -38,8 +38,12 @@ def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, ru
     with tempfile.TemporaryDirectory(prefix="falkirk-audit-") as folder:
         places = (Path(folder) / str(i) for i in itertools.count())
         call = InEpoch(epoch, session, {}, lambda: next(places), files=Path(folder) / "files")
-        result, _ = returned(batch.name, batch.body, batch.parameters, rows, batch.state, batch.where, call)
-        found = result.select(*[F.col(f"`{c}`") for c in result.columns if c not in frames.OURS]).localCheckpoint()
+        result, state = returned(batch.name, batch.body, batch.parameters, rows, batch.state, batch.where, call)
+        kept = [*([] if state is None or state is result else [state]), *call.kept.values()]
+        found = [
+            rows.select(*[F.col(f"`{c}`") for c in rows.columns if c not in frames.OURS]).localCheckpoint()
+            for rows in (result, *kept)
+        ]
         call.clean()
     return found
 

@@ -167,9 +167,12 @@ def signature(name: str, found: Mapping[str, float], *, interval_s: float, every
 
     Args: found: the mechanism's figures.
     """
-    p50_ms = found["p50_ms"]
+    p50_ms, durable, processed = (
+        found.get(figure, 0.0) for figure in ("p50_ms", "durable_bytes_per_record", "processed_bytes_per_record")
+    )
     if name == "determinism":
-        return f"p50 of {p50_ms:,.1f} ms is on arrival", p50_ms < ON_ARRIVAL_MS
+        text = f"p50 of {p50_ms:,.1f} ms is on arrival, {durable:,.0f} bytes made durable of {processed:,.0f} processed"
+        return text, p50_ms < ON_ARRIVAL_MS and durable < processed
     if name == "snapshots":
         half_s = interval_s / 2
         return (
@@ -177,7 +180,6 @@ def signature(name: str, found: Mapping[str, float], *, interval_s: float, every
             0.8 * half_s <= p50_ms / 1000 <= 1.2 * half_s + COPYING_S,
         )
     if name == "strong_productions":
-        durable, processed = found["durable_bytes_per_record"], found["processed_bytes_per_record"]
         return f"{durable:,.0f} bytes made durable of {processed:,.0f} processed", durable >= processed
     if name == "acknowledgements":
         repeated = found["repeated_count"]

@@ -27,6 +27,7 @@ from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan import avro, frames
 from falkirk.plan.columns import require
 from falkirk.plan.inference.batch import Called, doubts_of
+from falkirk.plan.inference.escapes import watched
 from falkirk.plan.inference.properties import Properties, of_batch
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
@@ -215,8 +216,9 @@ def plan_batch(
 
     def called() -> Called:
         rehearsal = Rehearsal(session, epoch)
-        result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
-        return Called(result=result, kept=kept, rehearsal=rehearsal)
+        with watched() as escaped:
+            result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
+        return Called(result=result, kept=kept, rehearsal=rehearsal, escaped=escaped)
 
     try:
         with frames.quiet():

@@ -6,14 +6,14 @@ Exactly-once results behind them are held back until they can't be taken back an
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from falkirk.asserting import Word
-from falkirk.plan.inference import python
+from falkirk.plan.inference import clocks, python
 from falkirk.plan.inference.functions import ONE_OF_SEVERAL, SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
 from falkirk.plan.inference.lineage import name_of
 
@@ -36,7 +36,7 @@ class InBatch:
         """Look at a DataFrame's plan."""
         analyzed = data._jdf.queryExecution().analyzed()
         plan = json.loads(analyzed.toJSON())
-        found = frozenset(_names(plan))
+        found = frozenset((*_names(plan), *clocks.in_plan(plan)))
         if "Deduplicate" in found and _keeps_one_of_several(analyzed):
             found |= {ONE_OF_SEVERAL}
         doubtful = {name for name in found if entry_of(name).nature not in SAME_IN_BATCH} | set(_of_floats(plan))
@@ -75,13 +75,13 @@ def _of_floats(node: Any) -> Iterator[str]:
 def operations(data: DataFrame) -> Counter[str]:
     """Count the expressions and operators in a DataFrame's analysed plan, by simple class name."""
     plan = json.loads(data._jdf.queryExecution().analyzed().toJSON())
-    return Counter(_names(plan))
+    return Counter((*_names(plan), *clocks.in_plan(plan)))
 
 
-def undetermined(had: Collection[str], has: Collection[str]) -> tuple[str, ...]:
-    """Return those of the operations in `has`, and not in `had`, of which no replay of a live region is known to give
-    the same."""
-    return tuple(sorted(name for name in set(has) - set(had) if entry_of(name).nature not in SAME_LIVE))
+def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:
+    """Return those operations of which `has` has more than `had`, and of which no replay of a live region is known to
+    give the same."""
+    return tuple(sorted(name for name in has - had if entry_of(name).nature not in SAME_LIVE))
 
 
 def _names(node: Any) -> Iterator[str]:

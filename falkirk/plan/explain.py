@@ -81,6 +81,7 @@ def _promised(promise: Promise) -> Iterator[tuple[str, str]]:
         yield "meanwhile", f"results wait in the held log {promise.held}"
     yield from (("sooner", text) for text in promise.advice)
     yield from (("durable", text) for text in promise.durable)
+    yield from (("costs", text) for text in promise.costs)
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
     if alone:
         who = f"{alone[0]} fails, it alone" if len(alone) == 1 else f"{' or '.join(alone)} fails, that one alone"
@@ -114,7 +115,7 @@ def _runs(plan: Plan, region: Region, need: RegionSlots) -> Iterator[tuple[str, 
     if region.hop is not None:
         yield (
             "",
-            f"about {region.hop.record_bytes} bytes a record, kept until all its readers have saved what they made of "
+            f"about {region.record_bytes} bytes a record, kept until all its readers have saved what they made of "
             f"it; that log is there because {region.hop.reason} ({region.where.place})",
         )
     yield "saves", f"every {region.interval_s:g} s: {mechanisms.consequence(region)}"
@@ -139,8 +140,9 @@ def _writes(sink: Sink) -> str:
 
 
 def _saves(batch: Batch) -> str:
-    if batch.saves_all or not isinstance(batch.policy, Lazy):
+    if batch.saves_all:
         return "saved at each epoch"
+    assert isinstance(batch.policy, Lazy), "others save all"
     return f"saved every {batch.policy.interval_s:g} s" if batch.policy.when is None else "saved when its policy says"
 
 

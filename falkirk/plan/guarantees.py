@@ -4,7 +4,7 @@ The reasons are a chain from the source to the sink. What goes back when somethi
 the solver's answer (Falkirk Wheel, Figure 6) for an application in which every region has saved once and gone on.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from falkirk.plan.batch import Batch, address
 from falkirk.plan.inference.functions import entry_of, spoken
 from falkirk.plan.inference.live import IN_STATE
 from falkirk.plan.region import Plan, Region, Undetermined
-from falkirk.policy import Delivery
+from falkirk.policy import Delivery, Lazy
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
@@ -41,7 +41,7 @@ class Promise:
             that takes at most, in seconds, if anything says so. held: the log in which it waits.
         reasons: why, from the source on. advice: what would let results leave earlier.
         goes_back: of each region before it, who goes back to a checkpoint when that one fails.
-        durable: what is kept on the way, and where.
+        durable: what is kept on the way, and where. costs: what the promise takes.
     """
 
     sink: str
@@ -55,6 +55,7 @@ class Promise:
     advice: tuple[str, ...] = ()
     goes_back: Mapping[str, tuple[str, ...]]
     durable: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -72,7 +73,7 @@ class Promise:
         return {
             "sink": self.sink, "to": self.to, "delivery": self.delivery.value, "release": self.release,
             "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held, "reasons": list(self.reasons),
-            "advice": list(self.advice), "durable": list(self.durable),
+            "advice": list(self.advice), "durable": list(self.durable), "costs": list(self.costs),
             "goes_back": {name: list(others) for name, others in self.goes_back.items()},
         }  # fmt: skip
 
@@ -82,7 +83,7 @@ def promises_of(plan: Plan) -> tuple[Promise, ...]:
     layout = layout_of(plan, lambda topic: 1)  # it matters who reads whom, not in how many parts
     sinks = [region for region in plan.regions if region.hop is None]
     live = [_of_region(plan, layout, region) for region in sinks]
-    return (*live, *(promise for batch in plan.batches for promise in _of_batch(layout, batch)))
+    return (*live, *(promise for batch in plan.batches for promise in _of_batch(plan, layout, batch)))
 
 
 def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
@@ -103,6 +104,7 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         advice=_advice(region.undetermined) if awaited else (),
         goes_back=_goes_back(layout, tuple(each.name for each in path)),
         durable=tuple(text for each in path for text in _durable(each)),
+        costs=tuple(text for each in path for text in _costs(each)),
     )
 
 
@@ -145,7 +147,20 @@ def _durable(region: Region) -> Iterator[str]:
     kept = "state and offsets" if region.stateful else "offsets"
     yield f"{region.name}: {kept} in the home, every {region.interval_s:g} s"
     if region.hop is not None:
-        yield f"log {region.hop.topic}, about {region.hop.record_bytes} bytes a record"
+        yield f"log {region.hop.topic}, about {region.record_bytes} bytes a record"
+
+
+def _costs(region: Region) -> Iterator[str]:
+    if region.hop is not None:
+        yield f"{region.name}: each record is written once more, about {region.record_bytes} bytes"
+    if region.released_to is not None:
+        yield f"{region.name}: each result is written twice, about {region.record_bytes} bytes in the held log first"
+    yield f"{region.name}: what comes while it saves waits for that, tenths of a second every {region.interval_s:g} s"
+
+
+def _costs_of_batch(batch: Batch) -> Iterator[str]:
+    written = "written to its log, and from there to the sink" if batch.sinks else "written to its log"
+    yield f"{batch.name}: a few Spark jobs an epoch, some tenths of a second; each result is {written}"
 
 
 def _why(cause: Undetermined) -> str:
@@ -164,34 +179,98 @@ def _advice(cause: Undetermined | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _of_batch(layout: Layout, batch: Batch) -> Iterator[Promise]:
-    cause = "; ".join(batch.properties.differs)
-    reasons = [f"{batch.name}: {word}" for word in batch.properties.words]
-    if batch.reason:
-        reasons.append(f"{batch.name} runs in micro-batches: {batch.reason}")
-    if not cause:
-        reasons.append(f"{batch.name}: an epoch comes out the same whenever it is computed")
-    elif batch.deterministic:
-        with_state = ", with its state," if batch.saves_all else ""
-        reasons.append(f"{cause}; but what an epoch has come to is recorded{with_state} before any of it leaves")
-        if not batch.saves_all:
-            reasons.append(f"{batch.name}: its state comes out the same whenever it is computed")
-    else:
-        reasons.append(f"{cause}; its state is not saved at each epoch, and what comes of it is kept there")
-    epochs = f"an epoch is complete {batch.cut}"
-    advice = () if batch.deterministic else ("Declare it under fk.Eager(): its state is then saved at each epoch.",)
+def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
+    path = _path_of_batch(plan, batch)
+    awaited = [each for each in path if _may_be_taken_back(each)]
+    reasons = [reason for each in path for reason in _reasons_of(each)]
+    if awaited and not _may_be_taken_back(batch):
+        reasons.append(f"{batch.name}: what its epochs rest on may be taken back until that is saved, and they with it")
+    advice = [text for each in awaited for text in _advice_on(each)]
     for sink in batch.sinks:
         yield Promise(
             sink=sink.name,
             to=address(sink),
             delivery=Delivery.REPEATED if isinstance(sink.to, Console) else Delivery.EXACTLY_ONCE,
-            release="with its epoch" if batch.deterministic else "behind a checkpoint",
-            awaits=() if batch.deterministic else (batch.name,),
-            reasons=(*reasons, epochs),
-            advice=advice,
-            goes_back=_goes_back(layout, (batch.name,)),
-            durable=_durable_of_batch(batch),
+            release="behind a checkpoint" if awaited else "with its epoch",
+            awaits=tuple(each.name for each in awaited),
+            within_s=_within_s(awaited),
+            reasons=(*dict.fromkeys(reasons), f"an epoch is complete {batch.cut}"),
+            advice=tuple(dict.fromkeys(advice)),
+            goes_back=_goes_back(layout, tuple(each.name for each in path)),
+            durable=tuple(dict.fromkeys(text for each in path for text in _durable_of(each))),
+            costs=tuple(text for each in path for text in _costs_of(each)),
         )
+
+
+def _path_of_batch(plan: Plan, batch: Batch) -> list[Region | Batch]:
+    """Return all that a batch's results rest on, from the sources to the batch itself."""
+    batches = {each.log: each for each in plan.batches}
+    regions = {each.output.topic: each for each in plan.regions if each.hop is not None}
+    found: dict[str, Region | Batch] = {}
+
+    def visit(each: Batch) -> None:
+        for given in each.inputs:
+            if given.log in regions:
+                found.update((region.name, region) for region in _path(plan, regions[given.log]))
+            elif given.log in batches and batches[given.log].name not in found:
+                visit(batches[given.log])
+        found[each.name] = each
+
+    visit(batch)
+    return list(found.values())
+
+
+def _may_be_taken_back(each: Region | Batch) -> bool:
+    """Whether what it has sent counts only once it has saved."""
+    return not (each.deterministic or (isinstance(each, Region) and each.repeats))
+
+
+def _within_s(awaited: list[Region | Batch]) -> float | None:
+    """Return how long checkpoints take at most, one after the other, if anything says so."""
+    every = [
+        each.interval_s if isinstance(each, Region) else each.policy.interval_s
+        for each in awaited
+        if isinstance(each, Region) or (isinstance(each.policy, Lazy) and each.policy.when is None)
+    ]
+    return sum(every) if awaited and len(every) == len(awaited) else None
+
+
+def _advice_on(each: Region | Batch) -> tuple[str, ...]:
+    if isinstance(each, Region):
+        return _advice(each.undetermined)
+    return (f"Declare {each.name!r} under fk.Eager(): its state is then saved at each epoch.",)
+
+
+def _durable_of(each: Region | Batch) -> Iterable[str]:
+    return _durable(each) if isinstance(each, Region) else _durable_of_batch(each)
+
+
+def _costs_of(each: Region | Batch) -> Iterable[str]:
+    return _costs(each) if isinstance(each, Region) else _costs_of_batch(each)
+
+
+def _reasons_of(each: Region | Batch) -> Iterable[str]:
+    return _reasons(each) if isinstance(each, Region) else _reasons_of_batch(each)
+
+
+def _reasons_of_batch(batch: Batch) -> Iterator[str]:
+    yield from (f"{batch.name}: {word}" for word in batch.properties.words)
+    if batch.reason:
+        yield f"{batch.name} runs in micro-batches: {batch.reason}"
+    causes = [
+        f"{text.partition(':')[0]} in {batch.name!r} ({batch.where.place}):{text.partition(':')[2]}"
+        for text in batch.properties.differs
+    ]
+    cause = "; ".join(causes)
+    if not cause:
+        yield f"{batch.name}: an epoch comes out the same whenever it is computed"
+    elif batch.deterministic:
+        with_state = ", with its state," if batch.saves_all else ""
+        yield f"{cause}; but what an epoch has come to is recorded{with_state} before any of it leaves"
+        if not batch.saves_all:
+            yield f"{batch.name}: its state comes out the same whenever it is computed"
+    else:
+        yield f"{cause}; its state is not saved at each epoch, and what comes of it is kept there"
 
 
 def _durable_of_batch(batch: Batch) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint, text_of
 from falkirk.plan.frames import Frame
+from falkirk.plan.inference.clocks import in_text
 from falkirk.plan.inference.functions import ITSELF
 from falkirk.plan.inference.properties import Brought, Properties, of_live
 from falkirk.plan.parsing import KAFKA_DDL, parse, parsing
@@ -224,7 +225,8 @@ class _Planner:
         for step in steps:
             draft = self._step(draft, step, processor, brought)
         again = processor.body(Stream(ProcessorNode(name=upstream)))
-        if processor.word is None and list(map(text_of, steps)) != list(map(text_of, steps_of(again.node))):
+        texts = list(map(text_of, steps))
+        if processor.word is None and (texts != list(map(text_of, steps_of(again.node))) or any(map(in_text, texts))):
             draft.doubts.fail(processor, processor.where)
             brought.own.add(ITSELF)
         self.properties[processor.name] = of_live(steps, brought.remaining(draft.frame), processor.word)
@@ -278,7 +280,7 @@ class _Planner:
             draft,
             name=name,
             output=Kafka(topic, where=where),
-            hop=Hop(topic=topic, keys=keys, reason=reason, record_bytes=columns.record_bytes(draft.frame)),
+            hop=Hop(topic=topic, keys=keys, reason=reason),
             released_to=None,
             delivery=Delivery.EXACTLY_ONCE,
             where=where,
@@ -339,6 +341,7 @@ class _Planner:
                 output=output,
                 hop=hop,
                 released_to=released_to,
+                record_bytes=columns.record_bytes(draft.frame),
                 deterministic=draft.doubts.matters is None,
                 undetermined=draft.undetermined,
                 drawn=draft.doubts.harmless,

@@ -27,13 +27,11 @@ class Hop:
         keys: the grouping expressions of the reader, as the user wrote them (column names or Columns); empty: the
             source partition is kept.
         reason: why the planner put it there, in one sentence.
-        record_bytes: about how large a record is, by the types of its columns.
     """
 
     topic: str
     keys: tuple[object, ...]
     reason: str
-    record_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +95,7 @@ class Region:
         output: the topic it writes. `hop` is set when that topic is read by other regions.
         released_to: the sink's topic, when `output` is an internal log of results that are held back: they are copied
             there once they can't be taken back any more.
+        record_bytes: about how large a result is, by the types of its columns.
         deterministic: its own steps give the same on every replay of the log that it reads.
         undetermined: what makes its results tentative, in its own steps or in those of a region before it.
         drawn: what may come out differently in its own steps without anybody being able to tell.
@@ -117,6 +116,7 @@ class Region:
     output: Kafka
     hop: Hop | None
     released_to: Kafka | None
+    record_bytes: int
     deterministic: bool
     undetermined: Undetermined | None
     drawn: tuple[Undetermined, ...]

@@ -32,7 +32,7 @@ def _batch(batch: Batch) -> dict[str, object]:
     return {
         "name": batch.name,
         "engine": _engine(batch),
-        "engine_reason": batch.reason or None,
+        "engine_reason": batch.reason or "it was declared so",
         "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
         "cut": str(batch.cut),
         "writes": [
@@ -64,13 +64,15 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "undetermined": _undetermined(region),
         "dead_letters": region.dead_letter_topic,
         "engine": "real-time mode",
+        "engine_reason": "every step of it can run there, and it answers within milliseconds",
         "delivery": region.delivery.value,
         "policy": type(region.policy).__name__,
         "consequence": mechanisms.consequence(region),
         "repeated_by": region.repeated_by,
         "interval_s": region.interval_s,
         "stateful": region.stateful,
-        "hop": None if region.hop is None else _hop_json(region.hop),
+        "hop": None if region.hop is None else _hop_json(region.hop, region.record_bytes),
+        "record_bytes": region.record_bytes,
         "slots": {"source": slots.source, "state": slots.state},
         "declared": str(region.where),
     }
@@ -86,5 +88,5 @@ def _undetermined(region: Region) -> dict[str, object] | None:
     }  # fmt: skip
 
 
-def _hop_json(hop: Hop) -> dict[str, object]:
-    return {"topic": hop.topic, "reason": hop.reason, "record_bytes": hop.record_bytes}
+def _hop_json(hop: Hop, record_bytes: int) -> dict[str, object]:
+    return {"topic": hop.topic, "reason": hop.reason, "record_bytes": record_bytes}

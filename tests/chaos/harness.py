@@ -92,15 +92,27 @@ class Application:
 
         wait_until(ready, START_S, f"batch {batches} to be committed\n{self.log()}")
 
-    def last_commit(self) -> int:
-        """Return the last batch that every region has committed, by a status that counts."""
+    def promises(self) -> dict[str, dict[str, Any]]:
+        """Return what `falkirk plan` says of each sink."""
+        command = [*self._command[:3], "plan", self._command[4], "--json", *self._command[5:7]]
+        plan = json.loads(subprocess.run(command, env=self._env, stdout=subprocess.PIPE, check=True).stdout)
+        return {promise["sink"]: promise for promise in plan["sinks"]}
+
+    def last_commits(self) -> dict[str, int]:
+        """Return the last batch that each live region has committed, by a status that counts."""
         status = self.status()
-        commits = [r["last_commit"] for r in status["regions"] if status["at_s"] > self._since_s]
-        return min(commits, default=-1)
+        live = [r for r in status["regions"] if status["at_s"] > self._since_s and r["incarnation"]]
+        return {r["name"]: r["last_commit"] for r in live}
 
     def wait_next_commit(self) -> None:
-        """Wait until every region has committed a further batch."""
-        self.wait_committed(self.last_commit() + 1)
+        """Wait until every live region has committed a further batch."""
+        before = self.last_commits()
+
+        def is_beyond() -> bool:
+            after = self.last_commits()
+            return bool(before) and all(after.get(name, -1) > last for name, last in before.items())
+
+        wait_until(is_beyond, START_S, f"a batch behind {before} to be committed\n{self.log()}")
 
     def log(self) -> str:
         """Return the end of what was printed, by the command and by the host, without the frames of stacks."""

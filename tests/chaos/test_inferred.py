@@ -45,6 +45,8 @@ class Run:
     def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...]) -> None:
         self._config, self._tag, self.topics = {"bootstrap.servers": bootstrap}, tag, Topics(Connection.of(bootstrap))
         self.sinks, self.prompt = sinks, {"rows", "hopped", "lots"}
+        #: What `falkirk plan` says of each of them.
+        self.promises: dict[str, dict[str, Any]] = {}
         for name in ("events", *sinks):
             self.topics.create(f"{name}-{tag}", 2, {})
 
@@ -132,6 +134,16 @@ def judge_chain(run: Run, name: str) -> None:
         assert row["chain"] == chains[row["word"]], f"{name}: version {row['version']} of {row['word']} contradicts"
 
 
+def judge_behind(run: Run) -> None:
+    """A batch has seen nothing of a live region that was taken back later: its results are among those of that one."""
+    held = {(row["word"], row["version"]): row["chain"] for row in run.rows("held")}
+    rows = run.rows("behind")
+    assert rows
+    for row in rows:
+        assert held[row["word"], row["version"]] == row["chain"], f"behind: {row} contradicts what it rests on"
+    assert len({(row["word"], row["epoch"]) for row in rows}) == len(rows), "an epoch is there twice"
+
+
 def judge_sums(run: Run) -> None:
     """What was added up is, after each epoch, what the epochs before it have drawn, each once; none is told twice."""
     drawn: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -182,6 +194,7 @@ def tormented(
     run.prompt |= {"held"} if "DRAWN_LIE" in more else set()
     env["DRAWN_KIND"] = "live" if sinks is LIVE else "epochs"
     application = Application(APPS / "drawn.py", broker.bootstrap, home, env)
+    run.promises = application.promises()
     application.start()
     try:
         # Each epoch takes its time, however little is in it: fewer events, so that all of it comes to an end.
@@ -215,12 +228,17 @@ def test_nothing_inferred_exactly_once_is_caught(broker: Broker, home: Path, tag
         judge_rows(run, "parts", 3)
         judge_chain(run, "held")
         judge_chain(run, "hopped")
+        judge_behind(run)
+        told = {name: run.promises[f"{name}-sink"] for name in (*LIVE, "behind")}
+        assert {promise["delivery"] for promise in told.values()} == {"exactly-once"}
+        assert {name for name, promise in told.items() if promise["awaits"]} == {"parts", "held", "behind"}
 
 
 def test_a_word_that_is_wrong_is_caught(broker: Broker, home: Path, tag: str) -> None:
     """The same, but for a user who says that it is all deterministic: then nothing is held back."""
     with tormented(broker, home, tag, SEEDS[0], DRAWN_LIE="1") as run:
         judge_rows(run, "rows", 1)
+        assert not run.promises["held-sink"]["awaits"]
         with pytest.raises(AssertionError, match="contradicts"):
             judge_chain(run, "held")
 

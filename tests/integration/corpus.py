@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -42,12 +43,14 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """Processors in a row. Args: batch: the last one is a batch. state: its columns. key: of the source; sink_key."""
+    """Processors in a row. Args: batch: the last one is a batch. fused: those before the last one are a part of it.
+    state: its columns. key: of the source; sink_key."""
 
     bodies: tuple[Body, ...]
     expected: Expected
     policy: Policy = LAZY
     batch: bool = False
+    fused: bool = False
     cut: Cut | ByTime = BY_ROWS
     state: str | None = None
     key: str | None = None
@@ -55,9 +58,9 @@ class Pipeline:
 
 
 def live(release: str, *bodies: Body, key: str | None = None, sink_key: str | None = None, policy: Policy = LAZY,
-         **known: bool) -> Pipeline:  # fmt: skip
+         fused: bool = False, **known: bool) -> Pipeline:  # fmt: skip
     expected = Expected(release=release, **known)
-    return Pipeline(bodies=bodies, expected=expected, key=key, sink_key=sink_key, policy=policy)
+    return Pipeline(bodies=bodies, expected=expected, key=key, sink_key=sink_key, policy=policy, fused=fused)
 
 
 def batch(release: str, body: Body, *, policy: Policy = EAGER, state: str | None = None,
@@ -69,6 +72,16 @@ def batch(release: str, body: Body, *, policy: Policy = EAGER, state: str | None
 def tagged(stream: fk.Stream) -> fk.Stream:
     """Add what is drawn by lot."""
     return stream.withColumn("lot", F.expr("uuid()"))
+
+
+def present(rows: Any) -> Any:
+    """Add the time at which it is computed, by a word that Spark takes for it."""
+    return rows.withColumn("now", F.expr("CAST('now' AS TIMESTAMP)"))
+
+
+@fk.deterministic(because="the seed is fixed")
+def weighed(stream: fk.Stream) -> fk.Stream:
+    return stream.withColumn("weight", F.rand(7))
 
 
 def sampled(stream: fk.Stream) -> fk.Stream:
@@ -110,6 +123,10 @@ LIVE = {
     "json": live(ARRIVAL, lambda s: s.select(F.from_json("s", "a INT").alias("j"), F.to_json(F.struct("n")))),
     "arrays": live(ARRIVAL, lambda s: s.select(F.sort_array("a").alias("a"), F.transform("a", F.upper).alias("b"))),
     "times": live(ARRIVAL, lambda s: s.select(F.year("t").alias("y"), F.date_trunc("hour", "t").alias("h"))),
+    "dates that are constants": live(ARRIVAL, lambda s: counted(s.where("t > DATE'2020-01-01'")), key="s", twice=True),
+    "a word for the present in a column": live(
+        ARRIVAL, lambda s: s.groupBy(F.expr("try_cast(concat(s, ' now') AS TIMESTAMP)").alias("k")).count(), twice=True,
+    ),
     "explode": live(ARRIVAL, lambda s: s.explode("a", "part")),
     "count": live(ARRIVAL, counted, twice=True),
     "count, one key in one partition": live(ARRIVAL, counted, key="s", twice=True),
@@ -130,6 +147,7 @@ LIVE = {
     "a tag": live(ARRIVAL, tagged, same=False),
     "a tag, with a key": live(ARRIVAL, tagged, sink_key="s", same=False),
     "a time": live(ARRIVAL, timed, same=False),
+    "a word for the present": live(ARRIVAL, present, same=False),
     "a sample": live(ARRIVAL, sampled, same=False),
     "a seeded sample": live(ARRIVAL, lambda s: s.where(F.rand(7) < 0.5), same=False),
     "a cipher": live(ARRIVAL, lambda s: s.select(F.expr("aes_encrypt(s, '0000111122223333')").alias("c")), same=False),
@@ -161,6 +179,16 @@ LIVE = {
                            ordered=True),
     "a time in a state": live(CHECKPOINT, lambda s: timed(s).groupBy("s").agg(F.max("now").alias("x")), key="s",
                               same=False, ordered=True),
+    "a word for the present in a state": live(
+        CHECKPOINT, lambda s: present(s).groupBy("s").agg(F.max("now").alias("x")), key="s", same=False, ordered=True,
+    ),
+    "a literal of the present": live(
+        CHECKPOINT, lambda s: s.selectExpr("s", "timestamp'now' AS now"), same=False,
+    ),
+    "a lot in a state, behind another that is vouched for": live(
+        CHECKPOINT, weighed, lambda s: s.withColumn("lot", F.rand()).groupBy("s").agg(F.max("lot").alias("x")),
+        key="s", fused=True, same=False, ordered=True,
+    ),
     "a sample in a state": live(CHECKPOINT, lambda s: counted(sampled(s)), key="s", same=False, twice=True),
     "a cipher in a state": live(
         CHECKPOINT,
@@ -194,11 +222,31 @@ def shifted(n):  # type: ignore[no-untyped-def]
     return n + 1
 
 
+def noisy_mean(values: pd.Series) -> float:
+    return float(values.mean() + random.random())
+
+
+def _numbered(row: Any) -> tuple[str, str]:
+    return row.s, str(uuid.uuid4())
+
+
 vouched = fk.deterministic(lambda n: n + 1, because="it only adds")
 
 
 def by_key(rows: DataFrame, *results: Any) -> DataFrame:
     return rows.groupBy("s").agg(*results)
+
+
+def _drawn(events: DataFrame) -> DataFrame:
+    return events.select("s", (F.rand() * 99).cast("int").alias("n"))
+
+
+def _lots(events: DataFrame) -> int:
+    return sum(row.n for row in _drawn(events).collect())
+
+
+def _table(events: DataFrame, x: float) -> DataFrame:
+    return events.sparkSession.createDataFrame([("k0", x)], "s STRING, x DOUBLE")
 
 
 def newest(events: DataFrame, p: DataFrame) -> DataFrame:
@@ -266,11 +314,34 @@ BATCHES = {
                              ordered=True),
     "of Python by a word": batch(EPOCH, told(lambda e: e.select(F.udf(vouched, "int")("n").alias("x")))),
     "by a word": batch(EPOCH, vouched_first),
+    "of Python by a word, beside unknown Python": batch(
+        EPOCH, told(lambda e: e.groupBy(F.udf(vouched, "int")("n")).agg(F.pandas_udf(noisy_mean, "double")("d"))),
+        same=False, ordered=True,
+    ),
+    "the present": batch(EPOCH, told(lambda e: present(e).select("s", "now")), same=False),
+    "rows that come out of Python": batch(EPOCH, told(lambda e: e.rdd.map(_numbered).toDF("s STRING, x STRING")),
+                                          same=False, ordered=True),
+    "joined with rows that Python draws": batch(
+        EPOCH, told(lambda e: e.join(_table(e, random.random()), "s").select("x")), same=False,
+    ),
+    "joined with rows of Python's": batch(
+        EPOCH, told(lambda e: e.join(_table(e, 1.0), "s").select("x")),
+    ),
     "timed in Python": batch(EPOCH, told(lambda e: e.select("s", F.lit(time.time()).alias("x"))), same=False),
     "a state of sums": batch(EPOCH, added, state="s STRING, n INT", policy=fk.Lazy(), twice=True),
     "a state of firsts, saved": batch(EPOCH, newest, state="s STRING, n INT", same=False, ordered=True, twice=True),
     "a state of firsts, told": batch(EPOCH, newest, state="s STRING, n INT", policy=fk.Lazy(), same=False, ordered=True,
                                      twice=True),
+    "a state of lots that the plan has lost": batch(
+        CHECKPOINT, lambda e, p: (p, p.unionByName(_drawn(e).localCheckpoint())),
+        state="s STRING, n INT", policy=fk.Lazy(), same=False, twice=True,
+    ),
+    "a state of lots that were collected": batch(
+        CHECKPOINT, lambda e, p: (p, p.unionByName(e.select("s", F.lit(_lots(e)).alias("n")))),
+        state="s STRING, n INT", policy=fk.Lazy(), same=False, twice=True,
+    ),
+    "a state that was checkpointed": batch(EPOCH, lambda e, p: added(e.localCheckpoint(), p), state="s STRING, n INT",
+                                           policy=fk.Lazy(), twice=True),
     "a state of firsts": batch(CHECKPOINT, lambda e, p: (p, newest(e, p)), state="s STRING, n INT", policy=fk.Lazy(),
                                same=False, ordered=True, twice=True),
     "drawn beside a state that is timed in Python": batch(

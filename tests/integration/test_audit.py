@@ -1,6 +1,7 @@
 """The audit: a word that is wrong is found, with both results; what is the same is not accused."""
 
 import json
+import random
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from falkirk.audit import Finding, Outcome, audit
 from falkirk.cli import main
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
-from falkirk.plan.planner import plan_application
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SCHEMA = "s STRING, n INT, d DOUBLE"
 
 
 def application(events: str) -> fk.App:
-    """Declare live processors and batches, of which three are said to be the same and are not."""
+    """Declare live processors and batches, of which five are said to be the same and are not."""
     app = fk.App("audited")
     app.source("events", fk.Kafka(events, schema=SCHEMA))
 
@@ -45,6 +45,16 @@ def application(events: str) -> fk.App:
     def lied(events: fk.Stream) -> fk.Stream:
         return events.withColumn("lot", F.expr("uuid()"))
 
+    @app.stream(fk.Lazy())
+    @fk.deterministic
+    def written(events: fk.Stream) -> fk.Stream:
+        return events.withColumn("lot", F.lit(random.random()))
+
+    @app.batch(rows=1_000, state="s STRING, n INT")
+    @fk.deterministic
+    def kept(events: Any, kept: Any) -> Any:
+        return events.select("s"), kept.unionByName(events.groupBy("s").agg(F.first("n").alias("n")))
+
     @app.batch(rows=1_000)
     def counted(events: Any) -> Any:
         return events.groupBy("s").agg(F.count("*").alias("c"))
@@ -61,7 +71,7 @@ def application(events: str) -> fk.App:
 
         return fk.map_rows(counted, fk.deterministic(numbered), returns="s STRING, id STRING")
 
-    for name in ("passed", "summed", "drawn", "lied", "counted", "whichever", "identified"):
+    for name in ("passed", "summed", "drawn", "lied", "written", "counted", "whichever", "identified", "kept"):
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-{events}"))
     return app
 
@@ -78,20 +88,20 @@ def events(broker: Broker) -> str:
 
 def test_what_is_said_to_be_the_same_and_is_not_is_found(spark: "SparkSession", broker: Broker, events: str) -> None:
     app, connection = application(events), Connection.of(broker.bootstrap)
-    plan = plan_application(app, spark, "audit")
-    found = {finding.name: finding for finding in audit(plan, connection, spark, rows=200)}
+    found = {finding.name: finding for finding in audit(app, connection, spark, rows=200)}
     outcomes = {name: finding.outcome for name, finding in found.items()}
     assert {name for name, outcome in outcomes.items() if outcome is Outcome.DIFFERS} == {
-        "lied-out", "whichever", "identified",
+        "lied-out", "written-out", "whichever", "identified", "kept",
     }  # fmt: skip
     assert {name for name, outcome in outcomes.items() if outcome is Outcome.EXPECTED} == {"drawn-out"}
     assert {"passed-out", "summed-out", "counted"} <= {n for n, o in outcomes.items() if o is Outcome.SAME}
-    for name in ("lied-out", "whichever", "identified"):
+    for name in ("lied-out", "written-out", "whichever", "identified", "kept"):
         finding = found[name]
         assert finding.by_word
         assert finding.first
         assert finding.again
         assert set(finding.first).isdisjoint(finding.again)
+    assert all(row.startswith("kept: ") for row in found["kept"].first)
     assert found["passed-out"].rows == 120
     assert found["passed-out"].first == found["passed-out"].again == ()
 
@@ -101,8 +111,7 @@ def test_the_sample_is_of_the_newest(spark: "SparkSession", broker: Broker, even
     app.source("events", fk.Kafka(events, schema=SCHEMA))
     app.add_processor("passed", lambda s: s, reads=("events",), policy=fk.Lazy())
     app.sink("out", "passed", fk.Kafka("out"))
-    plan = plan_application(app, spark, "audit")
-    (finding,) = audit(plan, Connection.of(broker.bootstrap), spark, rows=10)
+    (finding,) = audit(app, Connection.of(broker.bootstrap), spark, rows=10)
     assert finding == Finding(name="out", outcome=Outcome.SAME, rows=10)
 
 

@@ -16,12 +16,12 @@ from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
 from falkirk.plan import frames
 from falkirk.plan.frames import STAMP
-from falkirk.plan.guarantees import promises_of
+from falkirk.plan.guarantees import Promise, promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan, steps_of
 from falkirk.plan.replay import replay
 from falkirk.stream import ProcessorNode, Stream
-from tests.integration.corpus import ARRIVAL, BATCHES, LIVE, PIPELINES, SCHEMA, Pipeline, batch
+from tests.integration.corpus import ARRIVAL, BATCHES, LIVE, PIPELINES, SCHEMA, Pipeline, batch, newest, tagged
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def planned(spark: "SparkSession", pipeline: Pipeline) -> Plan:
             reads = ("events",) if pipeline.state is None else ("events", "p")
             app.add_processor("p", body, reads=reads, policy=pipeline.policy, cut=pipeline.cut, state=pipeline.state)
         else:
-            app.add_processor(name, body, reads=(read,), policy=pipeline.policy)
+            policy = fk.Ephemeral() if pipeline.fused and name != "p" else pipeline.policy
+            app.add_processor(name, body, reads=(read,), policy=policy)
         read = name
     app.sink("out", read, fk.Kafka("out", key=pipeline.sink_key))
     return plan_application(app, spark, "deadbeef")
@@ -206,4 +207,57 @@ def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:
     assert (promise.release, plan.properties["p"].differs, plan.properties["totals"].differs) == (
         "with its epoch", (), (),
     )  # fmt: skip
-    assert promise.goes_back == {"p": ("p",)}
+    assert promise.goes_back == {"totals": ("totals",), "p": ("p",)}
+
+
+# -- what a batch rests on ---------------------------------------------------------------------------------------------
+
+
+def _rests_on(spark: "SparkSession", before: Any) -> Promise:
+    """Return what is promised of a batch that counts what `before` adds to an application as `drawn`."""
+    app = fk.App("corpus")
+    app.source("events", fk.Kafka("events", schema=SCHEMA, key="s"))
+    before(app)
+
+    @app.batch(rows=10)
+    def p(drawn: Any) -> Any:
+        return drawn.groupBy("s").agg(F.count("*").alias("n"))
+
+    app.sink("out", "p", fk.Kafka("out"))
+    (promise,) = promises_of(plan_application(app, spark, "deadbeef"))
+    return promise
+
+
+def test_a_batch_waits_for_the_live_region_that_may_take_back_what_it_has_read(spark: "SparkSession") -> None:
+    def live(app: fk.App) -> None:
+        @app.stream(fk.Lazy("3 seconds"))
+        def drawn(events: fk.Stream) -> fk.Stream:
+            return tagged(events).groupBy("s").agg(fk.latest("lot"))
+
+    promise = _rests_on(spark, live)
+    assert (promise.release, promise.awaits, promise.within_s) == ("behind a checkpoint", ("drawn-out",), 3.0)
+    assert promise.goes_back == {"drawn-out": ("drawn-out", "p"), "p": ("p",)}
+    assert any("uuid() in 'drawn'" in reason for reason in promise.reasons)
+    assert promise.advice
+
+
+def test_a_batch_waits_for_the_batch_that_may_take_back_what_it_has_read(spark: "SparkSession") -> None:
+    def lazy(app: fk.App) -> None:
+        @app.batch(rows=10, state="s STRING, n INT", policy=fk.Lazy("1 minute"))
+        def drawn(events: Any, drawn: Any) -> Any:
+            return drawn, newest(events, drawn)
+
+    promise = _rests_on(spark, lazy)
+    assert (promise.release, promise.awaits, promise.within_s) == ("behind a checkpoint", ("drawn",), 60.0)
+    assert any("first() in 'drawn' (test_corpus.py:" in reason for reason in promise.reasons)
+
+
+def test_a_batch_waits_for_nothing_that_stays(spark: "SparkSession") -> None:
+    def live(app: fk.App) -> None:
+        @app.stream(fk.Lazy("3 seconds"))
+        def drawn(events: fk.Stream) -> fk.Stream:
+            return events.groupBy("s").agg(fk.latest("n"))
+
+    promise = _rests_on(spark, live)
+    assert (promise.release, promise.awaits, promise.within_s) == ("with its epoch", (), None)
+    assert promise.goes_back == {"drawn-out": ("drawn-out",), "p": ("p",)}

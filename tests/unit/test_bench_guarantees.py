@@ -40,10 +40,14 @@ def test_each_mechanism_is_its_policy(name: str, job: str, tmp_path: Path) -> No
     assert isinstance(counts, fk.Lazy) or not (at_least_once and job == "count"), "its state is saved"
 
 
+_LITTLE = {"p50_ms": 3.0, "durable_bytes_per_record": 80.0, "processed_bytes_per_record": 550.0}
+
+
 @pytest.mark.parametrize(
     ("name", "shows", "does_not"),
     [
-        ("determinism", {"p50_ms": 3.0}, {"p50_ms": 2_000.0}),
+        ("determinism", _LITTLE, {**_LITTLE, "p50_ms": 2_000.0}),
+        ("determinism", _LITTLE, {**_LITTLE, "durable_bytes_per_record": 900.0}),
         ("snapshots", {"p50_ms": 2_600.0}, {"p50_ms": 3.0}),
         ("snapshots", {"p50_ms": 2_600.0}, {"p50_ms": 9_000.0}),
         (

@@ -19,11 +19,13 @@ _PASSING = {"exprId", "resultId", "jvmId", "rdd", "session", "metadata", "qualif
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """What a call of a batch's function on empty DataFrames has come to. Args: kept: its state, if it returns one."""
+    """What a call of a batch's function on empty DataFrames has come to. Args: kept: its state, if it returns one.
+    escaped: see `escapes`."""
 
     result: DataFrame
     kept: DataFrame | None
     rehearsal: Rehearsal
+    escaped: Sequence[InBatch] = ()
 
     @property
     def is_one(self) -> bool:
@@ -35,6 +37,11 @@ class Called:
         """What is computed from an epoch's rows, one after the other."""
         kept = [] if self.kept is None or self.is_one else [self.kept]
         return [self.result, *kept, *self.rehearsal.kept.values()]
+
+    @property
+    def computed(self) -> list[InBatch]:
+        """What is computed before that, and decides what it comes to."""
+        return [*map(InBatch.of, self.rehearsal.computed), *self.escaped]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,7 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
         Spark; but they are others in the next call.
     Raises: GuaranteeError: `STATE_APART`: in its result and in a state, which are computed one after the other.
     """
-    apart, computed = list(map(InBatch.of, call.apart)), list(map(InBatch.of, call.rehearsal.computed))
+    apart, computed = list(map(InBatch.of, call.apart)), call.computed
     every = [*apart, *computed]
     names = tuple(frozenset[str]().union(*(each.operations for each in every)))
     if processor.word is not None:
@@ -75,7 +82,7 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
     in_state = any(each.undetermined for each in begun_with)
     if not in_state and processor.iteration is None:  # an iteration's program is written down at its first call
         other = again()
-        then = [*map(InBatch.of, [*other.apart, *other.rehearsal.computed])]
+        then = [*map(InBatch.of, other.apart), *other.computed]
         in_state = _plans(begun_with) != _plans(then[not call.is_one :])
         if in_state or (not doubtful and _plans(every) != _plans(then)):
             doubtful.add(ITSELF)

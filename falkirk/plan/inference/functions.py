@@ -43,6 +43,8 @@ class Entry:
 ITSELF = "Itself"
 #: Spark's `Deduplicate` by some of the columns; by all of them it is a set.
 ONE_OF_SEVERAL = "DeduplicateBySome"
+#: A cast of a word for the present, see `clocks`. Rows that come out of Python, see `escapes`.
+PRESENT, ROWS_OF_PYTHON = "Present", "RowsOfPython"
 _DRAW = "Draw it where the records come from, and send it as data"
 _CLOCK = "Use the record's own time (timestamp), or a time that its sender wrote"
 _ASSERT = "If it always gives the same for the same input, say so with fk.deterministic"
@@ -193,7 +195,8 @@ TABLE = (
         nature=Nature.DIFFERENT,
         names="""
         CurrentTimestamp CurrentDate LocalTimestamp Now CurrentTime CurrentTimeZone CurrentBatchTimestamp
-        """,
+        """
+        + PRESENT,
         reason="it reads the clock",
         instead=_CLOCK,
     ),
@@ -219,7 +222,8 @@ TABLE = (
         PythonMapInArrow FlatMapGroupsInPandas FlatMapGroupsInArrow FlatMapCoGroupsInPandas FlatMapCoGroupsInArrow
         ArrowEvalPython BatchEvalPython MapPartitions MapElements MapGroups CoGroup HiveSimpleUDF HiveGenericUDF
         HiveUDAFFunction CallMethodViaReflection TryReflect ScriptTransformation
-        """,
+        """
+        + ROWS_OF_PYTHON,
         reason="what it does is not for Spark to see",
         instead=_ASSERT,
     ),
@@ -241,6 +245,7 @@ _NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="nothing is known of
 _SPOKEN = {
     ITSELF: "the function itself",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
+    PRESENT: "a word for the present ('now', 'today')", ROWS_OF_PYTHON: "rows that come out of Python",
     "PythonUDF": "a Python function", "MapInArrow": "a Python function", "MapInPandas": "a Python function",
     "PythonMapInArrow": "a Python function", "FlatMapGroupsInPandas": "a Python function", "ScalaUDF": "a JVM function",
     "LogicalRelation": "a table or file read in it", "DataSourceV2Relation": "a table or file read in it",

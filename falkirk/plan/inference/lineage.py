@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from falkirk.plan.inference import clocks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
@@ -78,7 +80,7 @@ class Lineage:
 def _expression(nodes: list[Any]) -> Expression:
     parts = list(_parts(nodes))
     reads = {identity_of(part) for part in parts if name_of(part) == "AttributeReference"}
-    return Expression(operations=frozenset(map(name_of, parts)), reads=frozenset(reads))
+    return Expression(operations=frozenset((*map(name_of, parts), *clocks.in_plan(nodes))), reads=frozenset(reads))
 
 
 def _parts(value: Any) -> Iterator[dict[str, Any]]:

@@ -33,7 +33,7 @@ def functions(data: DataFrame) -> Iterator[Any]:
     """Yield the Python functions in a plan; None for one that can't be had."""
     session: Any = data.sparkSession
     udf = session._jvm.java.lang.Class.forName(
-        "org.apache.spark.sql.catalyst.expressions.PythonUDF",
+        "org.apache.spark.sql.catalyst.expressions.PythonFuncExpression",
         True,
         session._jvm.Thread.currentThread().getContextClassLoader(),
     )

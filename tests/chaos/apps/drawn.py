@@ -85,6 +85,17 @@ def _live(name: str, source: str, last: Pipeline | None) -> None:
     app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key=key))
 
 
+def _behind() -> None:
+    """Declare a batch that tells what the newest result of each word in the state that is drawn was."""
+
+    @app.batch(every="2 seconds")
+    def behind(held: DataFrame) -> DataFrame:
+        newest = F.max_by(F.struct("version", "chain"), "version").alias("newest")
+        return held.groupBy("word").agg(newest).select("word", "newest.*", of_epoch())
+
+    app.sink("behind-sink", behind, fk.Kafka(f"behind-{TAG}", key="word"))
+
+
 # -- epochs ------------------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +156,7 @@ def fold(row, state):  # type: ignore[no-untyped-def]
 if os.environ.get("DRAWN_KIND") == "epochs":
     _epochs()
 else:
+    _behind()
     _live("rows", "loose", None)
     _live("parts", "loose", parted)
     _live("held", "keyed", chained)
