@@ -19,7 +19,7 @@ from pathlib import Path
 
 from falkirk.coordinator.store import Store
 from falkirk.endpoints import Files
-from falkirk.errors import LogError
+from falkirk.errors import LogError, StoreError
 
 log = logging.getLogger("falkirk")
 
@@ -155,7 +155,11 @@ class FileLog:
             return
         content = [[name, size, changed] for changed, name, size in sorted(new)]
         first = len(numbered)
-        self._store.record_decision(_KIND, self._source, first, content)
+        try:
+            self._store.record_decision(_KIND, self._source, first, content)
+        except StoreError:
+            self._numbered = None  # it may be recorded, and nobody was told
+            raise
         numbered += [
             NumberedFile(number=first + i, name=name, size=size, changed_at_ns=changed)
             for i, (changed, name, size) in enumerate(sorted(new))

@@ -197,8 +197,13 @@ class EpochLog:
             needed = {epoch.folder} if epoch.number >= self._results_from else set()
             needed |= {epoch.state} if epoch.number >= self._states_from else set()
             for folder in {epoch.folder, epoch.state} - needed - {None}:
-                shutil.rmtree(self.path(str(folder)), ignore_errors=True)
+                self.drop(str(folder))
         self._store.forget_epochs(_KIND, self._region, min(self._results_from, self._states_from))
+
+    def drop(self, folder: str) -> None:
+        """Drop a folder that is nobody's, or nobody's any more."""
+        shutil.rmtree(self.path(folder), ignore_errors=True)
+        self._slices.pop(folder, None)
 
     def drop_strays(self) -> None:
         """Drop folders that are nobody's: of a run that was cut off, or of epochs that were taken back."""

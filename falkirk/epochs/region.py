@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -29,6 +28,7 @@ from pyspark.sql.types import StructType
 from falkirk.coordinator.ports import Health
 from falkirk.coordinator.store import RegionRecord
 from falkirk.cut import SLICE, ByTime, Positions
+from falkirk.endpoints import Kafka
 from falkirk.epochs.at_rest import BatchAtRest
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, read_folders
@@ -104,6 +104,9 @@ class BatchRegion(BatchAtRest):
                     topic=given.log,
                 )
             partitions[given.log] = facts.partitions
+        written = [sink.to.topic for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
+        written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]
+        partitions |= {topic: topics.facts(topic).partitions for topic in written}
         record = self._store.region(self.batch.name)
         if record is not None:
             compare(self.batch, record, partitions)
@@ -241,7 +244,7 @@ class BatchRegion(BatchAtRest):
         views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
         begins, ends = _bounds(batch, epoch)
         called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
-        marks, scratch = self._marks_before(epoch), lambda: self._new_folder(epoch, "once")
+        marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.new_folder(epoch, "once"))
         call = InEpoch(called_for, self._session, state, scratch, marks, self.epochs.files())
         try:
             result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
@@ -257,12 +260,13 @@ class BatchRegion(BatchAtRest):
             told=call.told, clean=call.clean,
         )  # fmt: skip
 
-    def _new_folder(self, epoch: Epoch, what: str = "") -> Path:
-        return self.epochs.path("-".join(filter(None, (str(epoch.number), uuid.uuid4().hex[:12], what))))
+    def new_folder(self, epoch: Epoch, what: str = "") -> str:
+        """Return a folder for an epoch that nobody knows of yet."""
+        return "-".join(filter(None, (str(epoch.number), uuid.uuid4().hex[:12], what)))
 
-    def write(self, epoch: Epoch, computed: Computed) -> tuple[str, int, int]:
-        """Write the results of an epoch; return their folder, and how many there are and did not fit."""
-        folder = self._new_folder(epoch)
+    def write(self, epoch: Epoch, name: str, computed: Computed) -> tuple[int, int]:
+        """Write the results of an epoch into a folder; return how many there are, and how many did not fit."""
+        folder = self.epochs.path(name)
         plan = str(computed.result._jdf.queryExecution().analyzed().toString())
         counted = Observation()
         placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
@@ -272,14 +276,14 @@ class BatchRegion(BatchAtRest):
         unfit = [dead_letters(self.batch.name, bad) for bad in computed.bad if _count(bad, plan) != 0]
         dead = 0
         for i, letters in enumerate([*unfit, *computed.letters]):
-            target = str(self.epochs.dead(folder.name, i))
+            target = str(self.epochs.dead(name, i))
             place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all that can be refused
             letters.withColumn(ROW, place).write.parquet(target)
             dead += self._session.read.parquet(target).count()
         self._check_files(epoch)
         if rows is None:
-            return folder.name, read_folders(self._session, [folder], self.batch.schema).count(), dead
-        return folder.name, int(rows["rows"]), dead
+            return read_folders(self._session, [folder], self.batch.schema).count(), dead
+        return int(rows["rows"]), dead
 
     def marks(self, computed: Computed, folder: str) -> dict[str, int]:
         """Return what the next epoch must know of one whose results are written: how far event time has come."""

@@ -29,8 +29,8 @@ log = logging.getLogger("falkirk")
 
 #: What is being released may have to wait for a sink that does not answer; it is left to itself then.
 STOP_S = 10.0
-#: So many rows are released by one task, without a shuffle.
-FEW_ROWS = 20_000
+#: So many rows, in so many bytes of files, are released by one task, without a shuffle.
+FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
 #: Dead letters of an epoch have places of their own by where they come from: topics that were read, then sinks.
 _SINKS_FROM = 128
 #: How long a sink that could not be reached is left alone.
@@ -127,18 +127,21 @@ class Outlet:
 
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.path(str(epoch.folder)), []
+        is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
         for i, target in enumerate(self._targets.values()):
             if self._stopping.is_set():
                 raise SparkError("RELEASE_FAILED", "stopped in the middle of a release.", certainty="maybe")
             rows = session.read.schema(self._schema).parquet(str(folder))
-            too_large = target.deliver(epoch.number, rows, few=epoch.rows <= FEW_ROWS)
+            too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
             if too_large is not None:
                 dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << 55)))
         if epoch.dead:
             dead.append(session.read.parquet(*map(str, sorted(folder.glob("_dead*")))).select("key", "value", ROW))
         if self._dead_letters is not None and dead:
             texts = [d.select(F.col("key").cast("string").alias("key"), "value", ROW) for d in dead]
-            self._dead_letters.deliver(epoch.number, reduce(DataFrame.unionByName, texts), few=epoch.dead <= FEW_ROWS)
+            self._dead_letters.deliver(
+                epoch.number, reduce(DataFrame.unionByName, texts), few=is_small and epoch.dead <= FEW_ROWS
+            )
 
     def _fail(self, error: SparkError) -> None:
         self.detail = error.message

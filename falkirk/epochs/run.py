@@ -17,7 +17,7 @@ from falkirk.differential.runs import DAMAGED, damaged
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.inputs import Inputs
 from falkirk.epochs.log import Epoch
-from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, StoreError
 from falkirk.operators.in_epoch import State
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 class Run:
     """One incarnation of a batch: a thread that decides, and workers.
 
-    Args: number: the point that it goes on from; later the newest epoch after which it has saved the state.
+    Args: number: the point that it goes on from.
     """
 
     def __init__(self, region: "BatchRegion", number: int) -> None:
@@ -119,16 +119,28 @@ class Run:
         return self._stopping.is_set()
 
     def _restore(self) -> None:
-        """Compute again the states of complete epochs behind the point, which were not saved."""
+        """Read the newest state that was saved, and compute those behind it again.
+
+        The store says which one that is: it may have been recorded though nobody was told.
+        """
         self._states, self._unsaved = {}, False
         if not self._batch.is_stateful:
             self._restored = True
             return
-        for epoch in self._region.epochs.epochs():
-            if epoch.number == self._number and epoch.state is not None:
-                is_result = epoch.state == epoch.folder
-                self._states = {epoch.number: self._region.states.read(epoch.state, is_result=is_result)}
-            if epoch.number <= self._number or not epoch.is_complete:
+        epochs = self._region.epochs.epochs()
+        saved = [e for e in epochs if e.is_complete and e.saved and e.state is not None and e.number >= self._number]
+        if self._number >= 0 and not saved:
+            raise HomeError(
+                "HOME_DAMAGED",
+                f"the state of batch {self._batch.name!r} after epoch {self._number} is not there.",
+                where=self._region.epochs.folder,
+                hint="Restore the home from a backup, or use a new one.",
+            )
+        for newest in saved[-1:]:
+            state = self._region.states.read(str(newest.state), is_result=newest.state == newest.folder)
+            self._states = {newest.number: state}
+        for epoch in epochs:
+            if epoch.number <= max(self._states, default=-1) or not epoch.is_complete:
                 continue
             before = self._before(epoch.number)
             computed = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
@@ -182,8 +194,7 @@ class Run:
         epochs, states = self._region.epochs, self._region.states
         state = epoch.state or states.write(epoch, self._states[epoch.number])
         if self._region.adopt(self, lambda: epochs.record_state(epoch.number, state)):
-            self._states = {epoch.number: states.read(state, is_result=state == epoch.folder)}
-            self._number, self._unsaved = epoch.number, False
+            self._states, self._unsaved = {epoch.number: states.read(state, is_result=state == epoch.folder)}, False
         self._saved_at_s = time.time()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
@@ -224,10 +235,14 @@ class Run:
 
     def _complete(self, epoch: Epoch, taken: Inputs | None) -> None:
         computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}", taken)
+        folder = self._region.new_folder(epoch)
         try:
-            folder, rows, dead = self._region.write(epoch, computed)
+            rows, dead = self._region.write(epoch, folder, computed)
             saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
             state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(computed, folder)
+        except BaseException:
+            self._region.epochs.drop(folder)  # it is tried again, and the disk may be full
+            raise
         finally:
             computed.clean()
         record = partial(
@@ -239,8 +254,8 @@ class Run:
             self._region.states.sweep(self._states.values())
         if recorded:
             self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
-        if recorded and saves and self._batch.is_stateful:
-            self._number, self._unsaved = epoch.number, False
+        if recorded and saves:
+            self._unsaved = False
         if saves:
             self._saved_at_s = time.time()
 
@@ -284,17 +299,33 @@ class Run:
             where, name = self._region.epochs.files(), self._batch.name
             raise damaged(f"{name}: {DAMAGED}.", where, processor=name, epoch=number) from error
         self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
-        if self._unsaved and not is_full(error):
-            self._restored = False  # it may be gone, with an executor
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if _passes(error):
             self._tries[number] = 0
         elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
             raise error
+        elif self._unsaved:
+            self._lose(number, error)
         reason = "the disk is full" if is_full(error) else str(error).splitlines()[0][:200]
         self._failing[number] = f"epoch {number} failed, trying again: {reason}"
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+
+    def _lose(self, number: int, error: BaseException) -> None:
+        """Take note that states that are in no file may be gone, with an executor.
+
+        Raises: SparkError: `SESSION_LOST`: computed again they might be others than those that recorded results are of.
+            The next start takes these back first.
+        """
+        if not self._batch.deterministic:
+            raise SparkError(
+                "SESSION_LOST",
+                f"epoch {number} of batch {self._batch.name!r} failed, and what it begins with was not saved: it would "
+                f"be drawn anew. ({str(error).splitlines()[0][:200]})",
+                certainty="maybe",
+                hint="The Spark application is restarted, and goes on from the last saved epoch.",
+            ) from error
+        self._restored = False
 
 
 def _release(taking: "Future[Inputs]") -> None:

@@ -25,7 +25,7 @@ from falkirk.coordinator.home import write_atomically
 from falkirk.endpoints import Console, Endpoint, Files, Kafka, Sql
 from falkirk.epochs.console import ConsoleTarget
 from falkirk.epochs.inputs import ROW
-from falkirk.errors import HomeError, SparkError
+from falkirk.errors import HomeError, LogError, SparkError
 from falkirk.logs.topics import TopicFacts
 from falkirk.plan.frames import first_line
 from falkirk.regions import fence
@@ -64,6 +64,7 @@ class TopicTarget:
     ) -> None:  # fmt: skip
         self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
         self._last: dict[int, tuple[int, int]] | None = None
+        self._partitions: int | None = None
         #: Made once: each column costs calls to the JVM.
         self._columns: list[Column] = []
 
@@ -89,6 +90,18 @@ class TopicTarget:
         context = self._place
         assert isinstance(context, Context), "an application at rest releases nothing"
         facts = context.topics.facts(self._topic)
+        if facts.partitions != (self._partitions or facts.partitions):
+            raise LogError(
+                "PARTITIONS_CHANGED",
+                f"topic {self._topic!r} has {facts.partitions} partitions and had {self._partitions} when this began: "
+                "rows of an epoch that is out in part would move to another one.",
+                where=self._to.where,
+                hint="Begin with a new home and a new output topic.",
+                topic=self._topic,
+                before=self._partitions,
+                now=facts.partitions,
+            )
+        self._partitions = facts.partitions
         if not self._columns:
             self._columns = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
         data = rows.select(*self._columns)
@@ -222,6 +235,8 @@ class TableTarget:
         columns = [c for c in rows.columns if c != ROW]
         with self._reaching(), self._engine.begin() as db:
             _marks_metadata.create_all(db)
+            if db.dialect.name == "postgresql":
+                db.execute(sql.text("SET LOCAL synchronous_commit = on"))  # what it has taken is not released again
             # Writes first, so that nobody else who does the same gets past this until it is done.
             db.execute(_marks.update().where(self._mine).values(epoch=_marks.c.epoch))
             if self._mark(db) >= epoch:
@@ -294,6 +309,8 @@ def _plain(rows: DataFrame, name: str) -> Any:
     """Return a column as what a database takes: what is nested as JSON, decimals as text."""
     kind = rows.schema[name].dataType.simpleString()
     column = F.col(f"`{name}`")
+    if kind == "timestamp":
+        return column.cast("timestamp_ntz").alias(name)  # else Python has it in this machine's time zone
     if kind.startswith(("struct", "array", "map")):
         return F.to_json(column, JSON_OPTIONS).alias(name)
     return column if kind in _TYPES else column.cast("string").alias(name)

@@ -44,6 +44,10 @@ STAMP_TYPE = StructType(
 )  # fmt: skip
 
 
+#: The part of a fingerprint that says which columns there are in epochs; further ones may come to them.
+SENDS = "sends"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """A log that a batch reads.
@@ -267,6 +271,7 @@ def plan_batch(
         dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
         where=processor.where,
         fingerprint={
+            SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
             "state": memory or "none",
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",

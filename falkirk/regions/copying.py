@@ -6,6 +6,7 @@ would send again what the first has sent.
 """
 
 import json
+import re
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -70,16 +71,18 @@ def check_session(session: SparkSession) -> None:
 
     Raises: SparkError: `SESSION_SETTINGS_MISSING`.
     """
-    if not fence.writes_elsewhere(session):
-        return
-    conf = session.sparkContext.getConf()
-    for name in ("spark.task.maxFailures", "spark.stage.maxConsecutiveAttempts"):
-        found = conf.get(name, "4")
-        if found != "1":
+    conf, wanted = session.sparkContext.getConf(), {"spark.speculation": "false"}
+    tries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", session.sparkContext.master or "")
+    given = {} if tries is None else {"spark.task.maxFailures": tries[1]}
+    if fence.writes_elsewhere(session) or given:
+        wanted |= {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1"}
+    for name, value in wanted.items():
+        found = given.get(name) or conf.get(name, "false" if value == "false" else "4")
+        if found != value:
             raise SparkError(
                 "SESSION_SETTINGS_MISSING",
                 f"results are released by Spark jobs, and {name} is {found}: a second try of a task would repeat them.",
-                hint=f"Start the Spark application with {name}=1.",
+                hint=f"Start the Spark application with {name}={value}, and local[N] without a number of tries.",
                 setting=name,
                 found=found,
             )

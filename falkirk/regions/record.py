@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.sql.types import StructType
+
 from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import HomeError, LogError
 from falkirk.logs.ranges import read_range
-from falkirk.plan.batch import Batch
+from falkirk.plan.batch import SENDS, Batch
 from falkirk.plan.region import Region
 from falkirk.regions.context import Context
 from falkirk.regions.rows import OutputTopic
@@ -59,6 +61,18 @@ def _refuse_own_records(region: Region, context: Context, output: Mapping[str, O
                 )
 
 
+def _fits(name: str, before: str | None, now: str) -> bool:
+    if name != SENDS or before is None:
+        return before == now or name == SENDS
+    return _columns(before) <= _columns(now)  # of an epoch from before, a column that is new has nulls
+
+
+def _columns(ddl: str) -> set[tuple[str, str]]:
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType), "it was made of one"
+    return {(field.name, field.dataType.simpleString()) for field in schema.fields}
+
+
 def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, int]) -> None:
     """See that a region still fits what its checkpoints rest on.
 
@@ -80,7 +94,7 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, 
     changed = {
         name: (record.fingerprint.get(name), value)
         for name, value in region.fingerprint.items()
-        if record.fingerprint.get(name) != value
+        if not _fits(name, record.fingerprint.get(name), value)
     }
     if changed:
         what = "; ".join(f"{name}: was {old}, is {new}" for name, (old, new) in changed.items())

@@ -11,7 +11,9 @@ import pytest
 import falkirk as fk
 from falkirk.coordinator.store import Store
 from falkirk.epochs.log import EpochLog
+from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.targets import TableTarget
+from falkirk.errors import SparkError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.plan.batch import Batch
@@ -87,6 +89,47 @@ def assert_walk(walk: Table) -> None:
     assert [r["n"] for r in steps] == list(range(1, len(steps) + 1)), "a step is there once"
     for before, after in zip([{"x": 0.0}, *steps], steps, strict=False):
         assert after["x"] == pytest.approx(before["x"] + after["step"]), "what was released was contradicted"
+
+
+def test_a_state_that_is_in_no_file_is_not_drawn_again_under_recorded_results(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch fails in Spark, so that what is in its memory may be gone: the application begins anew, and takes back
+    what rests on that, before any of it is drawn again."""
+    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
+    events, *_ = (wire.topic(name) for name in ("events", "queries", "weights", "answers"))
+    walk, real = Table(database, f"walk_{tag}"), BatchRegion.compute
+
+    def failing(region: BatchRegion, epoch: Any, *arguments: Any) -> Any:
+        if region.batch.name == "walk" and epoch.number == 5:
+            raise SparkError("JOB_FAILED", "an executor is gone.")
+        return real(region, epoch, *arguments)
+
+    def work(steps: int) -> None:
+        for _ in range(steps):
+            wire.send(events, [{"word": "ash", "n": n} for n in range(ROWS)])
+
+    policy = fk.Lazy(when=lambda epoch: epoch % 4 == 3)  # epoch 3 is saved, epoch 4 is not
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchRegion, "compute", failing)
+        query = run_here(application(tag, home, database, policy=policy), Connection.of(broker.bootstrap))
+        work(6)
+        try:
+            wait_until(lambda: not query.isActive, 120, "the failure")
+        finally:
+            query.stop()
+        error = query.exception()
+        assert isinstance(error, SparkError)
+        assert error.condition == "SESSION_LOST"
+
+    def is_done(query: Any) -> bool:
+        assert query.isActive, query.exception()
+        if len(walk.rows()) < STEPS:
+            work(1)
+        return len(walk.rows()) >= STEPS
+
+    run_until_cut_off(application(tag, home, database, policy=policy), broker, None, lambda: None, is_done)
+    assert_walk(walk)
 
 
 #: A state is saved because nothing has come at which it would be.

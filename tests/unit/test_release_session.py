@@ -37,3 +37,18 @@ def test_a_cluster_that_tries_again_is_refused(settings: dict[str, str], lacks: 
 def test_on_one_machine_spark_tries_nothing_again() -> None:
     on_one_machine: Any = _Session("local[4]", {})
     check_session(on_one_machine)
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "lacks"),
+    [
+        ("local[4,8]", {}, TASK),
+        ("local[*, 2]", {}, TASK),
+        ("local[4]", {"spark.speculation": "true"}, "spark.speculation"),
+    ],
+)
+def test_one_machine_that_is_told_to_try_again_is_refused(master: str, settings: dict[str, str], lacks: str) -> None:
+    session: Any = _Session(master, settings)
+    with pytest.raises(SparkError) as refused:
+        check_session(session)
+    assert (refused.value.condition, refused.value.parameters["setting"]) == ("SESSION_SETTINGS_MISSING", lacks)

@@ -1,5 +1,6 @@
 """What an epoch that failed is tried again from: the newest state that was saved, and the epochs behind it."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,14 +12,14 @@ from falkirk.cut import OnArrival
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.run import Run
-from falkirk.errors import StoreError
+from falkirk.errors import HomeError, SparkError, StoreError
 
 
 class Region:
     """What a run needs of a batch whose state is the numbers of the epochs that made it; it is saved after epoch 1."""
 
     def __init__(self, log: EpochLog) -> None:
-        self.epochs, self.away = log, False
+        self.epochs, self.away, self.is_told = log, False, True
         self.batch = SimpleNamespace(
             name="b", cut=OnArrival(records_max=10), is_stateful=True, iteration=None, state=None, notes=(),
             saves=lambda epoch, since_s: epoch == 1,
@@ -40,14 +41,19 @@ class Region:
         kept = {"s": f"{state.get('s', '')} {epoch.number}"}
         return SimpleNamespace(kept=kept, told={}, clean=lambda: None)
 
-    def write(self, epoch: Epoch, computed: object) -> tuple[str, int, int]:
-        return f"{epoch.number}", 1, 0
+    def new_folder(self, epoch: Epoch) -> str:
+        return f"{epoch.number}"
+
+    def write(self, epoch: Epoch, folder: str, computed: object) -> tuple[int, int]:
+        return 1, 0
 
     def marks(self, computed: object, folder: str) -> dict[str, int]:
         return {}
 
     def adopt(self, run: Run, record: Any) -> bool:
         record()
+        if not self.is_told:
+            raise StoreError("STORE_AWAY", "away.", certainty="maybe")
         return True
 
 
@@ -75,6 +81,39 @@ def test_a_failed_epoch_begins_with_the_newest_saved_state(region: Region, run: 
     assert [epoch.number for epoch in region.epochs.epochs()] == [1, 2, 3]
     run._restore()
     assert run._states == {3: {"s": " 0 1 2 3"}}
+
+
+def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: Store, tmp_path: Path) -> None:
+    region = Region(EpochLog("epochs of b", "b", tmp_path, store))
+    run = Run(cast(BatchRegion, region), -1)
+    run._restore()
+    for n in range(3):
+        region.is_told = n != 1
+        region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
+        with nullcontext() if region.is_told else pytest.raises(StoreError):
+            run._complete(region.epochs.epochs()[-1], None)
+    region.epochs.drop_results_below(3)
+    region.epochs.drop_states_below(1)
+    run._restore()
+    assert run._states == {2: {"s": " 0 1 2"}}
+
+
+def test_a_saved_state_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
+    """To begin with nothing instead would lose all that was added up."""
+    run = Run(cast(BatchRegion, Region(EpochLog("epochs of b", "b", tmp_path, store))), 4)
+    with pytest.raises(HomeError) as told:
+        run._restore()
+    assert told.value.condition == "HOME_DAMAGED"
+
+
+def test_states_that_may_be_gone_are_computed_again_if_they_come_out_the_same(region: Region, run: Run) -> None:
+    region.batch.deterministic = True
+    run._lose(4, ValueError("an executor is gone"))
+    assert not run._restored
+    region.batch.deterministic = False
+    with pytest.raises(SparkError) as told:
+        run._lose(4, ValueError("an executor is gone"))
+    assert told.value.condition == "SESSION_LOST"
 
 
 def test_a_state_that_was_restored_half_way_is_none(region: Region, run: Run) -> None:
