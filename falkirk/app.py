@@ -246,6 +246,14 @@ class App:
                 )
             views, stamped = (marked(parameters, mark) for mark in (Latest, Stamped))
             stamps = dict.fromkeys(stamped, "stamp")
+            if views and iteration is not None:
+                raise DefinitionError(
+                    "ITERATION_INVALID",
+                    f"iteration {name!r} reads the newest epoch of {', '.join(sorted(views))}: it takes in what has "
+                    "changed, and would add all rows of that again in each epoch.",
+                    where=where,
+                    hint="Let it read changes, rows with a column `difference`: what another iteration sends.",
+                )
             if name in views or not parameters.keys() - views - {name}:
                 raise DefinitionError(
                     "UPSTREAM_MISSING",

@@ -63,10 +63,13 @@ def pagerank(
 
     Args: tolerance: a rank that moves by no more is left as it was. Deviations flow as ranks do, so each rank is off by
         at most `rank * tolerance / (1 - damping)`. Without it, what the iteration says with `until`, or 1e-6.
-        nodes: rows with a column `node`, of all nodes; without it they are those that have edges.
+        nodes: rows with a column `node`, of all nodes, and edges to others do not count; without it they are those that
+            have edges.
     """
     if nodes is None:
         nodes = edges.select(F.col("src").alias("node")).concat(edges.select(F.col("dst").alias("node")))
+    else:
+        edges = edges.select("src", "dst").semijoin(nodes.select(F.col("node").alias("dst")), "dst")
     nodes = nodes.select("node").distinct()
     ways = edges.select(F.col("src").alias("node"), F.col("dst").alias("next"))
     degrees = ways.groupBy("node").count("degree")

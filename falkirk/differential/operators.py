@@ -22,12 +22,14 @@ from falkirk.differential.rows import (
     Hashes,
     Time,
     at,
+    check_sums,
     consolidate,
     distinct,
     hashes,
     is_by,
     joined,
     lub,
+    product_of,
     rounds,
     split_by_time,
     together,
@@ -109,8 +111,10 @@ class Group:
         for a in self._sums():
             values = rows.column(a.column)
             wide = pa.float64() if pa.types.is_floating(values.type) else pa.int64()
-            product = pc.multiply(pc.cast(values, wide), pc.cast(counts, wide))
-            rows = rows.append_column(f"__falkirk_sum_{a.name}", product)
+            name, product = f"__falkirk_sum_{a.name}", product_of(pc.cast(values, wide), pc.cast(counts, wide))
+            rows = rows.append_column(name, product)
+            if wide == pa.int64():
+                check_sums(rows.filter(pc.is_valid(product)), [HASH, *keys], name)
         wanted = [(self._source(a), "sum" if a.kind == "count" else a.kind) for a in self.aggregates]
         found = rows.group_by([HASH, *keys], use_threads=False).aggregate(wanted)
         return found.rename_columns([HASH, *keys, *(a.name for a in self.aggregates)])

@@ -23,6 +23,9 @@ Hashes = npt.NDArray[np.int64]
 #: The hash of a row's key, which tells where it is kept, and how often the row is there.
 HASH, DIFFERENCE = "__falkirk_hash", "__falkirk_difference"
 _ROUND = "__falkirk_round"
+#: What whoever adds up says of numbers that are beyond what a column of them can hold.
+TOO_MANY = "more than 2^62 of one thing"
+_MOST = 1 << 62
 
 
 def rounds(depth: int) -> list[str]:
@@ -77,9 +80,24 @@ def consolidate(table: pa.Table) -> pa.Table:
     if not table.num_rows:
         return table
     names = [name for name in table.column_names if name != DIFFERENCE]
+    check_sums(table, names, DIFFERENCE)
     summed = table.group_by(names, use_threads=False).aggregate([(DIFFERENCE, "sum")])
     summed = summed.rename_columns([*names, DIFFERENCE]).select(table.column_names)
     return summed.filter(pc.not_equal(summed.column(DIFFERENCE), 0))
+
+
+def check_sums(table: pa.Table, keys: Sequence[str], name: str) -> None:
+    """See that whole numbers fit when they are added up by key: Arrow's sums begin again below zero.
+
+    Raises: OverflowError: `TOO_MANY`.
+    """
+    values = table.column(name).to_numpy()
+    if not len(values) or max(abs(int(values.min())), abs(int(values.max()))) * len(values) < _MOST:
+        return
+    rows = table.select(list(keys)).append_column(name, pa.array(np.abs(values.astype(np.float64))))
+    sums = rows.group_by(list(keys), use_threads=False).aggregate([(name, "sum")])
+    if pc.max(sums.column(f"{name}_sum")).as_py() >= _MOST:
+        raise OverflowError(TOO_MANY)
 
 
 def together(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -101,9 +119,17 @@ def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) -> 
     for name in rounds(depth):
         latest = pc.max_element_wise(pairs.column(name), pairs.column(f"{name}_right"))
         pairs = pairs.set_column(pairs.schema.get_field_index(name), name, latest)
-    product = pc.multiply(pairs.column(DIFFERENCE), pairs.column(f"{DIFFERENCE}_right"))
+    product = product_of(pairs.column(DIFFERENCE), pairs.column(f"{DIFFERENCE}_right"))
     pairs = pairs.set_column(pairs.schema.get_field_index(DIFFERENCE), DIFFERENCE, product)
     return pairs.drop_columns([f"{n}_right" for n in ours])
+
+
+def product_of(one: Any, other: Any) -> Any:
+    """Return the products of numbers. Raises: OverflowError: `TOO_MANY`."""
+    try:
+        return pc.multiply_checked(one, other)
+    except pa.ArrowInvalid as error:
+        raise OverflowError(TOO_MANY) from error
 
 
 def hashes(table: pa.Table) -> Hashes:

@@ -151,7 +151,7 @@ class Turns:
             if tuple(around) == bound[:-1] and last >= bound[-1]:
                 rows = self._works.pending.pop(key)
                 if not loop.restarts:
-                    self._works.left[key] = rows
+                    self._works.left[key] = (*self._works.left.get(key, ()), *rows)  # around it, a loop goes on
 
     def waiting(self, scope: Scope) -> list[Waiting]:
         """Return what waits in a scope, or in a loop in it."""

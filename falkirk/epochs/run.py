@@ -13,6 +13,7 @@ from py4j.protocol import Py4JNetworkError
 
 from falkirk.coordinator.disk import is_full
 from falkirk.cut import ByTime, OnArrival
+from falkirk.differential.rows import TOO_MANY
 from falkirk.differential.runs import DAMAGED, damaged
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.inputs import Inputs
@@ -298,6 +299,15 @@ class Run:
         if DAMAGED in str(error):
             where, name = self._region.epochs.files(), self._batch.name
             raise damaged(f"{name}: {DAMAGED}.", where, processor=name, epoch=number) from error
+        if TOO_MANY in str(error):
+            raise SparkError(
+                "NUMBER_TOO_LARGE",
+                f"in epoch {number} of {self._batch.name!r} there is {TOO_MANY}: a row, or a sum.",
+                where=self._batch.where,
+                hint="A loop that counts ways grows without end if there is a cycle: use distinct(), or fewer rounds.",
+                processor=self._batch.name,
+                epoch=number,
+            ) from error
         self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])

@@ -19,6 +19,7 @@ from falkirk.declared import ROUNDS, UNFINISHED, Processor
 from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Scope, Source
+from falkirk.differential.program import digest
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors import DefinitionError
@@ -55,7 +56,7 @@ class Iterating:
         slot = call.slot("iterate")
         folder, noted = call.folder(slot), call.noted(slot)
         if folder is None:
-            call.note(slot, graph.shape())
+            call.note(slot, f"{graph.shape()}; program {digest(graph, session)}")
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
         note: dict[str, Any] = first if noted is None else json.loads(noted)

@@ -102,6 +102,14 @@ class BatchPlanner:
                     hint=f'Let {name!r} send all of it: @app.iterate(…, sends="all").',
                     upstream=name,
                 )
+            if reader.iteration is not None and upstream.iteration is not None and upstream.iteration.sends == "all":
+                raise DefinitionError(
+                    "ITERATION_INVALID",
+                    f"iteration {reader.name!r} takes in what has changed, and {name!r} sends all of its result.",
+                    where=reader.where,
+                    hint=f'Let {name!r} send changes: leave out sends="all".',
+                    upstream=name,
+                )
             return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         if (folder := self._app.folders.get(name)) is not None:
             check_batch_of_files(name, reader, reader.where)

@@ -99,10 +99,11 @@ class Application:
         return {promise["sink"]: promise for promise in plan["sinks"]}
 
     def last_commits(self) -> dict[str, int]:
-        """Return the last batch that each live region has committed, by a status that counts."""
+        """Return the last batch that each live region has committed, by a status that counts; nothing until all run."""
         status = self.status()
-        live = [r for r in status["regions"] if status["at_s"] > self._since_s and r["incarnation"]]
-        return {r["name"]: r["last_commit"] for r in live}
+        if status["at_s"] <= self._since_s or any(r["state"] != "running" for r in status["regions"]):
+            return {}
+        return {r["name"]: r["last_commit"] for r in status["regions"] if r["incarnation"]}
 
     def wait_next_commit(self) -> None:
         """Wait until every live region has committed a further batch."""
@@ -110,7 +111,7 @@ class Application:
 
         def is_beyond() -> bool:
             after = self.last_commits()
-            return bool(before) and all(after.get(name, -1) > last for name, last in before.items())
+            return bool(after) and all(last > before.get(name, -1) for name, last in after.items())
 
         wait_until(is_beyond, START_S, f"a batch behind {before} to be committed\n{self.log()}")
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from falkirk.differential import Collection, connected_components, fixpoint, jobs
 from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.jobs import Jobs
+from falkirk.differential.program import digest
 from falkirk.differential.turns import Rounds
 from tests.integration.changing import EDGES, Changing, Edge, Rows, added, components, sources, taken, there
 
@@ -277,3 +278,50 @@ def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
     changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
     changing.epoch(edges=added([(1, 4)]))
     assert changing.result != components(there(changing.put["edges"]))
+
+
+def test_a_fixpoint_in_a_fixpoint_that_is_cut_short_twice_in_an_epoch_loses_nothing(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """The loop around it goes on, so that it is gone through several times while its own time stands still."""
+
+    def program(start: Collection) -> Collection:
+        def around(w: Collection) -> Collection:
+            more = w.where("n = 1").select((F.col("n") + 10).alias("n"))
+
+            def within(v: Collection) -> Collection:
+                after = v.select((F.col("n") + 1).alias("n")).where("n < 5 OR (n > 10 AND n < 15)")
+                return after.concat(start, more).distinct()
+
+            return fixpoint(start, within, rounds=2)
+
+        return fixpoint(start, around)
+
+    changing = Changing(session, tmp_path, program, start="n LONG")
+    changing.epoch(start=added([(0,)]))
+    for _ in range(30):
+        if not changing.state.left:
+            break
+        changing.epoch(start=[])
+    assert changing.result == Counter({(n,): 1 for n in (0, 1, 2, 3, 4, 11, 12, 13, 14)})
+
+
+def test_another_program_is_told_from_this_one(session: SparkSession, tmp_path: Path) -> None:
+    """What loops keep is of one program alone: its steps, what reads what, and the rounds of its loops."""
+
+    def program(most: int = 5, rounds: int = 7, *, swapped: bool = False) -> Callable[..., Collection]:
+        def made(edges: Collection) -> Collection:
+            short, reached = edges.where(F.col("dst") < most), sources(edges)
+            ways = short.select(F.col("src").alias("n"), "dst")
+            by = (lambda n: ways.join(n, "n")) if swapped else (lambda n: n.join(ways, "n"))
+            return reached.iterate(lambda n: by(n).select(F.col("dst").alias("n")).distinct(), rounds=rounds)
+
+        return made
+
+    def digest_of(program: Callable[..., Collection]) -> str:
+        graph = Changing(session, tmp_path, program, edges=EDGES).flow._graph
+        return digest(graph, session)
+
+    assert digest_of(program()) == digest_of(program())
+    others = [digest_of(p) for p in (program(), program(most=6), program(rounds=8), program(swapped=True))]
+    assert len(set(others)) == 4

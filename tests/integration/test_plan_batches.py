@@ -78,6 +78,30 @@ def view_of_changes(app: fk.App) -> None:
     app.sink("out", asked, fk.Kafka("out"))
 
 
+def loop_over_a_view(app: fk.App) -> None:
+    @app.batch(every="1 second")
+    def seeds(events: "DataFrame") -> "DataFrame":
+        return events.select("word").distinct()
+
+    @app.iterate(rows=1)
+    def spread(events: Any, seeds: fk.Latest) -> Any:
+        return events.select("word").concat(seeds)
+
+    app.sink("out", spread, fk.Kafka("out"))
+
+
+def loop_over_all_of_a_loop(app: fk.App) -> None:
+    @app.iterate(rows=1, sends="all")
+    def counts(events: Any) -> Any:
+        return events.groupBy("word").count()
+
+    @app.iterate(rows=1)
+    def spread(counts: Any) -> Any:
+        return counts.select("word").distinct()
+
+    app.sink("out", spread, fk.Kafka("out"))
+
+
 def loop_without_a_collection(app: fk.App) -> None:
     @app.iterate(rows=1)
     def nothing(events: Any) -> None:
@@ -157,6 +181,8 @@ def in_a_circle(app: fk.App) -> None:
         (view_of_a_source, "VIEW_HAS_NO_EPOCHS"),
         (view_of_changes, "VIEW_OF_CHANGES"),
         (loop_without_a_collection, "COLLECTION_MISSING"),
+        (loop_over_a_view, "ITERATION_INVALID"),
+        (loop_over_all_of_a_loop, "ITERATION_INVALID"),
         (table_of_something_live, "SINK_NEEDS_BATCH"),
         (in_a_circle, "CYCLE"),
         (saves_what_it_does_not_keep, "POLICY_MISPLACED"),

@@ -1,0 +1,32 @@
+"""Program: what a graph says, as a text that stays the same while it does. What loops keep is of one program: with
+another one, what they have heard and said before would be of nobody's."""
+
+import hashlib
+
+from pyspark.sql import SparkSession
+
+from falkirk.differential.graph import Graph, Left, Mapped, Node, Variable, inputs_of
+from falkirk.differential.schemas import timed
+
+
+def digest(graph: Graph, session: SparkSession) -> str:
+    """Return what stands for all nodes of a graph, in their order, with what each reads and does, and for its loops'
+    limits."""
+    numbers = {id(node): number for number, node in enumerate(graph.nodes)}
+    told = [
+        f"{type(node).__name__} {[numbers[id(before)] for before in inputs_of(node)]} {_said(node, session)}"
+        for node in graph.nodes
+    ]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+
+def _said(node: Node, session: SparkSession) -> str:
+    if isinstance(node, Left):
+        return f"{node.loop.rounds} {node.loop.restarts}"
+    if isinstance(node, Mapped):
+        rows = node.how(session.createDataFrame([], timed(node.of.schema, node.scope.depth)))
+        *steps, _rows = str(rows._jdf.queryExecution().analyzed().canonicalized().toString()).strip().splitlines()
+        return "\n".join(steps)
+    if isinstance(node, Variable):
+        return str(node.start is not None)
+    return str(getattr(node, "operator", "")) + str(getattr(node, "name", ""))
