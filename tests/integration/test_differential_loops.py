@@ -287,13 +287,13 @@ def test_a_fixpoint_in_a_fixpoint_that_is_cut_short_twice_in_an_epoch_loses_noth
 
     def program(start: Collection) -> Collection:
         def around(w: Collection) -> Collection:
-            more = w.where("n = 1").select((F.col("n") + 10).alias("n"))
+            first, more = w.where("n = 0"), w.where("n = 1").select((F.col("n") + 10).alias("n"))
 
             def within(v: Collection) -> Collection:
                 after = v.select((F.col("n") + 1).alias("n")).where("n < 5 OR (n > 10 AND n < 15)")
-                return after.concat(start, more).distinct()
+                return after.concat(first, more).distinct()
 
-            return fixpoint(start, within, rounds=2)
+            return fixpoint(first, within, rounds=2).concat(start).distinct()
 
         return fixpoint(start, around)
 
