@@ -1,0 +1,42 @@
+"""Numbers that do not fit: they are told, and never begin again below zero."""
+
+import pyarrow as pa
+import pytest
+
+from falkirk.differential.operators import Aggregate, Group
+from falkirk.differential.rows import DIFFERENCE, HASH, TOO_MANY, check_sums, consolidate, joined
+
+STRING, LONG = pa.string(), pa.int64()
+
+
+def counted(*often: int) -> pa.Table:
+    """Return rows of one key, so often."""
+    columns = {HASH: [1] * len(often), "k": ["a"] * len(often), DIFFERENCE: often}
+    return pa.table(columns, schema=pa.schema({HASH: LONG, "k": STRING, DIFFERENCE: LONG}))
+
+
+@pytest.mark.parametrize("often", [(1 << 62, 1), (1 << 61, 1 << 61), (-(1 << 62), -(1 << 62), 5)])
+def test_what_is_there_too_often_to_be_counted_is_told(often: tuple[int, ...]) -> None:
+    """Arrow's sums begin again below zero: twice 2^63 would be nothing, and a loop would have come to rest."""
+    with pytest.raises(OverflowError, match=TOO_MANY.replace("^", r"\^")):
+        consolidate(counted(*often))
+
+
+def test_what_is_there_often_in_all_and_seldom_by_itself_is_added_up() -> None:
+    most = [(1 << 61) + i for i in range(3)]
+    table = pa.table({"k": most, DIFFERENCE: most}, schema=pa.schema({"k": LONG, DIFFERENCE: LONG}))
+    check_sums(table, ["k"], DIFFERENCE)
+    assert sorted(consolidate(table)[DIFFERENCE].to_pylist()) == most
+
+
+def test_pairs_that_are_there_too_often_to_be_counted_are_told() -> None:
+    with pytest.raises(OverflowError):
+        joined(counted(1 << 40), counted(1 << 40), ["k"], 0)
+
+
+def test_a_sum_that_is_too_large_is_told() -> None:
+    schema = pa.schema({HASH: LONG, "k": STRING, "v": LONG, DIFFERENCE: LONG})
+    rows = pa.table({HASH: [1, 1], "k": ["a", "a"], "v": [(1 << 63) - 1, 1], DIFFERENCE: [1, 1]}, schema=schema)
+    adding = Group(aggregates=(Aggregate(kind="sum", column="v", name="x"),))
+    with pytest.raises(OverflowError):
+        adding.outcome(rows, ["k"])
