@@ -75,7 +75,7 @@ OFF: dict[str, tuple[Callable[[Epochs, int], None], Epochs, int, object, str, ob
     "what was said is not taken back": (reduced, EPOCHS, 1, operators.pc, "negate", lambda column: column),
     "the other side is forgotten": (joined, EPOCHS, 1, Memory, "rows", nothing),
     "pairs at the time of one side": (joined, CROSSED, 2, rows.pc, "max_element_wise", lambda one, other: one),
-    "pairs without their number": (joined, EPOCHS, 1, rows.pc, "multiply", lambda one, other: one),
+    "pairs without their number": (joined, EPOCHS, 1, rows, "product_of", lambda one, other: one),
 }
 
 
