@@ -9,6 +9,7 @@ To the coordinator it is a log of one partition whose records are epochs.
 """
 
 import shutil
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -200,6 +201,10 @@ class EpochLog:
                 self.drop(str(folder))
         self._store.forget_epochs(_KIND, self._region, min(self._results_from, self._states_from))
 
+    def new_folder(self, number: int, what: str = "") -> str:
+        """Return a folder for an epoch that nobody knows of yet."""
+        return "-".join(filter(None, (str(number), uuid.uuid4().hex[:12], what)))
+
     def drop(self, folder: str) -> None:
         """Drop a folder that is nobody's, or nobody's any more."""
         shutil.rmtree(self.path(folder), ignore_errors=True)
@@ -210,7 +215,7 @@ class EpochLog:
         known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name not in known:
-                shutil.rmtree(path, ignore_errors=True)
+                self.drop(path.name)
 
 
 def frontier_of(log: str, number: int) -> OffsetFrontier:

@@ -15,7 +15,6 @@ import logging
 import re
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -244,7 +243,8 @@ class BatchRegion(BatchAtRest):
         views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
         begins, ends = _bounds(batch, epoch)
         called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
-        marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.new_folder(epoch, "once"))
+        number = epoch.number
+        marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
         call = InEpoch(called_for, self._session, state, scratch, marks, self.epochs.files())
         try:
             result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
@@ -259,10 +259,6 @@ class BatchRegion(BatchAtRest):
             result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, marks=marks,
             told=call.told, clean=call.clean,
         )  # fmt: skip
-
-    def new_folder(self, epoch: Epoch, what: str = "") -> str:
-        """Return a folder for an epoch that nobody knows of yet."""
-        return "-".join(filter(None, (str(epoch.number), uuid.uuid4().hex[:12], what)))
 
     def write(self, epoch: Epoch, name: str, computed: Computed) -> tuple[int, int]:
         """Write the results of an epoch into a folder; return how many there are, and how many did not fit."""

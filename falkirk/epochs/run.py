@@ -236,7 +236,7 @@ class Run:
 
     def _complete(self, epoch: Epoch, taken: Inputs | None) -> None:
         computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}", taken)
-        folder = self._region.new_folder(epoch)
+        folder = self._region.epochs.new_folder(epoch.number)
         try:
             rows, dead = self._region.write(epoch, folder, computed)
             saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)

@@ -1,7 +1,5 @@
 """States: what a batch keeps after an epoch, in a folder of its own: rows as Parquet files, and notes as they are."""
 
-import shutil
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,7 +22,8 @@ class States:
 
     def write(self, epoch: Epoch, state: State) -> str:
         """Write a state; return its folder."""
-        folder = self._epochs.path(f"{epoch.number}-{uuid.uuid4().hex[:12]}-state")
+        name = self._epochs.new_folder(epoch.number, "state")
+        folder = self._epochs.path(name)
         try:
             for slot, kept in state.items():
                 if isinstance(kept, DataFrame):
@@ -33,9 +32,9 @@ class States:
                     folder.mkdir(exist_ok=True)
                     write_atomically(_note(folder, slot), kept)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # it is tried again, and the disk may be full
+            self._epochs.drop(name)  # it is tried again, and the disk may be full
             raise
-        return folder.name
+        return name
 
     def read(self, folder: str, *, is_result: bool) -> State:
         """Return a state that was written. Args: is_result: it is the result as well, and nothing else is kept."""

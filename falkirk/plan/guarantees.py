@@ -181,9 +181,9 @@ def _advice(cause: Undetermined | None) -> tuple[str, ...]:
 
 def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
     path = _path_of_batch(plan, batch)
-    awaited = [each for each in path if _may_be_taken_back(each)]
+    awaited = [each for each in path if not layout.stages[each.name].deterministic]  # they may take back what they sent
     reasons = [reason for each in path for reason in _reasons_of(each)]
-    if awaited and not _may_be_taken_back(batch):
+    if awaited and batch not in awaited:
         reasons.append(f"{batch.name}: what its epochs rest on may be taken back until that is saved, and they with it")
     advice = [text for each in awaited for text in _advice_on(each)]
     for sink in batch.sinks:
@@ -218,11 +218,6 @@ def _path_of_batch(plan: Plan, batch: Batch) -> list[Region | Batch]:
 
     visit(batch)
     return list(found.values())
-
-
-def _may_be_taken_back(each: Region | Batch) -> bool:
-    """Whether what it has sent counts only once it has saved."""
-    return not (each.deterministic or (isinstance(each, Region) and each.repeats))
 
 
 def _within_s(awaited: list[Region | Batch]) -> float | None:

@@ -62,9 +62,11 @@ def _refuse_own_records(region: Region, context: Context, output: Mapping[str, O
 
 
 def _fits(name: str, before: str | None, now: str) -> bool:
-    if name != SENDS or before is None:
-        return before == now or name == SENDS
-    return _columns(before) <= _columns(now)  # of an epoch from before, a column that is new has nulls
+    if name != SENDS:
+        return before == now
+    return before is None or _columns(before) <= _columns(
+        now
+    )  # of an epoch from before, a column that is new has nulls
 
 
 def _columns(ddl: str) -> set[tuple[str, str]]:

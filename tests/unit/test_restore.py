@@ -41,9 +41,6 @@ class Region:
         kept = {"s": f"{state.get('s', '')} {epoch.number}"}
         return SimpleNamespace(kept=kept, told={}, clean=lambda: None)
 
-    def new_folder(self, epoch: Epoch) -> str:
-        return f"{epoch.number}"
-
     def write(self, epoch: Epoch, folder: str, computed: object) -> tuple[int, int]:
         return 1, 0
 
