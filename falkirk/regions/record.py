@@ -64,9 +64,8 @@ def _refuse_own_records(region: Region, context: Context, output: Mapping[str, O
 def _fits(name: str, before: str | None, now: str) -> bool:
     if name != SENDS:
         return before == now
-    return before is None or _columns(before) <= _columns(
-        now
-    )  # of an epoch from before, a column that is new has nulls
+    # Of an epoch from before, a column that is new has nulls.
+    return before is None or _columns(before) <= _columns(now)
 
 
 def _columns(ddl: str) -> set[tuple[str, str]]:
