@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from falkirk.differential.floats import is_floating, of_ordinals, ordinals
 from falkirk.differential.ordered import First, Order
 from falkirk.differential.rows import (
     DIFFERENCE,
@@ -104,27 +105,36 @@ class Group:
 
     def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return what rows come to, each with how often it is there."""
-        if self.tolerance or any(pa.types.is_floating(rows.schema.field(a.column).type) for a in self._sums()):
+        if self.tolerance or any(is_floating(rows.column(a.column)) for a in self._sums()):
             # Sums of floating-point numbers depend on the order, and an epoch that is run again has to give the same.
             rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
         counts = rows.column(DIFFERENCE)
         for a in self._sums():
             values = rows.column(a.column)
-            wide = pa.float64() if pa.types.is_floating(values.type) else pa.int64()
-            name, product = f"__falkirk_sum_{a.name}", product_of(pc.cast(values, wide), pc.cast(counts, wide))
-            rows = rows.append_column(name, product)
+            wide = pa.float64() if is_floating(values) else pa.int64()
+            product = product_of(pc.cast(values, wide), pc.cast(counts, wide))
+            rows = rows.append_column(_made(a), product)
             if wide == pa.int64():
-                check_sums(rows.filter(pc.is_valid(product)), [HASH, *keys], name)
-        wanted = [(self._source(a), "sum" if a.kind == "count" else a.kind) for a in self.aggregates]
+                check_sums(rows.filter(pc.is_valid(product)), [HASH, *keys], _made(a))
+        floating = [a for a in self.aggregates if a.kind in ("min", "max") and is_floating(rows.column(a.column))]
+        for a in floating:  # Arrow leaves NaN out
+            rows = rows.append_column(_made(a), ordinals(rows.column(a.column)))
+        wanted = [(self._source(a, rows), "sum" if a.kind == "count" else a.kind) for a in self.aggregates]
         found = rows.group_by([HASH, *keys], use_threads=False).aggregate(wanted)
-        return found.rename_columns([HASH, *keys, *(a.name for a in self.aggregates)])
+        found = found.rename_columns([HASH, *keys, *(a.name for a in self.aggregates)])
+        for a in floating:
+            numbers = of_ordinals(found.column(a.name), rows.column(a.column).type)
+            found = found.set_column(found.schema.get_field_index(a.name), a.name, numbers)
+        return found
 
     def _sums(self) -> list[Aggregate]:
         return [a for a in self.aggregates if a.kind == "sum"]
 
     @staticmethod
-    def _source(a: Aggregate) -> str:
-        return {"count": DIFFERENCE, "sum": f"__falkirk_sum_{a.name}"}.get(a.kind, a.column)
+    def _source(a: Aggregate, rows: pa.Table) -> str:
+        if a.kind == "count":
+            return DIFFERENCE
+        return _made(a) if _made(a) in rows.column_names else a.column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +148,12 @@ class Top:
         """See Group; of rows that are equal in `by`, the other columns decide."""
         others = [n for n in rows.column_names if n not in (HASH, DIFFERENCE, *keys) and n not in dict(self.by)]
         order = [*((k, False) for k in (HASH, *keys)), *self.by, *((n, False) for n in others)]
-        rows = rows.sort_by([(name, "descending" if falls else "ascending") for name, falls in order])
+        sortable = rows
+        for name in dict(self.by):
+            if is_floating(rows.column(name)):  # Arrow has NaN behind all others, wherever it begins
+                sortable = sortable.set_column(rows.schema.get_field_index(name), name, ordinals(rows.column(name)))
+        sorting = [(name, "descending" if falls else "ascending") for name, falls in order]
+        rows = rows.take(pc.sort_indices(sortable, sort_keys=sorting))
         if not rows.num_rows:
             return rows
         first = _begins(rows, keys)
@@ -272,6 +287,11 @@ class Reduce:
         kept[group[nearest]] = nearest  # of several, the first one is written last
         settled = both.take(pa.array(kept[~old[first]])).drop_columns([DIFFERENCE])
         return _once(settled).select(after.column_names)
+
+
+def _made(a: Aggregate) -> str:
+    """Return the column that is made for an aggregate, if it is not of a column that is there."""
+    return f"__falkirk_{a.kind}_{a.name}"
 
 
 def _once(rows: pa.Table) -> pa.Table:

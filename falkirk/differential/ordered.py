@@ -37,7 +37,7 @@ class Order:
     def suits(self, table: pa.Table) -> bool:
         """Whether all rows have such a value, and keys of which it is said the same whether they are equal."""
         if any(pa.types.is_floating(table.schema.field(key).type) for key in self.keys):
-            return False  # 0.0 and -0.0: equal to those who sort, and two to those who group
+            return False  # NaN: equal to those who group, and not to those who compare (`_same`)
         return pa.types.is_signed_integer(table.schema.field(self.value).type) and not table[self.value].null_count
 
     def ordinals(self, table: pa.Table) -> Ordinals:

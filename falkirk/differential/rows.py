@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from falkirk.differential.floats import normalised
+
 Time = tuple[int, ...]
 """The rounds of the loops around a row, outermost first."""
 
@@ -76,9 +78,11 @@ def at(table: pa.Table, time: Time) -> pa.Table:
 
 def consolidate(table: pa.Table) -> pa.Table:
     """Return the rows with those that are equal in all but their difference added up; what adds up to nothing is
-    gone. The order of rows is not defined."""
+    gone. The order of rows is not defined. Equal is what Spark groups together: whatever an operator takes in or says
+    comes by here, so that its keys may be compared by bits."""
     if not table.num_rows:
         return table
+    table = normalised(table)
     names = [name for name in table.column_names if name != DIFFERENCE]
     check_sums(table, names, DIFFERENCE)
     summed = table.group_by(names, use_threads=False).aggregate([(DIFFERENCE, "sum")])

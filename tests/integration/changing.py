@@ -1,5 +1,6 @@
 """Changing: a graph of collections that is fed epoch by epoch, and what has been put in and has come out so far."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -27,11 +28,16 @@ Rows = Counter[Row]
 EDGES = "src LONG, dst LONG"
 
 
+def row_of(values: Iterable[Any]) -> Row:
+    """Return values as a row that can be counted: to Python no NaN is equal to another."""
+    return tuple(math.nan if value != value else value for value in values)
+
+
 def counted(rows: DataFrame) -> Rows:
     """Return how often each row is there."""
     found: Rows = Counter()
     for *row, more in rows.collect():
-        found[tuple(row)] += more
+        found[row_of(row)] += more
     return Counter({row: often for row, often in found.items() if often})
 
 
@@ -111,11 +117,11 @@ class Changing:
         self.state = done.state
         for name, rows in given.items():
             for *row, more in rows:
-                self.put[name][tuple(row)] += more
+                self.put[name][row_of(row)] += more
         for row, more in counted(done.changes).items():
             self.result[row] += more
         self.result = Counter({row: often for row, often in self.result.items() if often})
         whole = self.flow.whole(self.state).collect()
-        assert Counter({tuple(row): often for *row, often in whole}) == self.result
+        assert Counter({row_of(row): often for *row, often in whole}) == self.result
         assert len(whole) == len(self.result), "what has come and gone meets"
         return done

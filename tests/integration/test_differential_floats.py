@@ -1,0 +1,74 @@
+"""Floating-point numbers: whether one task or Spark's jobs do it, they come to what plain Spark makes of all rows."""
+
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from falkirk.differential import Collection
+from falkirk.differential.alone import ALONE_MAX
+from tests.integration.changing import Changing, Row, Rows, added, row_of, taken, there
+
+NUMBERS = [None, 0.0, -0.0, math.nan, 1.0, -1.5, math.inf, -math.inf]
+
+
+def said(operation: str, first: str, second: str) -> list[Column]:
+    return [
+        F.lit(operation).alias("operation"),
+        *(F.col(c).cast("double").alias(n) for c, n in ((first, "a"), (second, "b"))),
+    ]
+
+
+def program(left: Collection, right: Collection) -> Collection:
+    by = left.groupBy("k")
+    first, *others = (
+        left.distinct().select(*said("distinct", "k", "v")),
+        by.min("v").select(*said("min", "k", "v")),
+        by.max("v").select(*said("max", "k", "v")),
+        by.sum("v").select(*said("sum", "k", "v")),
+        by.top(2, "v").select(*said("top", "k", "v")),
+        left.join(right, "k").select(*said("join", "v", "w")),
+        left.antijoin(right, "k").select(*said("antijoin", "k", "v")),
+    )
+    return first.concat(*others)
+
+
+def plainly(left: DataFrame, right: DataFrame) -> Rows:
+    """Return what plain Spark makes of all rows."""
+    by, falling = left.groupBy("k"), Window.partitionBy("k").orderBy(F.desc_nulls_last("v"))
+    made = (
+        left.distinct().select(*said("distinct", "k", "v")),
+        by.agg(F.min("v").alias("v")).select(*said("min", "k", "v")),
+        by.agg(F.max("v").alias("v")).select(*said("max", "k", "v")),
+        by.agg(F.sum("v").alias("v")).select(*said("sum", "k", "v")),
+        left.withColumn("n", F.row_number().over(falling)).where("n <= 2").select(*said("top", "k", "v")),
+        left.join(right, "k").select(*said("join", "v", "w")),
+        left.join(right, "k", "left_anti").select(*said("antijoin", "k", "v")),
+    )
+    return Counter(row_of(row) for frame in made for row in frame.collect())
+
+
+@pytest.mark.parametrize(
+    ("number", "alone"), [("DOUBLE", ALONE_MAX), ("DOUBLE", 0), ("FLOAT", 0)], ids=["one task", "jobs", "jobs, float"]
+)
+def test_numbers_come_to_what_spark_makes_of_them(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, alone: int
+) -> None:
+    draw = random.Random(8)
+    monkeypatch.setattr(Changing, "alone", alone)
+    columns = {"left": f"k {number}, v {number}", "right": f"k {number}, w {number}"}
+    changing = Changing(session, tmp_path, program, **columns)
+    for epoch in range(3):
+        changes: dict[str, list[Row]] = {}
+        for name in columns:
+            held = there(changing.put[name])
+            more = [(draw.choice(NUMBERS), draw.choice(NUMBERS)) for _ in range(12)]
+            changes[name] = added(more) + taken(draw.sample(held, len(held) // 2))
+        done = changing.epoch(**changes)
+        assert not (epoch and alone) or done.jobs == 1, "one task has done all of it"
+        frames = [session.createDataFrame(there(changing.put[name]), ddl) for name, ddl in columns.items()]
+        assert changing.result == plainly(*frames)
