@@ -213,6 +213,7 @@ class App:
             every, rows: when an epoch is complete, as of `batch`.
             rounds: of each loop in an epoch, at most, unless the loop says otherwise. What it ended with is told.
             until: a number in a loop that goes on where it was (`fixpoint`) is left as it is when it moves by no more.
+                Where nothing would go by it, it is refused.
             sends: the changes of its result, with their `difference`; or all of it at each epoch, for those who read
                 its newest epoch.
             policy: `Eager` (default): its state is saved at each epoch; or `Lazy`.

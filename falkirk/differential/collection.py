@@ -237,7 +237,8 @@ class Grouped:
 
         Args: tolerance: a floating-point result that moves by no more is left as it was, so that a loop comes to rest;
             in a `fixpoint`, unless it is given, what the iteration says with `until`.
-        Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `AGGREGATE_INVALID`, `TYPE_UNSUITABLE`.
+        Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `AGGREGATE_INVALID`, `TYPE_UNSUITABLE`;
+            `UNTIL_IN_ITERATE`: the iteration has an `until`, and this is in a loop that does not go by it.
         """
         fields, aggregates = [], []
         for name, (kind, column) in results.items():
@@ -246,10 +247,27 @@ class Grouped:
             fields.append(StructField(name, self._type(kind, column)))
             aggregates.append(Aggregate(kind=kind, column=column, name=name))
         check_names([*self._keys, *results], self._where)
-        if tolerance is None:  # what is left alone in a loop that begins anew each time would never be made up for
-            tolerance = 0.0 if self._of._node.scope.restarts else limits.get().until
+        if tolerance is None:
+            tolerance = self._until([a.name for a, f in zip(aggregates, fields, strict=True) if _is_rounded(a, f)])
         how = Group(aggregates=tuple(aggregates), tolerance=tolerance)
         return self._of._reduced(self._keys, fields, how, self._where)
+
+    def _until(self, rounded: list[str]) -> float:
+        """Return the tolerance of results of which none is said. What `iterate` comes to is so many applications of its
+        body: if sums may be left alone in it, whoever writes it says so. Args: rounded: floating-point sums."""
+        scope, until = self._of._node.scope, limits.get().until
+        if not scope.restarts:
+            return until
+        if until and scope.depth and rounded:
+            raise DefinitionError(
+                "UNTIL_IN_ITERATE",
+                f"until={until} is for fixpoint(), and the sum {rounded[0]!r} is in the body of iterate().",
+                where=self._where,
+                hint="Say tolerance=… of this sum: 0.0 to leave nothing alone. Or make the loop a fixpoint(), if it "
+                "comes to the same end wherever it begins.",
+                column=rounded[0],
+            )
+        return 0.0
 
     def _type(self, kind: str, column: str) -> DataType:
         if kind == "count":
@@ -283,6 +301,10 @@ class Grouped:
         self._of._require([name for name, _ in order], "top", self._where)
         others = [self._of.schema[c] for c in self._of.columns if c not in self._keys]
         return self._of._reduced(self._keys, others, Top(by=order, rows=rows), self._where)
+
+
+def _is_rounded(aggregate: Aggregate, result: StructField) -> bool:
+    return aggregate.kind == "sum" and isinstance(result.dataType, DoubleType)
 
 
 def fixpoint(like: Collection, body: Callable[[Collection], Collection], rounds: int | None = None) -> Collection:

@@ -13,12 +13,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType
 
 from falkirk.declared import ROUNDS, UNFINISHED, Processor
 from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
-from falkirk.differential.graph import Graph, Scope, Source
+from falkirk.differential.graph import Graph, Reduced, Scope, Source
+from falkirk.differential.operators import Group
 from falkirk.differential.program import digest
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
@@ -48,7 +49,7 @@ class Iterating:
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """Take in what is new, and return what has changed, or all that there is.
 
-        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none.
+        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none; `UNTIL_UNUSED`.
         """
         call, session = current("iterate"), frames[0].sparkSession
         given = dict(zip(self._processor.reads, frames, strict=True))
@@ -105,11 +106,30 @@ class Iterating:
                 hint="Return a collection: one of its parameters, or what was made of them.",
                 processor=self._processor.name,
             )
-        return result.graph()
+        graph = result.graph()
+        if self._settings.until and not _leaves_alone(graph, self._settings.until):
+            raise DefinitionError(
+                "UNTIL_UNUSED",
+                f"iteration {self._processor.name!r} has until={self._settings.until}, by which nothing goes.",
+                where=self._processor.where,
+                hint="It is for floating-point sums in fixpoint(). Leave it out; give sums in iterate() a tolerance=….",
+                processor=self._processor.name,
+            )
+        return graph
 
     def _returned(self, graph: Graph) -> StructType:
         changes = [StructField(CHANGE, LongType())] if self._settings.sends == "changes" else []
         return StructType([*graph.result.schema.fields, *changes])
+
+
+def _leaves_alone(graph: Graph, until: float) -> bool:
+    """Whether any number is left as it is while it moves by no more than this."""
+    for node in graph.nodes:
+        if isinstance(node, Reduced) and isinstance(node.operator.how, Group):
+            types = [node.schema[name].dataType for name in node.operator.results]
+            if node.operator.how.tolerance == until and any(isinstance(t, DoubleType | FloatType) for t in types):
+                return True
+    return False
 
 
 def _changes(frame: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
 """Mistakes in a program over collections that change are told where they are made, before anything runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +8,9 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from falkirk.differential import Collection, fixpoint
-from falkirk.differential.graph import Graph, Scope, Source
+from falkirk.differential.collection import Limits, limits
+from falkirk.differential.graph import Graph, Reduced, Scope, Source
+from falkirk.differential.operators import Group
 from falkirk.errors import DefinitionError
 
 COLUMNS = "k STRING, v INT, d DOUBLE, many ARRAY<INT>, long INTERVAL DAY TO SECOND, nothing VOID"
@@ -100,3 +102,31 @@ def test_a_mistake_is_told_where_it_is_made(rows: Collection, mistake: str) -> N
     assert told.value.condition == condition
     assert {name: told.value.parameters[name] for name in carries} == carries
     assert getattr(told.value.where, "file", "").endswith("test_differential_mistakes.py")
+
+
+@pytest.fixture
+def until() -> Iterator[float]:
+    """What an iteration says that is no change."""
+    token = limits.set(Limits(until=0.5))
+    yield 0.5
+    limits.reset(token)
+
+
+def test_until_is_refused_where_nothing_would_go_by_it(rows: Collection, until: float) -> None:
+    """It was left out of account in `iterate`, which then went round for ever, or up to its limit."""
+    numbers = rows.select("k", "d")
+    with pytest.raises(DefinitionError) as told:
+        numbers.iterate(lambda c: c.groupBy("k").sum("d"))
+    assert told.value.condition == "UNTIL_IN_ITERATE"
+    assert told.value.parameters["column"] == "d"
+    assert getattr(told.value.where, "file", "").endswith("test_differential_mistakes.py")
+
+
+def test_who_says_what_is_no_change_is_not_asked_again(rows: Collection, until: float) -> None:
+    numbers = rows.select("k", "d")
+    whole = rows.select("k", "v").iterate(lambda c: c.groupBy("k").max("v")).select("k", F.lit(0.0).alias("d"))
+    made = numbers.concat(whole).groupBy("k").sum("d")
+    looped = made.iterate(lambda c: c.groupBy("k").sum("d", tolerance=0.25))
+    graph = fixpoint(looped, lambda c: c.concat(looped).groupBy("k").sum("d")).graph()
+    hows = [node.operator.how for node in graph.nodes if isinstance(node, Reduced)]
+    assert [how.tolerance for how in hows if isinstance(how, Group)] == [0.0, 0.0, 0.25, until]

@@ -110,6 +110,14 @@ def loop_without_a_collection(app: fk.App) -> None:
     app.sink("out", nothing, fk.Kafka("out"))
 
 
+def until_of_nothing(app: fk.App) -> None:
+    @app.iterate(rows=1, until=1e-3)
+    def counts(events: Any) -> Any:
+        return events.groupBy("word").count().iterate(lambda c: c.where("count > 1"))
+
+    app.sink("out", counts, fk.Kafka("out"))
+
+
 def view_of_a_source(app: fk.App) -> None:
     app.source("queries", fk.Kafka("queries", schema="id LONG"))
 
@@ -181,6 +189,7 @@ def in_a_circle(app: fk.App) -> None:
         (view_of_a_source, "VIEW_HAS_NO_EPOCHS"),
         (view_of_changes, "VIEW_OF_CHANGES"),
         (loop_without_a_collection, "COLLECTION_MISSING"),
+        (until_of_nothing, "UNTIL_UNUSED"),
         (loop_over_a_view, "ITERATION_INVALID"),
         (loop_over_all_of_a_loop, "ITERATION_INVALID"),
         (table_of_something_live, "SINK_NEEDS_BATCH"),
