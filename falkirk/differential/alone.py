@@ -100,7 +100,7 @@ class Outcome:
     pending: Mapping[Waiting, tuple[str, ...]]
     left: Mapping[Waiting, tuple[str, ...]]
     rounds: Mapping[str, Rounds]
-    cut_short: frozenset[str]
+    cut_short: Mapping[Waiting, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Alone:
     traces: Mapping[tuple[str, str], tuple[str, ...]]
     pending: Mapping[Waiting, tuple[str, ...]]
     rounds: Mapping[str, Rounds]
-    cut_short: frozenset[str]
+    cut_short: Mapping[Waiting, int]
     folder: str
     partitions: int
     most: int
@@ -175,5 +175,5 @@ class Alone:
         return Outcome(
             count=count, is_little=works.is_little, traces=traces, merged=merged,
             pending=works.stored(works.pending, folder), left=works.stored(works.left, folder / "left"),
-            rounds=turns.rounds, cut_short=frozenset(turns.cut_short),
+            rounds=turns.rounds, cut_short=turns.cut_short,
         )  # fmt: skip

@@ -72,7 +72,7 @@ class Flow:
         assert not jobs.pending, "all that waits is worked off, dropped, or left for the next epoch"
         return Advanced(
             changes=jobs.reading(result, (), files),
-            state=State(traces=jobs.traces, left=jobs.left, cut_short=frozenset(turns.cut_short)),
+            state=State(traces=jobs.traces, left=jobs.left, cut_short=turns.cut_short),
             rounds=tuple(turns.rounds[h.name] for h in graph.holders() if h.name in turns.rounds), jobs=jobs.count,
         )  # fmt: skip
 

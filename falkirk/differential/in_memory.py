@@ -34,6 +34,7 @@ from falkirk.differential.graph import (
 from falkirk.differential.hashing import hash_of, partition_of
 from falkirk.differential.operators import Trace
 from falkirk.differential.ordered import First, Order, first_of, in_order, order_of
+from falkirk.differential.residue import residue
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
 from falkirk.differential.schemas import arrow_of, port_schema
@@ -70,6 +71,8 @@ class InMemory:
         most: int,
     ) -> None:  # fmt: skip
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
+        #: How many rounds the loops have in which each holder is, if what is behind the last one is dropped.
+        self._limits = {h.name: h.scope.rounds for h in graph.holders() if h.scope.depth and h.scope.restarts}
         #: Who gets rows by the hash of their key, and so with it.
         self._by_key = {h.name for h in graph.holders() if isinstance(h, Joined | Reduced)}
         self.pending: dict[Waiting, tuple[Any, ...]] = {k: tuple(paths) for k, paths in pending.items()}
@@ -140,6 +143,10 @@ class InMemory:
         self.is_little, self._touched = going <= self._most and touched <= TOUCHED_MAX, 0
         if self._taken and not self.is_little:
             raise Unsuitable("too much goes round")
+
+    def residue(self, rows: Any) -> int:
+        """See Works."""
+        return FileName.parse(Path(rows).name).residue if isinstance(rows, str) else residue(rows)
 
     def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
         """See Works."""
@@ -266,7 +273,11 @@ class InMemory:
             parts = {0: rows} if rows.num_rows else {}
         found = []
         for partition, some in parts.items():
-            name = FileName(holder=holder, what=what, time=time, partition=partition, rows=some.num_rows)
+            is_dropped = bool(time) and holder in self._limits and time[-1] >= self._limits[holder]
+            name = FileName(
+                holder=holder, what=what, time=time, partition=partition, rows=some.num_rows,
+                residue=residue(some) if is_dropped else 0,
+            )  # fmt: skip
             write(folder / str(name), some)
             found.append(str(folder / str(name)))
         return tuple(found)
@@ -295,7 +306,7 @@ class _Memory:
         """See Place."""
         self._works.remember((self._holder, what), rows, order)
 
-    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
+    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """See Place."""
         self._works.wait((holder or self._holder, what, time), rows)
 

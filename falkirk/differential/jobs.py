@@ -267,6 +267,10 @@ class Jobs:
                 self.traces[trace] = (*self.traces.get(trace, ()), relative)
         self.tidy()
 
+    def residue(self, rows: Any) -> int:
+        """See Works."""
+        return FileName.parse(Path(rows).name).residue
+
     def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
         """See Works: by one task, while little goes round."""
         waiting = turns.waiting(left.loop)
@@ -298,7 +302,7 @@ class Jobs:
             graph=self._graph, rest=rest, entered=frozenset(self.entered),
             traces=self._absolute({t: files for t, files in self.traces.items() if t[0] in holders}),
             pending=self._absolute({key: self.pending[key] for key in waiting}), rounds=turns.rounds,
-            cut_short=frozenset(turns.cut_short), partitions=self._partitions, most=self._alone,
+            cut_short=turns.cut_short, partitions=self._partitions, most=self._alone,
             folder=str(self._root / self._name / f"{self.count}-{uuid.uuid4().hex[:6]}"),
         )  # fmt: skip
         given.mapInArrow(task, "id LONG").collect()
@@ -316,7 +320,7 @@ class Jobs:
         _add(self.traces, outcome.traces, self._root)
         _add(self.pending, outcome.pending, self._root)
         _add(self.left, outcome.left, self._root)
-        turns.rounds, turns.cut_short = dict(outcome.rounds), set(outcome.cut_short)
+        turns.rounds, turns.cut_short = dict(outcome.rounds), dict(outcome.cut_short)
         self.tidy()
         return outcome
 

@@ -111,12 +111,14 @@ class Routes:
         """Return where a node is handed to by way of the end of a loop."""
         assert isinstance(end, Variable | Left)
         move: Move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"
+        limit = end.scope.rounds if move == "next" else None
         readers = self._readers.get(id(end), [])
         direct = [(r, port) for r, port in readers if isinstance(r, Holder) and not _is_end(r, end) and _fits(node, r)]
-        if len(direct) < len(readers):  # who reads the end gets all that waits there
+        # Who reads the end gets all that waits there; and what a single round leaves meets the start of the loop there.
+        if len(direct) < len(readers) or limit == 1:
             direct = [(end, 0)]
         for reader, port in direct:
-            yield Hand(holder=reader.name, port=port, names=port_names(reader, port), move=move)
+            yield Hand(holder=reader.name, port=port, names=port_names(reader, port), move=move, rounds=limit)
 
 
 def _is_end(reader: Node, node: Node) -> bool:

@@ -15,20 +15,21 @@ class State:
     """What a graph remembers at the end of an epoch.
 
     Args: traces: files by holder and what they are. left: of loops that go on where they were, what their last round
-        has left for the next; by holder, what, and time. cut_short: loops that begin anew in each epoch, and have once
-        reached their last round without coming to rest: what they have come to is no fixpoint then, and nobody looks
-        whether it has become one. Paths are relative to the flow's folder.
+        has left for the next; by holder, what, and time. cut_short: of loops that begin anew in each epoch, the residue
+        of what their last rounds have left so far, by the same, where there is any: what such a loop has come to is no
+        fixpoint. Paths are relative to the flow's folder.
     """
 
     traces: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     left: Mapping[tuple[str, str, Time], tuple[str, ...]] = field(default_factory=dict)
-    cut_short: frozenset[str] = frozenset()
+    cut_short: Mapping[tuple[str, str, Time], int] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return it as JSON."""
         traces = [[*key, list(paths)] for key, paths in self.traces.items()]
         left = [[name, what, list(time), list(paths)] for (name, what, time), paths in self.left.items()]
-        return json.dumps({"traces": traces, "left": left, "cut_short": sorted(self.cut_short)})
+        residues = [[name, what, list(time), residue] for (name, what, time), residue in self.cut_short.items()]
+        return json.dumps({"traces": traces, "left": left, "residues": residues})
 
     @classmethod
     def parse(cls, text: str) -> "State":
@@ -36,7 +37,8 @@ class State:
         content = json.loads(text)
         traces = {(name, what): tuple(paths) for name, what, paths in content["traces"]}
         left = {(name, what, tuple(time)): tuple(paths) for name, what, time, paths in content["left"]}
-        return cls(traces=traces, left=left, cut_short=frozenset(content["cut_short"]))
+        residues = {(name, what, tuple(time)): residue for name, what, time, residue in content.get("residues", ())}
+        return cls(traces=traces, left=left, cut_short=residues)
 
     def files(self) -> set[str]:
         """Return all files that it needs."""

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from falkirk.differential import runs
 from falkirk.differential.operators import Join, Reduce, Trace
 from falkirk.differential.ordered import First, Order, first_of, order_of
+from falkirk.differential.residue import residue
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
@@ -43,7 +44,7 @@ class FileName:
 
     Args: holder: whose it is. what: `heard0`, `heard1` and `said` are runs of its traces; `parked0`, `parked1` and
         `woken` wait for a time. time: of what waits. part: tells apart what a partition gets from several places.
-        rows: how many there are.
+        rows: how many there are. residue: of rows that there is no round for.
     """
 
     holder: str
@@ -52,17 +53,18 @@ class FileName:
     rows: int
     time: Time = ()
     part: int = 0
+    residue: int = 0
 
     def __str__(self) -> str:
-        time = ".".join(map(str, self.time))
-        return f"{self.holder}_{self.what}_{time}_{self.partition}_{self.part}_{self.rows}.arrow"
+        time, residue = ".".join(map(str, self.time)), f"_{self.residue}" if self.residue else ""
+        return f"{self.holder}_{self.what}_{time}_{self.partition}_{self.part}_{self.rows}{residue}.arrow"
 
     @classmethod
     def parse(cls, text: str) -> "FileName":
         """Return what a name says."""
-        holder, what, time, partition, part, rows = text.removesuffix(".arrow").split("_")
+        holder, what, time, partition, part, rows, *residue = text.removesuffix(".arrow").split("_")
         rounds_ = tuple(int(t) for t in time.split(".") if t)
-        numbers = {"partition": int(partition), "part": int(part), "rows": int(rows)}
+        numbers = {"partition": int(partition), "part": int(part), "rows": int(rows), "residue": int(*residue)}
         return cls(holder=holder, what=what, time=rounds_, **numbers)
 
 
@@ -70,13 +72,19 @@ class FileName:
 class Hand:
     """Where results are handed to without a shuffle, for a later job.
 
-    Args: holder, port: whose. names: the columns there. move: how their time changes on the way, see `moved`.
+    Args: holder, port: whose. names: the columns there. move: how their time changes on the way, see `moved`. rounds:
+        how many a loop has whose `next` round it is, if they are dropped behind the last one.
     """
 
     holder: str
     port: int
     names: tuple[str, ...]
     move: Move = "stay"
+    rounds: int | None = None
+
+    def is_dropped(self, time: Time) -> bool:
+        """Whether there is no round for rows of a time."""
+        return self.rounds is not None and time[-1] >= self.rounds
 
 
 def moved(table: pa.Table, depth: int, move: Move) -> tuple[pa.Table, int]:
@@ -144,8 +152,9 @@ class Place(Protocol):
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """Remember rows. Args: order: that they are to be found in."""
 
-    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
-        """Leave rows for a time. Args: holder: for whom that they are handed to; else for the operator itself."""
+    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
+        """Leave rows for a time. Args: holder: for whom that they are handed to; else for the operator itself.
+        is_dropped: nobody will read them, and what is asked of them is their residue."""
 
 
 def act(
@@ -178,7 +187,7 @@ def hand_on(rows: pa.Table, depth: int, hands: Sequence[Hand], place: Place) -> 
         beside = [n for n in place.beside if n in moving.column_names and n not in hand.names]
         moving = moving.select([*hand.names, *rounds(there), DIFFERENCE, *beside])
         for time, some in split_by_time(moving, there).items():
-            place.park(f"parked{hand.port}", time, some, hand.holder)
+            place.park(f"parked{hand.port}", time, some, hand.holder, is_dropped=hand.is_dropped(time))
 
 
 def said_by(operator: Join | Reduce, given: pa.Schema, output: pa.Schema, depth: int) -> pa.Schema:
@@ -257,11 +266,11 @@ class _Worker:
         name = FileName(holder=self._task.holder, what=what, partition=self._partition, rows=rows.num_rows)
         runs.write(Path(self._task.folder) / str(name), rows, order)
 
-    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "") -> None:
+    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """See Place."""
         name = FileName(
             holder=holder or self._task.holder, what=what, time=time, partition=self._partition, part=self._part,
-            rows=rows.num_rows,
+            rows=rows.num_rows, residue=residue(rows) if is_dropped else 0,
         )  # fmt: skip
         # One holder may be handed to by several.
         path = Path(self._task.folder) / f"by-{self._task.holder}" if holder else Path(self._task.folder)

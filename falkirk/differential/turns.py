@@ -3,11 +3,12 @@
 The same turns are taken by Spark jobs (`jobs.py`) and, while little goes round, by one task alone (`alone.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from falkirk.differential.graph import Graph, Joined, Left, Node, Reduced, Result, Scope, Variable
+from falkirk.differential.residue import added_up
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import Time
 from falkirk.differential.schemas import port_names
@@ -51,6 +52,9 @@ class Works(Protocol):
     def flush(self) -> None:
         """End a round: what was made in it is no longer there, but for what was handed on or is kept."""
 
+    def residue(self, rows: Any) -> int:
+        """Return the residue of what has waited for a round that there is not."""
+
     def go_round(self, turns: "Turns", left: Left, now: Time, count: int) -> int:
         """Do further rounds of a loop in a way of its own, if there is one; return how many. Args: count: so far."""
 
@@ -58,15 +62,14 @@ class Works(Protocol):
 class Turns:
     """The turns of one epoch.
 
-    Attributes: rounds: of each loop that had anything to do. cut_short: the loops that have once reached their last
-        round without coming to rest.
+    Attributes: rounds: of each loop that had anything to do. cut_short: as of `State`.
     """
 
-    def __init__(self, graph: Graph, works: Works, routes: Routes, cut_short: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, works: Works, routes: Routes, cut_short: Mapping[Waiting, int]) -> None:
         self.graph, self._works, self._routes = graph, works, routes
         self._holders = {holder.name: holder for holder in graph.holders()}
         self.rounds: dict[str, Rounds] = {}
-        self.cut_short = set(cut_short)
+        self.cut_short = dict(cut_short)
 
     def run(self, scope: Scope, now: Time) -> None:
         """Work off one time of a scope; what was begun last is still to be flushed."""
@@ -92,7 +95,8 @@ class Turns:
     def _begin(self, variable: Variable, now: Time) -> None:
         """Of what a loop starts with, see that it is taken back in the next round."""
         if variable.start is not None and now[-1] == 0:
-            hand = Hand(holder=variable.name, port=0, names=port_names(variable, 0), move="next")
+            names, limit = port_names(variable, 0), variable.scope.rounds
+            hand = Hand(holder=variable.name, port=0, names=names, move="next", rounds=limit)
             self._works.store(variable.start, now, [hand], sign=-1)
 
     def _loop(self, left: Left, now: Time) -> None:
@@ -107,8 +111,6 @@ class Turns:
             if self._is_last(loop, then, count):
                 converged = False
                 self._drop(loop, then)
-                if loop.restarts:
-                    self.cut_short.add(left.name)
                 break
             done = works.go_round(self, left, now, count)
             if not done:
@@ -118,7 +120,10 @@ class Turns:
         works.entered.discard(loop)
         if works.count > before:
             so_far = self.rounds.get(left.name, Rounds(count=0, converged=True))
-            converged = converged and so_far.converged and left.name not in self.cut_short
+            if loop.restarts:  # what was left out at one time may have been taken back at another
+                converged = not any(self._holders[name].scope is loop for name, *_ in self.cut_short)
+            else:
+                converged = converged and so_far.converged
             self.rounds[left.name] = Rounds(count=so_far.count + count, converged=converged)
 
     def rest(self, left: Left, now: Time, count: int, goes_on: Callable[[], bool]) -> int:
@@ -144,13 +149,17 @@ class Turns:
         return min((time[: loop.depth] for time in waiting if time[: len(now)] == now), default=None)
 
     def _drop(self, loop: Scope, bound: Time) -> None:
-        """Drop what waits for a round of a loop, or for a later one; of a loop that goes on where it was, leave it for
-        the next epoch."""
+        """Drop what waits for a round of a loop, or for a later one, and note its residue; of a loop that goes on where
+        it was, leave it for the next epoch."""
         for key in self.waiting(loop):
             *around, last = key[2][: loop.depth]
             if tuple(around) == bound[:-1] and last >= bound[-1]:
                 rows = self._works.pending.pop(key)
-                if not loop.restarts:
+                if loop.restarts:
+                    left_out = added_up([self.cut_short.pop(key, 0), *map(self._works.residue, rows)])
+                    if left_out:
+                        self.cut_short[key] = left_out
+                else:
                     self._works.left[key] = (*self._works.left.get(key, ()), *rows)  # around it, a loop goes on
 
     def waiting(self, scope: Scope) -> list[Waiting]:

@@ -50,6 +50,34 @@ def test_a_loop_at_its_limit_has_been_applied_as_often(session: SparkSession, tm
         assert done.rounds == (Rounds(count=3, converged=False),)
 
 
+def test_a_loop_that_was_cut_short_says_so_until_it_has_come_to_its_end(session: SparkSession, tmp_path: Path) -> None:
+    """What was left out in one epoch is taken back in others, by a task or by jobs; and one round that changes nothing
+    is enough."""
+
+    def program(edges: Collection) -> Collection:
+        begun = edges.where("src = 0").select(F.col("src").alias("n")).distinct()
+        return begun.iterate(lambda n: succeed(edges)(n).concat(begun).distinct(), rounds=4)
+
+    changing = Changing(session, tmp_path, program, edges=EDGES)
+    chain = [(n, n + 1) for n in range(6)]
+    for changes, reached, is_at_rest in (
+        (added(chain), 5, False),
+        (added([(0, 1)]), 5, False),
+        (taken([(2, 3)]), 3, True),
+        (added([(2, 3)]) + taken([(5, 6)]), 5, False),
+        (taken([(4, 5), (1, 2)]), 2, True),
+        (added([(1, 2)]), 5, False),
+        (taken([(3, 4)]), 4, True),
+    ):
+        done = changing.epoch(edges=changes)
+        assert changing.result == {(n,): 1 for n in range(reached)}
+        assert [r.converged for r in done.rounds] == [is_at_rest]
+    changing = Changing(
+        session, tmp_path, lambda e: sources(e).distinct().iterate(lambda n: n.distinct(), rounds=1), edges=EDGES
+    )
+    assert changing.epoch(edges=added([(1, 2)])).rounds == (Rounds(count=1, converged=True),)
+
+
 def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSession, tmp_path: Path) -> None:
     """By a join, which needs no shuffle for it, and by what does."""
 
