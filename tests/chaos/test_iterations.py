@@ -1,7 +1,10 @@
 """kill -9 in a round, between rounds, while a state is written and behind its record; and a round that fails by itself,
 while a live region in the same application goes on. Judged from what went in and what is in the table and topic."""
 
+import os
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import networkx as nx
+import pytest
 
 from falkirk.local.broker import Broker
 from tests.chaos.apps.striking import PLACES
@@ -109,3 +113,12 @@ def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, t
     counts = Counter(src for src, _ in versions)
     assert versions == sorted((src, n) for src, most in counts.items() for n in range(1, most + 1)), "once each"
     assert sum(counts.values()) == edges.sent
+
+
+@pytest.mark.parametrize("off", [[], ["apart"]], ids=["same files", "files of each attempt"])
+def test_a_task_that_is_killed_while_it_writes_is_run_again(tmp_path: Path, off: list[str]) -> None:
+    """What its first attempt has left is written again; under names of its own it would count twice."""
+    command = [sys.executable, str(APPS / "again.py"), str(tmp_path), *off]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=START_S, check=False)
+    assert (done.returncode == 0) == (not off), done.stdout + done.stderr

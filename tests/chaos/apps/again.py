@@ -1,0 +1,95 @@
+"""A loop on a Spark that gives a task that has died another attempt, as clusters do: in each epoch a worker is killed,
+with -9, while it writes. It ends with 0 if every epoch comes to what all edges do, and with 1 if one does not.
+
+Arguments: a folder; `apart`, if two attempts of a task are not to write the same files.
+"""
+
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from falkirk.differential import Collection, runs
+from falkirk.differential.alone import ALONE_MAX, Alone
+from falkirk.differential.task import FileName, Task
+from falkirk.local.spark import session
+from tests.dying import Work, dying
+from tests.integration.changing import EDGES, Changing, Rows, shuffled, there
+
+PLACES: list[tuple[type, str]] = [(Task, "heard0"), (Task, "parked0"), (Alone, "heard0")]
+
+
+def apart(work: Work) -> Work:
+    """Return a task's work that gives what it writes names of its attempt."""
+
+    def call(batches: Iterator[Any]) -> Iterator[Any]:
+        store, attempt = runs.store, uuid.uuid4().int % 1_000_000
+
+        def stored(path: Path, table: Any) -> None:
+            store(path.with_name(str(replace(FileName.parse(path.name), part=attempt))), table)
+
+        runs.store = stored
+        try:
+            yield from work(batches)
+        finally:
+            runs.store = store
+
+    return call
+
+
+def program(edges: Collection) -> Collection:
+    """Return what each node has after three rounds in which all give what they have to those they point to."""
+    ways = edges.select(F.col("src").alias("n"), "dst")
+
+    def spread(weights: Collection) -> Collection:
+        given = weights.join(ways, "n").select(F.col("dst").alias("n"), "weight")
+        return given.concat(weights).groupBy("n").sum("weight")
+
+    return ways.groupBy("n").count("weight").iterate(spread, rounds=3)
+
+
+def plainly(edges: list[Any]) -> Rows:
+    weights = Counter(a for a, _ in edges)
+    for _ in range(3):
+        before = weights.copy()
+        for a, b in edges:
+            weights[b] += before[a]
+    return Counter(item for item in weights.items() if item[1])
+
+
+def main(folder: Path, off: str = "") -> int:
+    """Work off the epochs."""
+    spark = session("again", master="local[2,3]").newSession()
+    mark, state = folder / "dies", folder / "state"
+    state.mkdir()
+    changing = Changing(spark, state, program, edges=EDGES)
+    edges: list[Any] = [(a, b) for a in range(6) for b in range(6) if a < b]
+    first, *others = shuffled(17, len(PLACES) + 1, edges, most=8)
+    changing.epoch(edges=first)
+    frame: Any = type(spark.range(1))
+    real = frame.mapInArrow
+    for (owner, what), changes in zip(PLACES, others, strict=True):
+
+        def mapped(rows: Any, task: Any, schema: str, owner: type = owner, what: str = what) -> Any:
+            work = apart(task) if off and isinstance(task, Task) else task
+            return real(rows, dying(work, mark, what) if isinstance(task, owner) else work, schema)
+
+        frame.mapInArrow = mapped
+        changing.alone = ALONE_MAX if owner is Alone else 0
+        changing.flow = changing.fresh()
+        mark.touch()
+        changing.epoch(edges=changes)
+        assert not mark.exists(), f"nobody has died in {owner}"
+        if changing.result != plainly(there(changing.put["edges"])):
+            print(f"wrong after {owner} {what}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

@@ -1,0 +1,108 @@
+"""kill -9 of a worker that is writing a file of a round or a state: the epoch has never been, and is done again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from falkirk.differential import connected_components, jobs
+from falkirk.differential.alone import ALONE_MAX, Alone
+from falkirk.differential.runs import DAMAGED
+from falkirk.differential.state import sweep
+from falkirk.differential.task import Merge, Task
+from tests.dying import dying
+from tests.integration.changing import EDGES, Changing, Row, components, shuffled, there
+
+Place = tuple[type, str, int]
+#: Whose task is killed, in which file of it, and how many rows one task may do alone.
+PLACES: list[Place] = [
+    (Task, "heard0", 0),
+    (Task, "said", 0),
+    (Merge, "heard0", 0),
+    (Alone, "heard0", ALONE_MAX),
+    (Alone, "parked0", ALONE_MAX),
+    (Task, "parked0", 0),
+    (Task, "woken", 0),
+]
+NODES: list[Row] = [(a, b) for a in range(6) for b in range(6) if a < b]
+
+
+class Struck:
+    """Epochs of a loop in which a worker is killed in one of the places."""
+
+    def __init__(self, session: SparkSession, folder: Path, patch: pytest.MonkeyPatch, *, torn: bool = False) -> None:
+        self.folder, self.mark = folder / "state", folder / "dies"
+        self.folder.mkdir()
+        self.changing = Changing(session, self.folder, connected_components, edges=EDGES)
+        self._place: Place = (object, "", 0)
+        frame = type(session.range(1))
+        real = frame.mapInArrow
+
+        def mapped(rows: DataFrame, task: Any, schema: str) -> DataFrame:
+            owner, what, _ = self._place
+            return real(rows, dying(task, self.mark, what, torn=torn) if isinstance(task, owner) else task, schema)
+
+        patch.setattr(frame, "mapInArrow", mapped)
+
+    def at(self, place: Place) -> None:
+        """Let the next one who gets there be killed."""
+        self._place = place
+        self.changing.alone = place[2]
+        self.changing.flow = self.changing.fresh()
+        self.mark.touch()
+
+    def epoch(self, changes: list[Row]) -> None:
+        """Work off an epoch, and see that the result is that of all edges."""
+        self.changing.epoch(edges=changes)
+        assert self.changing.result == components(there(self.changing.put["edges"]))
+
+
+def test_an_epoch_whose_worker_is_killed_while_it_writes_is_done_again(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "NEW_MAX", 1)
+    struck = Struck(session, tmp_path, monkeypatch)
+    first, *others = shuffled(13, len(PLACES) + 1, NODES, most=8)
+    struck.epoch(first)
+    for place, changes in zip(PLACES, others, strict=True):
+        struck.at(place)
+        with pytest.raises(Py4JJavaError, match="worker exited unexpectedly"):
+            struck.epoch(changes)
+        assert not struck.mark.exists()
+        assert list(struck.folder.rglob(".*.arrow.*")), "half of a file is there"
+        struck.epoch(changes)
+        state = struck.changing.state.files()
+        sweep(struck.folder, state)
+        left = {str(path.relative_to(struck.folder)) for path in struck.folder.rglob("*") if path.is_file()}
+        assert left == state, "and of who has died nothing"
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["a file is missing", "half of a file is taken for all of it"])
+def test_what_a_dead_worker_has_left_would_spoil_the_loop(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bool
+) -> None:
+    """The same, if the files of a job that has failed were taken into the lists."""
+    struck = Struck(session, tmp_path, monkeypatch, torn=torn)
+    first, second = shuffled(13, 2, NODES, most=8)
+    struck.epoch(first)
+    struck.at((Task, "parked0" if torn else "heard0", 0))
+    collect = type(session.range(1)).collect
+
+    def taken(rows: DataFrame) -> list[Any]:
+        try:
+            return collect(rows)
+        except Py4JJavaError:
+            if struck.mark.exists() or failed:
+                raise
+            failed.append(rows)
+            return []
+
+    failed: list[DataFrame] = []
+    monkeypatch.setattr(type(session.range(1)), "collect", taken)
+    with pytest.raises(PySparkException if torn else AssertionError) as told:
+        struck.epoch(second)
+    assert failed, "a job has, and it went on"
+    assert not torn or DAMAGED in str(told.value)
