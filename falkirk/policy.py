@@ -126,7 +126,8 @@ DEFAULT_POLICY = Lazy()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eager(Policy):
-    """Every result, and the state behind it, is durable before it leaves."""
+    """Every result, and the state behind it, is durable before it leaves; a result that comes out the same whenever it
+    is computed, and goes to one topic, is durable there."""
 
 
 @dataclass(frozen=True, slots=True)

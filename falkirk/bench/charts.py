@@ -114,7 +114,9 @@ def draw_iterate(run: IterateRun, folder: Path) -> Path:
     from matplotlib import pyplot
 
     names = [name for name in ALGORITHMS if any(case.algorithm == name for case in run.cases)]
-    figure, axes = pyplot.subplots(1, len(names), figsize=(1.5 + 4.5 * len(names), 4), sharey=True, squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(names), figsize=(3.5 + 4 * len(names), 4), sharey=True, squeeze=False, layout="constrained"
+    )
     for axis, name in zip(axes[0], names, strict=True):
         cases = sorted((case for case in run.cases if case.algorithm == name), key=lambda case: case.edges)
         lines: dict[tuple[str, int], list[tuple[int, float]]] = {}
@@ -140,6 +142,5 @@ def draw_iterate(run: IterateRun, folder: Path) -> Path:
         axis.set_xlabel("edges")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("seconds")
-    axes[0][0].legend(frameon=False, fontsize=7)
-    figure.tight_layout()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False, fontsize=7, loc="outside right center")
     return save(figure, folder / "iterate.png")

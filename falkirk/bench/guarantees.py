@@ -31,7 +31,7 @@ PARTITIONS = 2
 #: Of the text in each record.
 TEXT = 500
 #: Determinism answers below this, on a busy machine too, a batch above it.
-ON_ARRIVAL_MS = 250.0
+ON_ARRIVAL_MS = 100.0
 #: From a checkpoint until what it covers is in the sink: the coordinator's look each half second, and a Spark job.
 COPYING_S = 1.5
 

@@ -96,7 +96,7 @@ def _with_falkirk(side: Side) -> Callable[[], None]:
     else:
         app = App(f"bench-{side.pair}", home=side.home / "falkirk")
         cut = OnArrival() if side.pair == "stream" else ByRows(rows=side.records)
-        add_batch(app, "records", side.source, side.sink, cut, Eager() if side.pair == "stream" else LogSends())
+        add_batch(app, "records", side.source, side.sink, cut, Eager())
     return run_here(app, Connection.of(side.bootstrap), create_topics=True).stop
 
 

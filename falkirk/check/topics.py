@@ -19,6 +19,7 @@ from falkirk.errors import LogError
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.1
 BATCH_RECORDS = 5000
+_NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +120,20 @@ def _ends(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
             hint="Check its name and the broker's address.",
             topic=topic,
         )
-    return {
-        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=METADATA_TIMEOUT_S)
-        for partition in sorted(found.partitions)
-    }
+    return {partition: _ends_of(consumer, TopicPartition(topic, partition)) for partition in sorted(found.partitions)}
+
+
+def _ends_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Return first offset and end offset; of a partition that has just been made, once it has a leader."""
+    deadline_s = time.monotonic() + METADATA_TIMEOUT_S
+    while True:
+        try:
+            found: tuple[int, int] = consumer.get_watermark_offsets(place, timeout=METADATA_TIMEOUT_S)
+            return found
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER or time.monotonic() > deadline_s:
+                raise
+            time.sleep(POLL_S)
 
 
 def _record(message: Any) -> Record:

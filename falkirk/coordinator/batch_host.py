@@ -10,6 +10,7 @@ from falkirk.epochs.log import EpochLog
 from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.release import EpochLogs, Outlet, outlet_of
 from falkirk.errors import FalkirkError, SparkError
+from falkirk.local.spark import observing
 from falkirk.plan.batch import Batch
 from falkirk.plan.frames import first_line
 from falkirk.regions.context import Context
@@ -38,8 +39,8 @@ class BatchHost:
         }
         for region in self.regions.values():
             if (outlet := self._outlets.get(region.batch.log)) is not None:
-                region.behind = outlet.behind
-        self.logs = EpochLogs(logs, self._outlets, context.session)
+                region.behind, region.direct.outlet = outlet.behind, outlet
+        self.logs = EpochLogs(logs, self._outlets, observing(context.session))
         self._status = {name: RegionStatus(name=name) for name in self.regions}
 
     def prepare(self) -> None:
@@ -94,6 +95,8 @@ class BatchHost:
 
     def stop(self) -> None:
         """Stop all batches, and what is being released."""
+        for region in self.regions.values():
+            region.leave_off()  # all at once: whoever asked for it waits for so long and no longer
         for outlet in self._outlets.values():
             outlet.stop()
         for name, region in self.regions.items():

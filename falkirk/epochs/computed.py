@@ -29,13 +29,15 @@ class Computed:
 
     Args: kept: the state after it, by slot; the batch's own is missing when it is the result. bad: what it read that
         may not fit. letters: what operators have refused. marks: what the epoch before has left. told: numbers that
-        are told of this one. clean: drops what was computed for it alone.
+        are told of this one. ran: the plans of what has run for it already, as text. clean: drops what was computed for
+        it alone.
     """
 
     result: DataFrame
     kept: State
     bad: list[Bad]
     letters: list[DataFrame]
+    ran: list[str]
     marks: Mapping[str, int]
     told: Mapping[str, int]
     clean: Callable[[], None]

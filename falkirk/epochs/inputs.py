@@ -13,6 +13,7 @@ from falkirk.cut import SLICE, ByTime
 from falkirk.endpoints import Files
 from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.errors import HomeError
 from falkirk.operators.in_epoch import empty
 from falkirk.plan import frames
 from falkirk.plan.batch import STAMP_TYPE, Batch, Input, stamp_column
@@ -41,15 +42,16 @@ class Inputs:
     """What one epoch reads, as DataFrames by parameter.
 
     Args: logs: of all batches, by name. files: of all sources that have some, by log. parsings: of topics, by log.
+        few: so few records come from topics that one task had better do it all, without a shuffle.
     """
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
         logs: Mapping[str, EpochLog], files: Mapping[str, FileLog],
-        parsings: Mapping[str, Parsing],
+        parsings: Mapping[str, Parsing], *, few: bool = False,
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
-        self._cut, self._parsings = batch.cut, parsings
+        self._cut, self._parsings, self._few, self._name = batch.cut, parsings, few, batch.name
         self.bad: list[Bad] = []
         self.frames = {i.name: self._frame(i) for i in batch.inputs}
         self._held: list[DataFrame] = []
@@ -79,6 +81,14 @@ class Inputs:
             epochs = log.complete(first, last)
             if given.sliced:
                 return self._slices(given, log, epochs)
+        if any(e.direct for e in epochs):
+            raise HomeError(
+                "EPOCHS_NOT_KEPT",
+                f"epochs of {given.name!r} that {self._name!r} has not read went straight to a topic.",
+                where=log.folder,
+                hint="They were made while nothing read them: begin with a new home.",
+                upstream=given.name,
+            )
         folders = [log.path(str(e.folder)) for e in epochs]
         return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
 
@@ -114,6 +124,12 @@ class Inputs:
             .option("startingOffsets", json.dumps({given.log: {str(p): first.get(p, 0) for p in last}}))
             .option("endingOffsets", json.dumps({given.log: {str(p): o for p, o in last.items()}}))
             .option("kafka.isolation.level", "read_committed")
+            # Spark pools consumers by the name of their group, and makes up another one for each query: each epoch
+            # would open consumers of its own. Nothing is committed in this group.
+            .option("kafka.group.id", f"falkirk-{self._context.home.identity}-{self._name}")
+            # Behind each fetch Spark asks where the partition ends, on the connection on which the consumer has already
+            # asked for what comes next: where nothing comes that would take half a second.
+            .option("kafka.fetch.max.wait.ms", "10")
             .option("failOnDataLoss", "true")
             .load()
         )
@@ -121,7 +137,7 @@ class Inputs:
             void = self._context.home.store.voided_ranges(given.log)
             mine = [(v.partition, v.first, v.last_exclusive) for v in void]
             records = without(records, [r for r in mine if r[2] > first.get(r[0], 0) and r[1] < last.get(r[0], 0)])
-        frame = parse(records, self._parsings[given.log])
+        frame = parse(records.coalesce(1) if self._few else records, self._parsings[given.log])
         return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop)
 
     def _rows_of_files(self, given: Input, folder: Files) -> DataFrame:

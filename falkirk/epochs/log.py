@@ -45,6 +45,8 @@ class Epoch:
         saved: one can go back to it.
         rows, dead: how many it sent, and how many records did not fit.
         made_at_s: when it was completed.
+        may_be_out: its results may go straight to their topic, so that some are outside before it is complete.
+        direct: that is where they are, and not in its folder.
     """
 
     number: int
@@ -61,6 +63,8 @@ class Epoch:
     dead: int = 0
     made_at_s: float | None = None
     marks: Mapping[str, int] = field(default_factory=dict)
+    may_be_out: bool = False
+    direct: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -93,6 +97,7 @@ class EpochLog:
                 slice=d.content.get("slice"),
                 views=d.content["views"],
                 cut_at_s=d.content["cut_at_s"],
+                may_be_out=d.content.get("may_be_out", False),
                 **({"made_at_s": made[d.number].made_at_s} | made[d.number].metadata if d.number in made else {}),
             )
             for d in self._store.decisions(_KIND, self._region)
@@ -121,14 +126,16 @@ class EpochLog:
     def begin(self) -> int:
         """Return the number of the oldest epoch whose results are still there; where it ends when none are."""
         end = self.end()
-        there = (e.number for e in self.epochs() if e.number < end and self.path(str(e.folder)).exists())
-        return next(there, end)
+        return next((e.number for e in self.epochs() if e.number < end and self._is_there(e)), end)
+
+    def _is_there(self, epoch: Epoch) -> bool:
+        return not epoch.direct and self.path(str(epoch.folder)).exists()
 
     def newest(self) -> int | None:
         """Return the newest epoch that is complete, with all before it; None: there is none."""
         end = self.end()
         before = [e for e in self.epochs() if e.number < end]
-        return before[-1].number if before and self.path(str(before[-1].folder)).exists() else None
+        return before[-1].number if before and self._is_there(before[-1]) else None
 
     def end(self) -> int:
         """Return where the log ends for its readers: before the first epoch that is not complete."""
@@ -142,24 +149,28 @@ class EpochLog:
 
     def decide(
         self, first: Positions, last: Positions, views: dict[str, int], now_s: float, *, slice_: int | None = None,
-        then: Positions | None = None,
+        then: Positions | None = None, may_be_out: bool = False,
     ) -> int:  # fmt: skip
-        """Record where the next epoch is cut, before anything of it is read; return its number."""
+        """Record where the next epoch is cut, before anything of it is read; return its number. Args: as of `Epoch`."""
         number = self.next_number()
         content: dict[str, Any] = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
         if then is not None:
             content |= {"slice": slice_, "then": _text(then)}
+        if may_be_out:
+            content["may_be_out"] = True
         self._store.record_decision(_KIND, self._region, number, content)
         return number
 
     def record(
         self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
-        marks: Mapping[str, int] | None = None,
+        marks: Mapping[str, int] | None = None, direct: bool = False,
     ) -> None:  # fmt: skip
         """Record that an epoch is complete: from now on these are its results."""
         content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
         if marks:
             content["marks"] = dict(marks)
+        if direct:
+            content["direct"] = True
         self._store.add_checkpoint(self._region, number, content)
 
     def record_state(self, number: int, state: str) -> None:

@@ -12,15 +12,13 @@ tried again by itself; the others stay.
 """
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -30,12 +28,14 @@ from falkirk.cut import SLICE, ByTime, Positions
 from falkirk.endpoints import Kafka
 from falkirk.epochs.at_rest import BatchAtRest
 from falkirk.epochs.computed import OWN, Computed, Decided
-from falkirk.epochs.inputs import ROW, Bad, Inputs, dead_letters, read_folders
+from falkirk.epochs.direct import Direct
+from falkirk.epochs.inputs import Inputs
 from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.epochs.results import Results
 from falkirk.epochs.run import Run
 from falkirk.epochs.states import States
-from falkirk.errors import HomeError, LogError
-from falkirk.local.spark import BATCH_POOL, batch_partitions
+from falkirk.errors import HomeError, LogError, SparkError
+from falkirk.local.spark import BATCH_POOL, batch_partitions, observing
 from falkirk.operators.call import Epoch as CalledFor
 from falkirk.operators.in_epoch import InEpoch, State, empty
 from falkirk.operators.times import COMPLETE, marks_after
@@ -43,17 +43,15 @@ from falkirk.plan.batch import Batch, returned
 from falkirk.plan.frames import STAMP
 from falkirk.plan.parsing import parsing
 from falkirk.regions.context import Context
-from falkirk.regions.record import compare
+from falkirk.regions.record import compare, refuse_own_records, renamed
 
 log = logging.getLogger("falkirk")
 
 #: A job is cancelled within seconds; what a user's function does in Python can't be, and is left alone: nothing of it
 #: will be recorded.
 STOP_S = 10.0
-#: Spark tells what it has observed a moment after the job has ended.
-OBSERVED_S = 5.0
-#: Operators that may leave a part of their input unread.
-_PARTIAL = re.compile(r"\b(GlobalLimit|LocalLimit|Tail|Offset)\b")
+#: A job that sends straight to a topic has so long to come to its end.
+DRAIN_S = 5.0
 
 
 class BatchRegion(BatchAtRest):
@@ -61,6 +59,7 @@ class BatchRegion(BatchAtRest):
 
     Attributes:
         all_logs: the epochs of all batches, by log, this one's included.
+        direct: how its results go straight to their topic, if they do.
         behind: returns how many epochs its sinks should have by now, and have not.
         on_complete: called when an epoch has been recorded.
     """
@@ -71,11 +70,14 @@ class BatchRegion(BatchAtRest):
         self.all_logs: Mapping[str, EpochLog] = {}
         self.behind: Callable[[], int] = lambda: 0
         self.on_complete: Callable[[], None] = lambda: None
-        self._session: SparkSession = context.session.newSession()
+        self._session: SparkSession = observing(context.session)
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
+        self._session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
         self._session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self.states = States(self._session, batch, self.epochs)
+        self._results = Results(self._session, batch, self.epochs)
+        self.direct = Direct(batch, self.epochs, self._store, self._results)
         self._lock = threading.Lock()
         self._run: Run | None = None
         self.ready_at_s = 0.0
@@ -117,6 +119,9 @@ class BatchRegion(BatchAtRest):
                 where=self.epochs.folder,
                 hint="Restore decisions.db from a backup, or use a new home.",
             )
+        refuse_own_records(self.batch, self._context, written)
+        if self.direct.outlet is not None and (taken := self.direct.outlet.has_taken()):
+            raise renamed(self.batch, taken)
         record = RegionRecord(
             fingerprint=self.batch.fingerprint, start_offsets=self._first_start(), partitions=partitions
         )
@@ -155,15 +160,34 @@ class BatchRegion(BatchAtRest):
         self._run.begin()
 
     def fence(self) -> None:
-        """See RegionPort. From now on nothing of the run is recorded, so it does not matter when it ends."""
-        self.end()
+        """See RegionPort. From now on nothing of the run is recorded, so it does not matter when it ends; but of what
+        goes straight to its topic it does.
 
-    def end(self) -> None:
-        """Stop what runs."""
+        Raises: SparkError: `WRITER_STILL_RUNNING`.
+        """
+        if not self.end() and self.batch.is_direct:
+            raise SparkError(
+                "WRITER_STILL_RUNNING",
+                f"a job of batch {self.batch.name!r} still writes.",
+                certainty="maybe",
+                hint="The Spark application is restarted to be rid of it.",
+            )
+
+    def leave_off(self) -> None:
+        """Begin nothing more; what runs may come to its end."""
+        if (run := self._run) is not None:
+            run.leave_off()
+
+    def end(self) -> bool:
+        """Stop what runs; tell whether nothing does any more."""
+        if self._run is not None and self.batch.is_direct:
+            self._run.drain(DRAIN_S)  # an epoch that is out in part had better be out
         with self._lock:
             run, self._run = self._run, None
-        if run is not None and not run.stop(STOP_S):
+        stopped = run is None or run.stop(STOP_S)
+        if not stopped:
             log.warning("%s: what it runs does not stop; it will not count", self.batch.name)
+        return stopped
 
     def failure(self) -> Exception | None:
         """Return what ended it, or None while it runs or when it was stopped."""
@@ -229,7 +253,10 @@ class BatchRegion(BatchAtRest):
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
 
     def _inputs(self, epoch: Epoch) -> Inputs:
-        return Inputs(self._session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings)
+        few = self.direct.is_small(epoch)
+        return Inputs(
+            self._session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings, few=few
+        )
 
     def compute(self, epoch: Epoch, state: State, group: str, taken: Inputs | None = None) -> Computed:
         """Return what an epoch comes to; what is computed once and for all has run then, the rest has not. Args: taken:
@@ -256,30 +283,16 @@ class BatchRegion(BatchAtRest):
         if kept is not None and kept is not result and batch.state is not None:
             after[OWN] = _as(kept, batch.state)
         return Computed(
-            result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, marks=marks,
-            told=call.told, clean=call.clean,
+            result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, ran=call.ran,
+            marks=marks, told=call.told, clean=call.clean,
         )  # fmt: skip
 
-    def write(self, epoch: Epoch, name: str, computed: Computed) -> tuple[int, int]:
-        """Write the results of an epoch into a folder; return how many there are, and how many did not fit."""
-        folder = self.epochs.path(name)
-        plan = str(computed.result._jdf.queryExecution().analyzed().toString())
-        counted = Observation()
-        placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
-        writer = placed.observe(counted, F.count("*").alias("rows")).write
-        (writer.partitionBy(SLICE) if self.batch.sorts is not None else writer).parquet(str(folder))
-        rows = _observed(counted)
-        unfit = [dead_letters(self.batch.name, bad) for bad in computed.bad if _count(bad, plan) != 0]
-        dead = 0
-        for i, letters in enumerate([*unfit, *computed.letters]):
-            target = str(self.epochs.dead(name, i))
-            place = F.monotonically_increasing_id() + F.lit(i << 55)  # unique over all that can be refused
-            letters.withColumn(ROW, place).write.parquet(target)
-            dead += self._session.read.parquet(target).count()
+    def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> tuple[int, int]:
+        """Write the results of an epoch into a folder, or straight to where they go; return how many there are, and how
+        many did not fit."""
+        found = self.direct.send(epoch, name, computed) if direct else self._results.write(name, computed)
         self._check_files(epoch)
-        if rows is None:
-            return read_folders(self._session, [folder], self.batch.schema).count(), dead
-        return int(rows["rows"]), dead
+        return found
 
     def marks(self, computed: Computed, folder: str) -> dict[str, int]:
         """Return what the next epoch must know of one whose results are written: how far event time has come."""
@@ -331,7 +344,8 @@ class BatchRegion(BatchAtRest):
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""
         try:
-            self._session.sparkContext.cancelJobGroup(group)
+            # What is about to begin as well: of a direct epoch it would send.
+            self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
         except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
             log.warning("%s: cancelling said: %s", self.batch.name, error)
 
@@ -340,7 +354,10 @@ class BatchRegion(BatchAtRest):
         with self._lock:
             if self._run is not run:
                 return False
-            self.epochs.decide(decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then)
+            self.epochs.decide(
+                decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then,
+                may_be_out=self.direct.may_be_next(),
+            )  # fmt: skip
             return True
 
     def began_s(self) -> float:
@@ -372,22 +389,3 @@ def _bounds(batch: Batch, epoch: Epoch) -> tuple[datetime | None, datetime | Non
 def _as(frame: DataFrame, schema: StructType) -> DataFrame:
     """Return the columns of a schema, in its order and types, whatever else there is."""
     return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema.fields])
-
-
-def _count(bad: Bad, plan: str) -> int | None:
-    """Return how many records did not fit, by what was observed while the epoch ran; None: not known."""
-    if "CollectMetrics" not in plan or _PARTIAL.search(plan):
-        return None  # the function did not read it, or perhaps not all of it
-    found = _observed(bad.counted)
-    return None if found is None else int(found["bad"])
-
-
-def _observed(observation: Observation) -> dict[str, Any] | None:
-    """Return what was observed in a job that has ended, or None when Spark does not tell."""
-    future = observation._jo.future()  # type: ignore[union-attr]  # it was used
-    deadline = time.monotonic() + OBSERVED_S
-    while not future.isCompleted():
-        if time.monotonic() > deadline:
-            return None
-        time.sleep(0.005)
-    return observation.get

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,9 @@ from falkirk.declared import Sink
 from falkirk.endpoints import Kafka
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.log import Epoch, EpochLog, frontier_of
-from falkirk.epochs.targets import Target, TopicTarget, target_of
+from falkirk.epochs.target import Target
+from falkirk.epochs.targets import target_of
+from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import SparkError
 from falkirk.local.spark import RELEASE_POOL
 from falkirk.plan.region import BatchLogs
@@ -61,20 +64,59 @@ class Outlet:
         self._not_before_s = 0.0
         #: What keeps it from going on; empty while nothing does.
         self.detail = ""
+        #: Held while an epoch goes straight to its topic.
+        self._sending = threading.Lock()
 
     def seen(self) -> int:
         """Return up to which epoch, exclusive, the outside may have seen anything; of a sink that does not answer, all
         that there is."""
         if self._is_at_work():
-            return self._promised
-        if time.monotonic() < self._not_before_s:
-            return self.epochs.end()
+            return max(self._promised, self._straight())
+        if time.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
+            return max(self.epochs.end(), self._straight())
         targets = [*self._targets.values(), *([self._dead_letters] if self._dead_letters is not None else [])]
         try:
             return max((target.seen() for target in targets), default=0)
         except SparkError as error:
             self._fail(error)
-            return self.epochs.end()
+            return max(self.epochs.end(), self._straight())
+        finally:
+            self._sending.release()
+
+    def _straight(self) -> int:
+        """Return up to which epoch, exclusive, results may have gone straight to their topic."""
+        return max((e.number + 1 for e in self.epochs.epochs() if e.direct or _is_open(e)), default=0)
+
+    def has_taken(self) -> str:
+        """Return the name of a sink that is no topic and has taken something from this home; empty: none has, or it
+        can't be asked."""
+        for name, target in self._targets.items():
+            with suppress(SparkError):
+                if not isinstance(target, TopicTarget) and target.seen():
+                    return name
+        return ""
+
+    def found(self) -> int:
+        """Return up to which epoch, exclusive, anything is in the one topic that there is, by asking it.
+
+        Raises: LogError, SparkError: it can't be asked now.
+        """
+        with self._sending:
+            return self._topic().seen()
+
+    def _topic(self) -> TopicTarget:
+        (target,) = self._targets.values()
+        assert isinstance(target, TopicTarget), "nothing else takes what is not recorded (falkirk/plan/direct.py)"
+        return target
+
+    def send(self, epoch: int, rows: DataFrame, *, few: bool) -> DataFrame | None:
+        """See to it that an epoch is in the topic that there is, before it is recorded, in the thread of whoever has
+        computed it; return what is too large to be there, as dead letters.
+
+        Raises: LogError: as `TopicTarget.deliver_computed`. Whatever the computation raises.
+        """
+        with self._sending:
+            return self._topic().deliver_computed(epoch, rows, few=few)
 
     def release(self, session: SparkSession, first: int, last: int) -> int:
         """See to it that the epochs [first, last) are released, in order; return up to which they are out by now.
@@ -128,7 +170,7 @@ class Outlet:
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.path(str(epoch.folder)), []
         is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
-        for i, target in enumerate(self._targets.values()):
+        for i, target in enumerate(self._targets.values() if not epoch.direct else ()):
             if self._stopping.is_set():
                 raise SparkError("RELEASE_FAILED", "stopped in the middle of a release.", certainty="maybe")
             rows = session.read.schema(self._schema).parquet(str(folder))
@@ -149,6 +191,10 @@ class Outlet:
             log.warning("%s", error.message)
         self._not_before_s = time.monotonic() + PAUSE_S[min(self._failures, len(PAUSE_S) - 1)]
         self._failures += 1
+
+
+def _is_open(epoch: Epoch) -> bool:
+    return epoch.may_be_out and not epoch.is_complete
 
 
 def outlet_of(

@@ -62,8 +62,9 @@ class Run:
         self._saved_at_s = time.time()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
         # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later. What sorts
-        # by time needs what the epoch before it has left, too.
-        at_once = 1 if self._batch.is_stateful or isinstance(self._batch.cut, OnArrival) else AT_ONCE
+        # by time needs what the epoch before it has left, too; and a topic takes one epoch after the other.
+        one_by_one = self._batch.is_stateful or self._batch.is_direct or isinstance(self._batch.cut, OnArrival)
+        at_once = 1 if one_by_one else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         self._at_once = at_once
         # While the rounds of an epoch go on, the next one is decided, and what it reads is taken in.
@@ -77,11 +78,23 @@ class Run:
         """Begin to work."""
         self._thread.start()
 
-    def stop(self, timeout_s: float) -> bool:
-        """Stop; tell whether nothing of it runs any more."""
+    def leave_off(self) -> None:
+        """Decide nothing more, and begin nothing."""
         self._stopping.set()
         self._wake.set()
+
+    def drain(self, timeout_s: float) -> None:
+        """Let what runs come to its end, and begin nothing more."""
+        self.leave_off()
+        self._thread.join(timeout_s)
+        wait_for(list(self._running.values()), timeout=timeout_s)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop; tell whether nothing of it runs any more."""
+        self.leave_off()
         deadline = time.monotonic() + timeout_s
+        for number in list(self._running):
+            self._region.cancel(f"{self._group}-{number}")
         self._thread.join(timeout_s)
         running = dict(self._running)
         while running and time.monotonic() < deadline:
@@ -236,9 +249,9 @@ class Run:
 
     def _complete(self, epoch: Epoch, taken: Inputs | None) -> None:
         computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}", taken)
-        folder = self._region.epochs.new_folder(epoch.number)
+        folder, direct = self._region.epochs.new_folder(epoch.number), self._region.direct.takes(epoch)
         try:
-            rows, dead = self._region.write(epoch, folder, computed)
+            rows, dead = self._region.write(epoch, folder, computed, direct=direct)
             saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
             state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(computed, folder)
         except BaseException:
@@ -248,7 +261,7 @@ class Run:
             computed.clean()
         record = partial(
             self._region.epochs.record, epoch.number, folder=folder, rows=rows, dead=dead, state=state, saved=saves,
-            marks={**computed.told, **marks},
+            marks={**computed.told, **marks}, direct=direct,
         )  # fmt: skip
         recorded = self._region.adopt(self, record)
         if recorded and self._batch.notes:

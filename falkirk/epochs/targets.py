@@ -2,7 +2,7 @@
 that a crash cut off goes on where it was, and none is there twice.
 
     topic      the last record of each partition says which epoch it is of and its place in it; what is there already is
-               left out of the next try
+               left out of the next try (falkirk/epochs/topic.py)
     table      an epoch is one transaction, together with the mark that it is there
     folder     an epoch's folder gets its name when all of it is there
     console    knows nothing (falkirk/epochs/console.py)
@@ -11,176 +11,25 @@ that a crash cut off goes on where it was, and none is there twice.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sql
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from sqlalchemy.dialects import postgresql, sqlite
 
 from falkirk.coordinator.home import write_atomically
-from falkirk.endpoints import Console, Endpoint, Files, Kafka, Sql
+from falkirk.endpoints import Console, Endpoint, Files, Sql
 from falkirk.epochs.console import ConsoleTarget
 from falkirk.epochs.inputs import ROW
-from falkirk.errors import HomeError, LogError, SparkError
-from falkirk.logs.topics import TopicFacts
-from falkirk.plan.frames import first_line
-from falkirk.regions import fence
-from falkirk.regions.context import Context, Place
-from falkirk.regions.outputs import last_records
-from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
-
-Positions = dict[int, int]
-_UNFIT = "FALKIRK_UNFIT"
-_ALL_ROWS = (1 << 63) - 1
-
-
-class Target(Protocol):
-    """Where epochs are released to."""
-
-    def seen(self) -> int:
-        """Return up to which epoch, exclusive, the outside may have seen anything."""
-
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See to it that all of an epoch is there, once, whatever an earlier try has done; return what is too large to
-        be there, as dead letters. Epochs come in order.
-
-        Args: few: the rows are so few that one task is enough.
-        """
-
-
-class TopicTarget:
-    """A Kafka topic.
-
-    Args: to: the topic. settle: returns where a topic ends once nothing that an earlier try sent can still arrive
-        there. encoded: rows are (key, value) already.
-    """
-
-    def __init__(
-        self, place: Place, to: Kafka, settle: Callable[[str], Positions], *, encoded: bool = False
-    ) -> None:  # fmt: skip
-        self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
-        self._last: dict[int, tuple[int, int]] | None = None
-        self._partitions: int | None = None
-        #: Made once: each column costs calls to the JVM.
-        self._columns: list[Column] = []
-
-    def seen(self) -> int:
-        """See Target."""
-        return max((epoch + 1 for epoch, _ in self._found().values()), default=0)
-
-    def _found(self) -> dict[int, tuple[int, int]]:
-        """Return the (epoch, row) of each partition's last record.
-
-        Raises: LogError: `FOREIGN_WRITER`.
-        """
-        if self._last is None:
-            last = last_records(self._place, self._topic, self._settle(self._topic))
-            self._last = {partition: (stamp.offset, stamp.sub[0]) for partition, stamp in last}
-        return self._last
-
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See Target. Too large for the topic is what Spark's producer would try to send for ever.
-
-        Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
-        """
-        context = self._place
-        assert isinstance(context, Context), "an application at rest releases nothing"
-        facts = context.topics.facts(self._topic)
-        if facts.partitions != (self._partitions or facts.partitions):
-            raise LogError(
-                "PARTITIONS_CHANGED",
-                f"topic {self._topic!r} has {facts.partitions} partitions and had {self._partitions} when this began: "
-                "rows of an epoch that is out in part would move to another one.",
-                where=self._to.where,
-                hint="Begin with a new home and a new output topic.",
-                topic=self._topic,
-                before=self._partitions,
-                now=facts.partitions,
-            )
-        self._partitions = facts.partitions
-        if not self._columns:
-            self._columns = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
-        data = rows.select(*self._columns)
-        data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
-        size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
-        limit = facts.max_message_bytes - OVERHEAD_BYTES
-        unfit = (size > limit) | F.col("unfit").isNotNull()
-        refused = F.when(unfit, F.raise_error(F.lit(_UNFIT))).otherwise(F.col("value"))
-        try:
-            if all(there < epoch for there, _ in self._found().values()):
-                try:
-                    self._send(context, epoch, data.withColumn("value", refused), facts, few=few)
-                    return None
-                except PySparkException as error:
-                    if _UNFIT not in str(error):
-                        raise
-            # Some of it is there: what was too large is not, and nobody may have heard of it.
-            self._send(context, epoch, data.where(~unfit), facts, few=few)
-            if data.where(unfit).isEmpty():
-                return None
-        except PySparkException as error:
-            raise _failed(self._topic, error) from error
-        too_large = F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit"))
-        reason = F.coalesce("unfit", too_large)
-        told = F.struct(
-            reason.alias("reason"),
-            F.lit(self._topic).alias("topic"),
-            F.lit(epoch).alias("epoch"),
-            F.substring("text", 1, RAW_BYTES_MAX).alias("value"),
-        )
-        return data.where(unfit).select("key", F.to_json(told).alias("value"), ROW)
-
-    def _send(self, context: Context, epoch: int, data: DataFrame, facts: TopicFacts, *, few: bool) -> None:
-        """Send what is not there yet of an epoch's (key, value, partition, ROW)."""
-        there, identity = self._found(), context.home.identity
-        self._last = None  # until it is done, only the topic knows
-        for partition, (last_epoch, last_row) in there.items():
-            if last_epoch >= epoch:
-                out = F.lit(True) if last_epoch > epoch else F.col(ROW) <= last_row
-                data = data.where(~((F.col("partition") == partition) & out))
-        stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
-        header = F.struct(F.lit("falkirk").alias("key"), stamp.cast("binary").alias("value"))
-        parted = data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
-        ordered = parted.sortWithinPartitions("partition", ROW)
-        (
-            ordered.select(
-                F.lit(self._topic).alias("topic"), "partition", F.col("key").cast("binary").alias("key"),
-                F.col("value").cast("binary").alias("value"), F.array(header).alias("headers"),
-            )
-            .write.format("kafka")
-            .options(**context.connection.spark_options())
-            .options(**fence.producer_options(identity, f"release-{self._topic}", 1))
-            .option("kafka.max.request.size", str(facts.max_message_bytes + RAW_BYTES_MAX * 2))
-            .option("includeHeaders", "true")
-            .save()
-        )  # fmt: skip
-        # An older epoch that is asked for again says nothing about those behind it.
-        self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
-
-
-def _as_they_are() -> list[Column]:
-    """Return for rows of (key, value, ROW) what `_encoded` does."""
-    unfit = F.lit(None).cast("string").alias("unfit")
-    return [F.col("key"), F.col("value"), F.col("value").alias("text"), unfit, F.hash(ROW).alias("hash"), F.col(ROW)]
-
-
-def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
-    """Return the columns (key, value, text, unfit, hash, ROW): as a topic's readers get them, the value as text, and
-    why there is none; `hash` decides the partition, as that of live regions' keys does."""
-    value, text, unfit = encoded([c for c in names if c != ROW], to)
-    parts = [F.col(f"`{k}`") for k in to.keys]
-    made = F.lit(None).cast("string")
-    if parts:
-        made = parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
-    return [
-        made.alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"),
-        F.hash(*(parts or [F.col(ROW)])).alias("hash"), F.col(ROW),
-    ]  # fmt: skip
-
+from falkirk.epochs.target import Target, release_failed
+from falkirk.epochs.topic import Positions, TopicTarget
+from falkirk.errors import HomeError
+from falkirk.regions.context import Place
+from falkirk.regions.rows import JSON_OPTIONS
 
 _marks_metadata = sql.MetaData()
 _marks = sql.Table(
@@ -297,7 +146,7 @@ class _Reaching:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sql.exc.SQLAlchemyError | PySparkException):
-            raise _failed(self._table, error) from error
+            raise release_failed(self._table, error) from error
 
 
 def _in_order(rows: DataFrame, *, few: bool) -> Iterable[Row]:
@@ -327,7 +176,7 @@ class FolderTarget:
         try:
             return self._seen()
         except OSError as error:
-            raise _failed(self._to.path, error) from error
+            raise release_failed(self._to.path, error) from error
 
     def _seen(self) -> int:
         mark = self._path / "_falkirk.json"
@@ -354,7 +203,7 @@ class FolderTarget:
             data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
             os.replace(being_made, named)
         except (PySparkException, OSError) as error:
-            raise _failed(self._to.path, error) from error
+            raise release_failed(self._to.path, error) from error
         return None
 
     def _named(self, epoch: int) -> Path:
@@ -376,13 +225,3 @@ def target_of(to: Endpoint, sink: str, place: Place, settle: Callable[[str], Pos
     if isinstance(to, Console):
         return ConsoleTarget(to, sink)
     return TopicTarget(place, to, settle)
-
-
-def _failed(where: str, error: Exception) -> SparkError:
-    return SparkError(
-        "RELEASE_FAILED",
-        f"what waits could not be written to {where!r}: {first_line(error)}.",
-        certainty="maybe",
-        hint="It goes on from what is there.",
-        topic=where,
-    )

@@ -35,6 +35,9 @@ BATCH_POOL = "falkirk-batch"
 #: That of what is released: a result that is ready does not wait for others that are computed.
 RELEASE_POOL = "falkirk-release"
 
+#: The sources that Spark takes by its first interface.
+_FIRST_INTERFACE = "spark.sql.sources.useV1SourceList"
+
 #: What a new Spark application is started with, under spark-submit too, unless it is given there.
 _CONTEXT_SETTINGS = {
     # Where a batch job shares the session, live regions get the next free slots, and wait for them without failing.
@@ -189,3 +192,28 @@ def _has_connector(active: SparkSession) -> bool:
     except Py4JJavaError:
         return False
     return True
+
+
+def writes_elsewhere(session: SparkSession) -> bool:
+    """Tell whether producers may linger in other JVMs, where they can't be flushed from here."""
+    return not (session.sparkContext.master or "").startswith("local[")
+
+
+def observing(session: SparkSession) -> SparkSession:
+    """Return a session of the same Spark application in which a write to Kafka tells what was observed on the way.
+
+    By Spark's first interface for sources, which it takes for Kafka's batches by default, that is not told. By the
+    second a task that fails leaves what it has sent in its producer; where that can't be flushed the first is kept.
+    """
+    own = session.newSession()
+    for name in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled"):  # as whoever planned it has them
+        own.conf.set(name, str(session.conf.get(name)))
+    if not writes_elsewhere(session):
+        listed = str(own.conf.get(_FIRST_INTERFACE)).split(",")
+        own.conf.set(_FIRST_INTERFACE, ",".join(name for name in listed if name.strip().lower() != "kafka"))
+    return own
+
+
+def tells_observed(session: SparkSession) -> bool:
+    """Tell whether a session is as `observing` makes it, where that can be."""
+    return "kafka" not in str(session.conf.get(_FIRST_INTERFACE))

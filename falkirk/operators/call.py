@@ -82,6 +82,10 @@ class Call(ABC):
         """Return where files are that a slot's notes name; None: nothing is computed, the call is only planned."""
 
     @abstractmethod
+    def once(self, rows: DataFrame) -> DataFrame:
+        """Return rows that several things are computed from in this call, so that they are computed once."""
+
+    @abstractmethod
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
     ) -> dict[str, DataFrame]:

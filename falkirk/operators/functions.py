@@ -77,7 +77,7 @@ def stateful(
     own = schema_of(state, "state", where)
     whole = StructType([*[rows.schema[k] for k in keys], *own.fields])
     kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER}
-    slot = call.slot("stateful")
+    slot, rows = call.slot("stateful"), call.once(rows)
     before = call.before(slot, whole)
     touched = rows.select(*named(keys)).distinct()
     mine, others = (joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))

@@ -17,6 +17,7 @@ State = Mapping[str, DataFrame | str]
 class InEpoch(Call):
     """A call for one epoch.
 
+    Attributes: ran: the analysed plans of what was computed once, as text.
     Args: state: what was kept at the epoch before. scratch: returns a new folder for what is computed once. files:
         where files are that notes name.
     """
@@ -28,6 +29,10 @@ class InEpoch(Call):
         super().__init__(epoch, marks)
         self._session, self._state, self._scratch, self._files = session, state, scratch, files
         self._written: list[Path] = []
+        self.ran: list[str] = []
+        self._held: list[DataFrame] = []
+        #: What is known to have no rows, so that no job need find that out.
+        self._nothing: list[DataFrame] = []
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""
@@ -44,23 +49,39 @@ class InEpoch(Call):
         assert self._files is not None, "who calls an iteration says where its files are"
         return self._files / slot
 
+    def once(self, rows: DataFrame) -> DataFrame:
+        """See Call."""
+        self._held.append(rows.persist())
+        return self._held[-1]
+
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
     ) -> dict[str, DataFrame]:
         """See Call. This runs the job, so that no two readers have it computed twice, differently perhaps."""
         folder = self._scratch()
         self._written.append(folder)
+        self.ran.append(str(rows._jdf.queryExecution().analyzed().toString()))
         rows.write.partitionBy(KIND).parquet(str(folder))
         found = {}
         for kind, schema in kinds.items():
             part = folder / f"{KIND}={kind}"
             whole = StructType([StructField(kind, schema)])
-            read = self._session.read.schema(whole).parquet(str(part)) if part.exists() else empty(self._session, whole)
+            there = part.exists()
+            read = self._session.read.schema(whole).parquet(str(part)) if there else empty(self._session, whole)
             found[kind] = read.select(f"{kind}.*")
+            if not there:
+                self._nothing.append(found[kind])
         return found
+
+    def reject(self, letters: DataFrame) -> None:
+        """See Call."""
+        if not any(letters is each for each in self._nothing):
+            super().reject(letters)
 
     def clean(self) -> None:
         """Drop what was computed for this call alone, once nothing reads it any more."""
+        for rows in self._held:
+            rows.unpersist()
         for folder in self._written:
             shutil.rmtree(folder, ignore_errors=True)
 

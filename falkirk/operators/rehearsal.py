@@ -32,6 +32,10 @@ class Rehearsal(Call):
         """See Call."""
         return None
 
+    def once(self, rows: DataFrame) -> DataFrame:
+        """See Call."""
+        return rows
+
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
     ) -> dict[str, DataFrame]:

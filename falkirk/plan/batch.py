@@ -95,6 +95,7 @@ class Batch:
         sinks: where its results are released to.
         dead_letter_topic: where records that do not fit go, and results that are too large; None when neither can be.
         fingerprint: what must stay the same for its epochs to stay meaningful, by name.
+        is_direct: its results go straight to its topic (`falkirk/plan/direct.py`).
     """
 
     name: str
@@ -119,6 +120,7 @@ class Batch:
     dead_letter_topic: str | None
     where: SourceLocation
     fingerprint: dict[str, str]
+    is_direct: bool = False
 
     @property
     def released_to(self) -> str:

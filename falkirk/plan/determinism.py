@@ -53,6 +53,9 @@ def _keeps_one_of_several(plan: Any) -> bool:
     return any(_keeps_one_of_several(children.apply(i)) for i in range(children.size()))
 
 
+_AVERAGES = ("Average", "TryAverage")
+
+
 def _of_floats(node: Any) -> Iterator[str]:
     """Yield the aggregates that add floating-point numbers: the last bits of a sum depend on its order."""
     if isinstance(node, dict):
@@ -61,11 +64,13 @@ def _of_floats(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         # An expression is the list of its nodes, each before its children.
         plain = [n if isinstance(n, dict) else {} for n in node]
-        floats = [n.get("dataType") in ("double", "float") for n in plain]
         for i, each in enumerate(plain):
             name = name_of(each)
             if name and entry_of(name).nature is Nature.FLOATING and i + 1 < len(plain):
                 known = "dataType" in plain[i + 1]
+                # An average adds up whole numbers as floating-point ones: beyond 2^53 they are rounded, too.
+                rounded = ("double", "float", "long") if name in _AVERAGES else ("double", "float")
+                floats = [n.get("dataType") in rounded for n in plain]
                 if floats[i + 1] if known else any(floats[i + 1 :]):
                     yield name
         for value in node:

@@ -160,6 +160,7 @@ def _costs(region: Region) -> Iterator[str]:
 
 def _costs_of_batch(batch: Batch) -> Iterator[str]:
     written = "written to its log, and from there to the sink" if batch.sinks else "written to its log"
+    written = "written once, straight to its topic" if batch.is_direct else written
     yield f"{batch.name}: a few Spark jobs an epoch, some tenths of a second; each result is {written}"
 
 
@@ -258,7 +259,7 @@ def _reasons_of_batch(batch: Batch) -> Iterator[str]:
     ]
     cause = "; ".join(causes)
     if not cause:
-        yield f"{batch.name}: an epoch comes out the same whenever it is computed"
+        yield f"{batch.name}: an epoch comes out the same whenever it is computed{_so(batch)}"
     elif batch.deterministic:
         with_state = ", with its state," if batch.saves_all else ""
         yield f"{cause}; but what an epoch has come to is recorded{with_state} before any of it leaves"
@@ -268,10 +269,15 @@ def _reasons_of_batch(batch: Batch) -> Iterator[str]:
         yield f"{cause}; its state is not saved at each epoch, and what comes of it is kept there"
 
 
+def _so(batch: Batch) -> str:
+    return ", so that its results need not be recorded before they leave" if batch.is_direct else ""
+
+
 def _durable_of_batch(batch: Batch) -> tuple[str, ...]:
     read = dict.fromkeys(f"input: {i.name}" for i in batch.inputs)
     state = f"{batch.name}: its state in the home, {batch.fingerprint['saves']}" if batch.is_stateful else None
-    return (*read, f"{batch.name}: each epoch's cut and results in the home", *([state] if state else []))
+    kept = "cut in the home, its results in their topic" if batch.is_direct else "cut and results in the home"
+    return (*read, f"{batch.name}: each epoch's {kept}", *([state] if state else []))
 
 
 def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

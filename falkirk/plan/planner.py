@@ -29,6 +29,7 @@ from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import avro, columns, determinism, frames, mechanisms, promises
 from falkirk.plan.batches import BatchPlanner
+from falkirk.plan.direct import told_direct
 from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint, text_of
@@ -72,7 +73,7 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
                 hint="Give the sink another name.",
                 name=region.name,
             )
-    regions, batches = tuple(planner.regions), planner.batches.planned
+    regions, batches = tuple(planner.regions), told_direct(planner.regions, planner.batches.planned, session)
     return Plan(
         application=app.name,
         regions=regions,

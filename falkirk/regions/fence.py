@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
+from falkirk.local.spark import writes_elsewhere as writes_elsewhere
 
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
 
@@ -36,11 +37,6 @@ _PRODUCER = {
 def producer_options(application: str, region: str, incarnation: int) -> dict[str, str]:
     """Return Spark's options for what an incarnation of a region writes."""
     return _PRODUCER | {"kafka.client.id": client_id(application, region, incarnation)}
-
-
-def writes_elsewhere(session: SparkSession) -> bool:
-    """Tell whether producers may linger in other JVMs, where they can't be flushed from here."""
-    return not (session.sparkContext.master or "").startswith("local[")
 
 
 def client_id(application: str, region: str, incarnation: int) -> str:

@@ -1,6 +1,6 @@
 """Record: what a region's checkpoint rests on, written before its first start and compared at each later one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pyspark.sql.types import StructType
@@ -29,7 +29,8 @@ def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic
                 where=folder,
                 hint="Restore decisions.db from a backup, or use a new home.",
             )
-        _refuse_own_records(region, context, output)
+        outside = () if region.released_to is None else (region.released_to.topic,)
+        refuse_own_records(region, context, (*output, *outside))
         first = topics.first_positions if source.starting == "earliest" else topics.end_positions
         record = RegionRecord(
             fingerprint=region.fingerprint,
@@ -42,23 +43,30 @@ def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic
     return record
 
 
-def _refuse_own_records(region: Region, context: Context, output: Mapping[str, OutputTopic]) -> None:
-    """Refuse a region that is new to this home but whose output this home has written: a renamed sink."""
-    outside = () if region.released_to is None else (region.released_to.topic,)
-    for name in (*output, *outside):
+def refuse_own_records(region: Region | Batch, context: Context, written: Iterable[str]) -> None:
+    """Refuse a region that is new to this home but whose output topics this home has written: a renamed sink, or batch.
+
+    Raises: HomeError: `APPLICATION_CHANGED`.
+    """
+    for name in written:
         ends = context.topics.end_positions(name)
         last = {p: max(0, o - 1) for p, o in ends.items()}
         first = context.topics.first_positions(name)
         begin = {p: max(first[p], o) for p, o in last.items()}
         for record in read_range(context.connection, name, begin, ends):
             if record.header is not None and record.header.application == context.home.identity:
-                raise HomeError(
-                    "APPLICATION_CHANGED",
-                    f"region {region.name!r} is new to this home, but the home has written {name!r} before.",
-                    where=region.where,
-                    hint="Give the sink its former name back, or begin with a new home and a new output topic.",
-                    changed={"region": (None, region.name)},
-                )
+                raise renamed(region, name)
+
+
+def renamed(region: Region | Batch, written: str) -> HomeError:
+    """Return the error that a region is new to a home that has written its output."""
+    return HomeError(
+        "APPLICATION_CHANGED",
+        f"region {region.name!r} is new to this home, but the home has written {written!r} before.",
+        where=region.where,
+        hint="Give it, and its sink, their former names back, or begin with a new home and a new output.",
+        changed={"region": (None, region.name)},
+    )
 
 
 def _fits(name: str, before: str | None, now: str) -> bool:

@@ -55,7 +55,7 @@ class Users(Load):
 def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
     wire, rng = Wire(bootstrap=broker.bootstrap, tag=tag), random.Random(SEED)
     events, queries = wire.topic("events"), wire.topic("queries")
-    counts, answers = wire.topic("counts"), wire.topic("answers")
+    counts, answers, sums = wire.topic("counts"), wire.topic("answers"), wire.topic("sums")
     url = postgres.url().replace("postgresql:", "postgresql+psycopg:", 1)
     weighed, totals, answered = (Table(url, f"{n}_{tag}") for n in ("weighed", "totals", "answered"))
     env = {"TAG": tag, "DATABASE": postgres.url(), "STORE": postgres.url()}
@@ -122,6 +122,10 @@ def test_four_regimes_under_kills(broker: Broker, home: Path, tag: str, postgres
     replies = wire.rows(answers)
     assert sorted(r["id"] for r in replies) == list(range(asked)), "a query was not answered exactly once"
     assert {r["id"]: r for r in replies} == {r["id"]: r for r in answered.rows()}
+    told = {(r["epoch"], r["word"]): r["total"] for r in wire.rows(sums)}
+    wrong = [r for r in replies if r["total"] != told.get((r["seen"], r["word"]))]
+    assert not wrong, "an answer is not what the view says that it has read"
+    assert all(r["version"] is None or 0 < r["version"] <= words[r["word"]] for r in replies)
     assert not [p for p in psutil.pids() if _is_of(p, home)], "something of it still runs"
 
 

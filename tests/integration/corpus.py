@@ -287,6 +287,9 @@ BATCHES = {
     "distinct": batch(EPOCH, told(lambda e: e.select("s").distinct().unionByName(e.select("s")))),
     "one of each": batch(EPOCH, told(lambda e: e.select("s", "n").dropDuplicates(["s"])), same=False, ordered=True),
     "median": batch(EPOCH, told(lambda e: by_key(e, F.median("n").alias("x")))),
+    "mean of whole numbers": batch(
+        EPOCH, told(lambda e: by_key(e, F.avg(F.col("d").cast("long")).alias("x"))), same=False, ordered=True
+    ),
     "summed as doubles": batch(EPOCH, told(lambda e: by_key(e, F.sum("d").alias("x"))), same=False, ordered=True),
     "whichever comes first": batch(EPOCH, told(lambda e: by_key(e, F.first("n").alias("x"))), same=False, ordered=True),
     "all in a list": batch(EPOCH, told(lambda e: by_key(e, F.collect_list("n").alias("x"))), same=False, ordered=True),

@@ -14,9 +14,12 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.coordinator.home import open_home
 from falkirk.epochs.inputs import ROW
-from falkirk.epochs.targets import FolderTarget, TableTarget, Target, TopicTarget, target_of
+from falkirk.epochs.target import Target
+from falkirk.epochs.targets import FolderTarget, TableTarget, target_of
+from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import HomeError, LogError, SparkError
 from falkirk.local.broker import Broker
+from falkirk.local.spark import observing
 from falkirk.logs.connection import Connection
 from falkirk.regions import copying
 from falkirk.regions.context import Context
@@ -74,7 +77,7 @@ def place(
 
 def epoch(spark: "SparkSession", number: int, *, upto: int = ROWS) -> "DataFrame":
     """Return the rows of an epoch, or its first ones."""
-    rows = spark.range(number * ROWS, number * ROWS + upto, 1, 2)
+    rows = observing(spark).range(number * ROWS, number * ROWS + upto, 1, 2)
     nested = F.array(F.struct(F.lit("a").alias("b"))).alias("nested")
     return rows.select("id", nested, (F.col("id") - number * ROWS).alias(ROW))
 

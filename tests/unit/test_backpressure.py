@@ -80,6 +80,20 @@ def test_an_outlet_tells_how_much_waits_for_its_sink(epochs: EpochLog, fails: bo
     assert Outlet(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one begins where it is"
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("may_be_out", [True, False])
+def test_what_may_be_out_in_part_counts_as_seen_whatever_else_goes_on(
+    epochs: EpochLog, fails: bool, may_be_out: bool
+) -> None:
+    epochs.decide({"t": {0: 3}}, {"t": {0: 4}}, {}, 0.0, may_be_out=may_be_out)
+    sink = Sink(fails=fails)
+    outlet = Outlet(epochs, {"s": sink}, None, StructType())
+    outlet.release(session(), 0, 3)
+    wait_until(lambda: bool(outlet.detail) or not fails, 30, "the failure")
+    assert outlet.seen() == (4 if may_be_out else 3)
+    sink.open.set()
+
+
 class Wheel:
     """What a host needs to release epochs."""
 
@@ -109,7 +123,9 @@ class Cutter:
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.batch = (
             log,
-            SimpleNamespace(name="b", cut=OnArrival(records_max=10), is_stateful=False, iteration=None),
+            SimpleNamespace(
+                name="b", cut=OnArrival(records_max=10), is_stateful=False, is_direct=False, iteration=None
+            ),
         )
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
         self.detail, self.waits_for = "", ""

@@ -39,7 +39,9 @@ def test_the_application_ends_with_the_row_and_the_functions_words() -> None:
     future.set_exception(
         RuntimeError(f"Job aborted … falkirk.operators.python.Poison: {raised.value} … Driver stacktrace")
     )
-    batch = SimpleNamespace(name="halves", where="shop.py:3", is_stateful=False, cut=None, iteration=None)
+    batch = SimpleNamespace(
+        name="halves", where="shop.py:3", is_stateful=False, is_direct=False, cut=None, iteration=None
+    )
     region = SimpleNamespace(batch=batch, began_s=lambda: 0.0)
     run = Run(cast(Any, region), -1)
     with pytest.raises(SparkError) as ended:

@@ -21,9 +21,10 @@ class Region:
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.away, self.is_told = log, False, True
         self.batch = SimpleNamespace(
-            name="b", cut=OnArrival(records_max=10), is_stateful=True, iteration=None, state=None, notes=(),
-            saves=lambda epoch, since_s: epoch == 1,
+            name="b", cut=OnArrival(records_max=10), is_stateful=True, is_direct=False, iteration=None,
+            state=None, notes=(), saves=lambda epoch, since_s: epoch == 1,
         )  # fmt: skip
+        self.direct = SimpleNamespace(takes=lambda epoch: False)
         self.states = SimpleNamespace(
             read=lambda folder, is_result: {"s": (self.epochs.folder / folder).read_text()}, write=self._write
         )
@@ -41,7 +42,7 @@ class Region:
         kept = {"s": f"{state.get('s', '')} {epoch.number}"}
         return SimpleNamespace(kept=kept, told={}, clean=lambda: None)
 
-    def write(self, epoch: Epoch, folder: str, computed: object) -> tuple[int, int]:
+    def write(self, epoch: Epoch, folder: str, computed: object, *, direct: bool) -> tuple[int, int]:
         return 1, 0
 
     def marks(self, computed: object, folder: str) -> dict[str, int]:
