@@ -26,12 +26,12 @@ from falkirk.coordinator.status import RegionStatus
 from falkirk.coordinator.triage import STATE_NOT_LOADED, fatal_of, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError
+from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.region import Plan
 from falkirk.policy import FullHistory
 from falkirk.regions import copying, fence
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion, Opening
-from falkirk.regions.outputs import settled_ends
 
 log = logging.getLogger("falkirk")
 
@@ -69,7 +69,7 @@ class LiveHost:
             )
             for region in plan.regions
         }
-        self._batches = BatchHost(plan.batches, context, self._settle)
+        self._batches = BatchHost(plan.batches, context, partial(copying.settle, context))
         #: Batches that have completed an epoch since the last poll.
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
         for name, region in self._batches.regions.items():
@@ -103,14 +103,10 @@ class LiveHost:
             self.stop()
             raise
 
-    def _settle(self, sink: str) -> dict[int, int]:
-        copying.flush(self._context, sink)
-        return settled_ends(self._context.topics, (sink,), sink)[sink]
-
     def _govern(self, shape: Shape) -> Wheel:
         context = self._context
         lives = {name: watched.live for name, watched in self._watched.items()}
-        topics = KafkaLogs(shape.layout, context, self._settle, partial(copying.copy, context))
+        topics = KafkaLogs(shape.layout, context, partial(copying.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
             self._acceptance = Acceptance(shape.layout, logs.ends)
@@ -128,7 +124,7 @@ class LiveHost:
 
     def flush(self, timeout_s: float) -> bool:
         """Flush what the producers of stopped regions still hold; tell whether nothing is left in any process."""
-        if fence.writes_elsewhere(self._context.session):
+        if writes_elsewhere(self._context.session):
             return False
         prefix, flushed = fence.client_id(self._context.home.identity, "", 0).removesuffix("-0"), threading.Event()
 
@@ -192,7 +188,7 @@ class LiveHost:
     # -- what commands ask for ----------------------------------------------------------------------------------------
 
     def _go_back(self, wheel: Wheel) -> None:
-        if fence.writes_elsewhere(self._context.session):
+        if writes_elsewhere(self._context.session):
             raise SparkError(
                 "SESSION_LOST",
                 "asked to go back, and executors on a cluster may still write.",
@@ -291,7 +287,7 @@ class LiveHost:
         if error.condition == "WRITER_STILL_RUNNING":
             raise SparkError("SESSION_LOST", error.message, certainty="maybe", hint=error.hint) from error
         self._releases_failed += 1
-        elsewhere = fence.writes_elsewhere(self._context.session)
+        elsewhere = writes_elsewhere(self._context.session)
         if error.condition != "RELEASE_FAILED" or elsewhere or self._releases_failed > FAILURES_MAX:
             raise error
         self._say(error.message)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 
 from falkirk.cut import Positions
 from falkirk.epochs.inputs import Bad
 from falkirk.operators.in_epoch import State
+from falkirk.plan.frames import plan_text
 
 #: The slot of what a batch itself keeps, beside those of its operators.
 OWN = "own"
@@ -41,3 +43,8 @@ class Computed:
     marks: Mapping[str, int]
     told: Mapping[str, int]
     clean: Callable[[], None]
+
+    @cached_property
+    def plan(self) -> str:
+        """The result's plan, as text."""
+        return plan_text(self.result)

@@ -19,6 +19,8 @@ from hashlib import sha256
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from falkirk.coordinator.store import Store
 from falkirk.epochs.computed import Computed
 from falkirk.epochs.log import Epoch, EpochLog
@@ -49,6 +51,7 @@ class Direct:
         #: By which epochs were last sent, and the number of that decision; None: nobody has asked the store.
         self._program: str | None = None
         self._decided, self._about = -1, f"epochs of {batch.name}"
+        self._around = ""
 
     def may_be_next(self) -> bool:
         """Tell whether the next epoch's results may go straight to their topic: nothing else is still to go there."""
@@ -79,7 +82,8 @@ class Direct:
         Args: folder: of those that did not.
         """
         assert self.outlet is not None, "it has a sink"
-        self._agree(epoch, _program(computed, self._batch))
+        self._around = self._around or _around(self._batch, computed.result.sparkSession)
+        self._agree(epoch, _program(computed.plan, self._around))
         deliver = partial(self.outlet.send, epoch.number, few=self.is_small(epoch))
         return self._results.send(folder, computed, deliver)
 
@@ -111,14 +115,19 @@ class Direct:
         )
 
 
-def _program(computed: Computed, batch: Batch) -> str:
+def _program(plan: str, around: str) -> str:
     """Return what stands for all on which it depends what a row becomes in a topic. It is asked of each try of an
-    epoch, since a function may read the date, or a file, when it is called."""
-    plan = computed.result._jdf.queryExecution().analyzed().toString()
-    lines = [_PASSING.sub("", line) for line in str(plan).splitlines() if "Relation" not in line]
+    epoch, since a function may read the date, or a file, when it is called.
+
+    Args: plan: of an epoch's results. around: as of `_around`.
+    """
+    lines = [_PASSING.sub("", line) for line in plan.splitlines() if "Relation" not in line]
+    return sha256("\n".join((*lines, around)).encode()).hexdigest()[:16]
+
+
+def _around(batch: Batch, session: SparkSession) -> str:
+    """Return what else it depends on, and stays the same while an application runs."""
     (sink,) = batch.sinks
     written = {f.name: getattr(sink.to, f.name) for f in fields(sink.to) if f.name != "where"}
-    session = computed.result.sparkSession
     zone = session.conf.get("spark.sql.session.timeZone")
-    parts = (*lines, written, zone, session.version, version("falkirk"))
-    return sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+    return "\n".join(map(str, (written, zone, session.version, version("falkirk"))))

@@ -8,7 +8,8 @@ epoch is
   3. recorded: from now on it is complete, and no later try can change it.
 
 A crash before 3 leaves a folder that is nobody's, and the epoch is run again from the same decision. One that fails is
-tried again by itself; the others stay.
+tried again by itself; the others stay. Results that come out the same may go straight to their topic in 2
+(`direct.py`).
 """
 
 import logging
@@ -48,7 +49,7 @@ from falkirk.regions.record import compare, refuse_own_records, renamed
 log = logging.getLogger("falkirk")
 
 #: A job is cancelled within seconds; what a user's function does in Python can't be, and is left alone: nothing of it
-#: will be recorded.
+#: will be recorded. (What goes straight to a topic has none: `BatchRegion.fence`.)
 STOP_S = 10.0
 #: A job that sends straight to a topic has so long to come to its end.
 DRAIN_S = 5.0

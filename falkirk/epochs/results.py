@@ -27,12 +27,12 @@ class Results:
 
     def write(self, name: str, computed: Computed) -> tuple[int, int]:
         """Write the results of an epoch into a folder."""
-        folder, plans, counted = self._epochs.path(name), _plans(computed), Observation()
+        folder, counted = self._epochs.path(name), Observation()
         placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
         writer = placed.observe(counted, F.count("*").alias("rows")).write
         (writer.partitionBy(SLICE) if self._batch.sorts is not None else writer).parquet(str(folder))
         rows = observed(counted)
-        dead = self._write_dead(name, self._refused(computed, plans))
+        dead = self._write_dead(name, self._refused(computed))
         if rows is None:
             return read_folders(self._session, [folder], self._batch.schema).count(), dead
         return int(rows["rows"]), dead
@@ -44,15 +44,16 @@ class Results:
 
         Args: deliver: returns what is too large.
         """
-        plans, counted = _plans(computed), Observation()
+        counted = Observation()
         too_large = deliver(computed.result.observe(counted, F.count("*").alias("rows")))
-        refused = self._refused(computed, plans)
+        refused = self._refused(computed)
         dead = self._write_dead(name, refused if too_large is None else [*refused, too_large.drop(ROW)])
         rows = observed(counted)
         return computed.result.count() if rows is None else int(rows["rows"]), dead
 
-    def _refused(self, computed: Computed, plans: list[str]) -> list[DataFrame]:
+    def _refused(self, computed: Computed) -> list[DataFrame]:
         """Return what is to be dead letters, of what has run."""
+        plans = [*computed.ran, computed.plan]
         unfit = [dead_letters(self._batch.name, bad) for bad in computed.bad if _count(bad, plans) != 0]
         return [*unfit, *computed.letters]
 
@@ -64,10 +65,6 @@ class Results:
             letters.withColumn(ROW, place).write.parquet(target)
             dead += self._session.read.parquet(target).count()
         return dead
-
-
-def _plans(computed: Computed) -> list[str]:
-    return [*computed.ran, str(computed.result._jdf.queryExecution().analyzed().toString())]
 
 
 def _count(bad: Bad, plans: list[str]) -> int | None:

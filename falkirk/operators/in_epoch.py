@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from falkirk.operators.call import KIND, Call, Epoch
+from falkirk.plan.frames import plan_text
 
 State = Mapping[str, DataFrame | str]
 """What is kept from one epoch to the next, by slot: rows, or a text."""
@@ -60,7 +61,7 @@ class InEpoch(Call):
         """See Call. This runs the job, so that no two readers have it computed twice, differently perhaps."""
         folder = self._scratch()
         self._written.append(folder)
-        self.ran.append(str(rows._jdf.queryExecution().analyzed().toString()))
+        self.ran.append(plan_text(rows))
         rows.write.partitionBy(KIND).parquet(str(folder))
         found = {}
         for kind, schema in kinds.items():

@@ -57,6 +57,11 @@ class Frame:
         return [name for name in self.data.columns if name in OURS]
 
 
+def plan_text(data: DataFrame) -> str:
+    """Return a DataFrame's analysed plan as Spark tells it."""
+    return str(data._jdf.queryExecution().analyzed().toString())
+
+
 def good(rows: DataFrame) -> Frame:
     """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
     return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))

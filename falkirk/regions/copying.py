@@ -13,9 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.errors import SparkError
+from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.frames import first_line
 from falkirk.regions import fence
 from falkirk.regions.context import Context
+from falkirk.regions.outputs import settled_ends
 from falkirk.regions.rows import without
 
 _Positions = dict[int, int]
@@ -74,7 +76,7 @@ def check_session(session: SparkSession) -> None:
     conf, wanted = session.sparkContext.getConf(), {"spark.speculation": "false"}
     tries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", session.sparkContext.master or "")
     given = {} if tries is None else {"spark.task.maxFailures": tries[1]}
-    if fence.writes_elsewhere(session) or given:
+    if writes_elsewhere(session) or given:
         wanted |= {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1"}
     for name, value in wanted.items():
         found = given.get(name) or conf.get(name, "false" if value == "false" else "4")
@@ -88,7 +90,9 @@ def check_session(session: SparkSession) -> None:
             )
 
 
-def flush(context: Context, sink: str) -> None:
-    """Flush what an earlier copy to `sink`, in this process, may still hold."""
+def settle(context: Context, sink: str) -> _Positions:
+    """Return where a sink ends once nothing that an earlier copy to it sent can still arrive there: what one in this
+    process may still hold is flushed. Raises: as `flush_lingering` and `settled_ends`."""
     mine = fence.client_id(context.home.identity, f"release-{sink}", 1)
     fence.flush_lingering(context.session, lambda client: client == mine)
+    return settled_ends(context.topics, (sink,), sink)[sink]

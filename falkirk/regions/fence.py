@@ -19,7 +19,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
-from falkirk.local.spark import writes_elsewhere as writes_elsewhere
 
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.coordinator.ports import Health, Point
 from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
 from falkirk.errors import LogError, SparkError
-from falkirk.local.spark import LIVE_POOL
+from falkirk.local.spark import LIVE_POOL, writes_elsewhere
 from falkirk.logs.tail import Tail
 from falkirk.plan import frames
 from falkirk.plan.parsing import parse, parsing
@@ -120,7 +120,7 @@ class LiveRegion(RegionAtRest):
             return
         self._on_progress()
         self.end("stopped to go back")
-        if self.opening is not None and fence.writes_elsewhere(self._context.session):
+        if self.opening is not None and writes_elsewhere(self._context.session):
             raise SparkError(
                 "SESSION_LOST",
                 f"region {self.region.name!r} has to go back, and executors on a cluster may still write for it.",

@@ -22,7 +22,6 @@ from falkirk.plan.topics import prepare_topics
 from falkirk.regions import copying
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion
-from falkirk.regions.outputs import settled_ends
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire
 from tests.simulation.world import Element, World, compute
@@ -121,10 +120,7 @@ class LiveRig:
             held={self.output: self.sink},
         )
 
-        def settle(sink: str) -> dict[int, int]:
-            copying.flush(context, sink)
-            return settled_ends(context.topics, (sink,), sink)[sink]
-
+        settle = partial(copying.settle, context)
         self.logs: LogsPort = KafkaLogs(self.layout, context, settle, partial(copying.copy, context))
         self._fed = 0
 

@@ -46,6 +46,27 @@ def there(rows: Rows) -> list[Row]:
     return list(Counter({row: often for row, often in rows.items() if often > 0}).elements())
 
 
+def three_rounds(edges: Collection) -> Collection:
+    """Return what each node has after three rounds in which all give what they have to those they point to."""
+    ways = edges.select(F.col("src").alias("n"), "dst")
+
+    def spread(weights: Collection) -> Collection:
+        given = weights.join(ways, "n").select(F.col("dst").alias("n"), "weight")
+        return given.concat(weights).groupBy("n").sum("weight")
+
+    return ways.groupBy("n").count("weight").iterate(spread, rounds=3)
+
+
+def three_rounds_plainly(edges: list[Row]) -> Rows:
+    """Return what `three_rounds` comes to."""
+    weights = Counter(a for a, _ in edges)
+    for _ in range(3):
+        before = weights.copy()
+        for a, b in edges:
+            weights[b] += before[a]
+    return Counter(weights.items())
+
+
 def added(rows: Iterable[Row]) -> list[Row]:
     return [(*row, 1) for row in rows]
 

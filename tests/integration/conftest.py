@@ -1,14 +1,23 @@
 """Fixtures of the tests with Spark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import falkirk as fk
+from falkirk.coordinator.home import open_home
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan
+from falkirk.regions.context import Context
 from tests.integration.functions import SCHEMA
+from tests.integration.live import Wire
+from tests.integration.targets import Place, place
+from tests.postgres import Postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,3 +46,14 @@ def session(spark: "SparkSession") -> "SparkSession":
     made.conf.set("spark.sql.adaptive.enabled", "false")
     made.conf.set("spark.sql.shuffle.partitions", "2")
     return made
+
+
+@pytest.fixture
+def place_of(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, postgres: Postgres
+) -> Iterator[Callable[[str], Place]]:
+    """Make a place of a kind, to which epochs can be released."""
+    wire, connection = Wire(bootstrap=broker.bootstrap, tag=tag), Connection.of(broker.bootstrap)
+    with open_home(home, "targets") as opened:
+        context = Context(session=spark, connection=connection, home=opened, state_partitions=2)
+        yield partial(place, context=context, wire=wire, url=postgres.url())

@@ -15,7 +15,19 @@ from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.program import digest
 from falkirk.differential.turns import Rounds
-from tests.integration.changing import EDGES, Changing, Edge, Rows, added, components, sources, taken, there
+from tests.integration.changing import (
+    EDGES,
+    Changing,
+    Edge,
+    Rows,
+    added,
+    components,
+    sources,
+    taken,
+    there,
+    three_rounds,
+    three_rounds_plainly,
+)
 
 
 @pytest.fixture(params=[ALONE_MAX, 3], autouse=True)
@@ -80,26 +92,10 @@ def test_a_loop_that_was_cut_short_says_so_until_it_has_come_to_its_end(session:
 
 def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSession, tmp_path: Path) -> None:
     """By a join, which needs no shuffle for it, and by what does."""
-
-    def program(edges: Collection) -> Collection:
-        ways = edges.select(F.col("src").alias("n"), "dst")
-
-        def spread(weights: Collection) -> Collection:
-            given = weights.join(ways, "n").select(F.col("dst").alias("n"), "weight")
-            return given.concat(weights).groupBy("n").sum("weight")
-
-        return ways.groupBy("n").count("weight").iterate(spread, rounds=3)
-
-    changing = Changing(session, tmp_path, program, edges=EDGES)
+    changing = Changing(session, tmp_path, three_rounds, edges=EDGES)
     for changes in (added([(1, 2), (2, 3), (3, 1)]), [(1, 3, 1), (2, 3, -1)]):
         changing.epoch(edges=changes)
-        edges = there(changing.put["edges"])
-        weights = Counter(a for a, _ in edges)
-        for _ in range(3):
-            before = weights.copy()
-            for a, b in edges:
-                weights[b] += before[a]
-        assert changing.result == Counter(weights.items())
+        assert changing.result == three_rounds_plainly(there(changing.put["edges"]))
 
 
 def test_a_loop_in_a_loop_and_an_operator_read_before_and_after_it(session: SparkSession, tmp_path: Path) -> None:

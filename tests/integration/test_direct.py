@@ -8,9 +8,9 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import Observation, Window
@@ -19,8 +19,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.coordinator.home import open_home
 from falkirk.coordinator.store import Store
-from falkirk.epochs.computed import Computed
-from falkirk.epochs.direct import _program
+from falkirk.epochs.direct import _around, _program
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.run import Run
@@ -29,12 +28,12 @@ from falkirk.errors import HomeError, InternalError
 from falkirk.local.broker import Broker
 from falkirk.local.spark import observing
 from falkirk.logs.connection import Connection
+from falkirk.plan.frames import plan_text
 from falkirk.plan.planner import plan_application
 from falkirk.policy import Policy
 from falkirk.query import run_here
 from falkirk.regions import copying
 from falkirk.regions.context import Context
-from falkirk.regions.outputs import settled_ends
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire, failed
 
@@ -82,11 +81,10 @@ class Numbers:
     def __init__(self, broker: Broker, tag: str) -> None:
         self.wire = Wire(bootstrap=broker.bootstrap, tag=tag)
         self.events, self.halves = self.wire.topic("events"), self.wire.topic("halves", partitions=3)
-        self.dead = f"direct-halves-{tag}"
         self.sent = 0
 
     def send(self) -> None:
-        """Send numbers, and one record that is none."""
+        """Send numbers that have not been sent yet."""
         numbers = [{"n": n} for n in range(self.sent, self.sent + ROWS)]
         self.wire.send(self.events, numbers[: ROWS // 2], partition=0)
         self.wire.send(self.events, numbers[ROWS // 2 :], partition=1)
@@ -254,7 +252,7 @@ def program(spark: "SparkSession", added: str) -> str:
     rows = rows.select(F.expr(added).alias("n"), F.transform("several", lambda x: x + 1).alias("several"))
     rows = rows.select("n", F.to_json(F.struct("several"), {"ignoreNullFields": "false"}).alias("half"))
     result = rows.observe(Observation(), F.count("*").alias("rows"))
-    return _program(cast(Computed, SimpleNamespace(result=result)), batch)
+    return _program(plan_text(result), _around(batch, spark))
 
 
 def test_rows_that_are_alike_are_there_as_often(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
@@ -262,11 +260,7 @@ def test_rows_that_are_alike_are_there_as_often(spark: "SparkSession", broker: B
     out = wire.topic("out", partitions=2)
     with open_home(home, "alike") as opened:
         context = Context(session=spark, connection=Connection.of(broker.bootstrap), home=opened, state_partitions=2)
-
-        def settle(topic: str) -> dict[int, int]:
-            copying.flush(context, topic)
-            return settled_ends(context.topics, (topic,), topic)[topic]
-
+        settle = partial(copying.settle, context)
         rows = observing(spark).range(60).select((F.col("id") % 3).alias("n"))
         real = TopicTarget._send
         with pytest.MonkeyPatch.context() as patch:

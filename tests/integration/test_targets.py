@@ -1,9 +1,7 @@
 """Targets of batches: whatever an earlier try has left behind, an epoch is there once; without what sees to it,
 twice."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,114 +10,47 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
 from falkirk.epochs.inputs import ROW
-from falkirk.epochs.target import Target
-from falkirk.epochs.targets import FolderTarget, TableTarget, target_of
+from falkirk.epochs.targets import FolderTarget, TableTarget
 from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import HomeError, LogError, SparkError
 from falkirk.local.broker import Broker
-from falkirk.local.spark import observing
-from falkirk.logs.connection import Connection
-from falkirk.regions import copying
-from falkirk.regions.context import Context
-from falkirk.regions.outputs import settled_ends
 from tests.integration.live import Wire
-from tests.postgres import Postgres
+from tests.integration.targets import EPOCHS, KINDS, ROWS, CutOff, Place, cut_off, epoch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-EPOCHS, ROWS = 3, 20
-KINDS = ("topic", "postgres", "sqlite", "files")
+    from pyspark.sql import SparkSession
 
 
-@dataclass
-class Place:
-    """Where one kind of sink writes in one test."""
-
-    kind: str
-    make: Callable[[], Target]
-    read: Callable[[], list[int]]
-
-
-@contextmanager
-def place(
-    kind: str, spark: "SparkSession", broker: Broker, home: Path, tag: str, postgres: Postgres
-) -> Iterator[Place]:
-    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
-    with open_home(home, "targets") as opened:
-        context = Context(session=spark, connection=Connection.of(broker.bootstrap), home=opened, state_partitions=2)
-
-        def settle(topic: str) -> dict[int, int]:
-            copying.flush(context, topic)
-            return settled_ends(context.topics, (topic,), topic)[topic]
-
-        endpoint: Any
-        if kind == "topic":
-            topic = wire.topic("out", partitions=3)
-            endpoint = fk.Kafka(topic, key="id")
-            read = lambda: [r["id"] for r in wire.rows(topic)]  # noqa: E731
-        elif kind == "files":
-            endpoint = fk.Files(str(home / "out"), "json")
-            read = lambda: [r.id for r in spark.read.json(f"{home}/out/epoch=*").collect()]  # noqa: E731
-        else:
-            url = f"sqlite:///{home}/out.db" if kind == "sqlite" else postgres.url()
-            endpoint = fk.Sql(url, f"out_{tag.replace('-', '_')}")
-            engine = sql.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
-
-            def read() -> list[int]:
-                with engine.begin() as db:
-                    return list(db.execute(sql.text(f"SELECT id FROM {endpoint.table}")).scalars())
-
-        yield Place(kind, lambda: target_of(endpoint, "out", context, settle), read)
-
-
-def epoch(spark: "SparkSession", number: int, *, upto: int = ROWS) -> "DataFrame":
-    """Return the rows of an epoch, or its first ones."""
-    rows = observing(spark).range(number * ROWS, number * ROWS + upto, 1, 2)
-    nested = F.array(F.struct(F.lit("a").alias("b"))).alias("nested")
-    return rows.select("id", nested, (F.col("id") - number * ROWS).alias(ROW))
-
-
-def cut_off(place: Place, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Release an epoch so that a part of it is there, as much as this kind lets in, and then nothing more is heard."""
     with monkeypatch.context() as patch:
         if place.kind == "topic":
             place.make().deliver(number, epoch(spark, number, upto=ROWS // 2))
             return
         if place.kind == "files":
-            patch.setattr("os.replace", _cut_off)
+            patch.setattr("os.replace", cut_off)
         else:
-            patch.setattr(TableTarget, "_set_mark", _cut_off)
-        with pytest.raises(_CutOff):
+            patch.setattr(TableTarget, "_set_mark", cut_off)
+        with pytest.raises(CutOff):
             place.make().deliver(number, epoch(spark, number))
-
-
-class _CutOff(Exception):
-    """What a kill -9 looks like from here."""
-
-
-def _cut_off(*arguments: Any, **options: Any) -> None:
-    raise _CutOff
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_is_there_once_whatever_was_there_of_it(
-    kind: str, spark: "SparkSession", broker: Broker, home: Path, tag: str, postgres: Postgres,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    with place(kind, spark, broker, home, tag, postgres) as out:
-        for number in range(EPOCHS):
-            cut_off(out, spark, number, monkeypatch)
-            again = out.make()  # it knows nothing but what is there
-            assert again.seen() == (number + 1 if kind == "topic" else number)
-            for older in range(number):
-                again.deliver(older, epoch(spark, older))  # nothing has been taken note of
-            again.deliver(number, epoch(spark, number))
-            out.make().deliver(number, epoch(spark, number))  # it was there, and nobody had taken note
-            assert out.make().seen() == number + 1
-        assert sorted(out.read()) == list(range(EPOCHS * ROWS))
+    kind: str, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = place_of(kind)
+    for number in range(EPOCHS):
+        release_in_part(out, spark, number, monkeypatch)
+        again = out.make()  # it knows nothing but what is there
+        assert again.seen() == (number + 1 if kind == "topic" else number)
+        for older in range(number):
+            again.deliver(older, epoch(spark, older))  # nothing has been taken note of
+        again.deliver(number, epoch(spark, number))
+        out.make().deliver(number, epoch(spark, number))  # it was there, and nobody had taken note
+        assert out.make().seen() == number + 1
+    assert sorted(out.read()) == list(range(EPOCHS * ROWS))
 
 
 @pytest.mark.parametrize(
@@ -131,39 +62,39 @@ def test_an_epoch_is_there_once_whatever_was_there_of_it(
     ],
 )
 def test_without_its_mechanism_an_epoch_is_there_twice(
-    kind: str, owner: type, mechanism: str, nothing: Any, spark: "SparkSession", broker: Broker, home: Path, tag: str,
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch,
+    kind: str, owner: type, mechanism: str, nothing: Any, place_of: Callable[[str], Place], spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    with place(kind, spark, broker, home, tag, postgres) as out:
-        out.make().deliver(0, epoch(spark, 0))
-        monkeypatch.setattr(owner, mechanism, lambda *arguments: nothing)
-        out.make().deliver(0, epoch(spark, 0))
-        assert sorted(out.read()) == sorted([*range(ROWS), *range(ROWS)])
+    out = place_of(kind)
+    out.make().deliver(0, epoch(spark, 0))
+    monkeypatch.setattr(owner, mechanism, lambda *arguments: nothing)
+    out.make().deliver(0, epoch(spark, 0))
+    assert sorted(out.read()) == sorted([*range(ROWS), *range(ROWS)])
 
 
 def test_without_its_folder_of_its_own_half_an_epoch_shows(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with place("files", spark, broker, home, tag, postgres) as out:
-        out.make().seen()  # whose folder it is, is written first
-        monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._named(number))
-        monkeypatch.setattr("os.replace", _cut_off)
-        with pytest.raises(_CutOff):
-            out.make().deliver(0, epoch(spark, 0, upto=ROWS // 2))
-        assert len(out.read()) == ROWS // 2
+    out = place_of("files")
+    out.make().seen()  # whose folder it is, is written first
+    monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._named(number))
+    monkeypatch.setattr("os.replace", cut_off)
+    with pytest.raises(CutOff):
+        out.make().deliver(0, epoch(spark, 0, upto=ROWS // 2))
+    assert len(out.read()) == ROWS // 2
 
 
 def test_what_is_too_large_becomes_a_dead_letter_and_the_rest_is_there(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, postgres: Postgres
+    place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, tag: str
 ) -> None:
     Wire(bootstrap=broker.bootstrap, tag=tag).topic("out", partitions=3, max_message_bytes="2000")
-    with place("topic", spark, broker, home, tag, postgres) as out:
-        rows = epoch(spark, 0).withColumn("text", F.expr("repeat('x', IF(id = 7, 5000, 10))"))
-        for _ in range(2):
-            dead = out.make().deliver(0, rows)
-            assert dead is not None
-            assert [("too large: " in d.value, '"epoch":0' in d.value) for d in dead.collect()] == [(True, True)]
-            assert sorted(out.read()) == [n for n in range(ROWS) if n != 7]
+    out = place_of("topic")
+    rows = epoch(spark, 0).withColumn("text", F.expr("repeat('x', IF(id = 7, 5000, 10))"))
+    for _ in range(2):
+        dead = out.make().deliver(0, rows)
+        assert dead is not None
+        assert [("too large: " in d.value, '"epoch":0' in d.value) for d in dead.collect()] == [(True, True)]
+        assert sorted(out.read()) == [n for n in range(ROWS) if n != 7]
 
 
 def test_rows_with_a_key_replace_each_other(spark: "SparkSession", home: Path) -> None:
@@ -177,20 +108,20 @@ def test_rows_with_a_key_replace_each_other(spark: "SparkSession", home: Path) -
 
 
 def test_a_folder_or_topic_of_another_home_is_refused(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, postgres: Postgres
+    place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, home: Path, tag: str
 ) -> None:
-    with place("topic", spark, broker, home, tag, postgres) as out:
-        out.make().deliver(0, epoch(spark, 0))
-        (home / "out").mkdir()
-        (home / "out" / "_falkirk.json").write_text('{"application": "cafecafe"}')
-        with pytest.raises(HomeError) as refused:
-            FolderTarget(fk.Files(str(home / "out")), "deadbeef").seen()
-        assert refused.value.condition == "FOLDER_OF_ANOTHER"
-        wire = Wire(bootstrap=broker.bootstrap, tag=tag)
-        wire.send(f"out-{tag}", [{"id": 1}], partition=0)
-        with pytest.raises(LogError) as foreign:
-            out.make().seen()
-        assert foreign.value.condition == "FOREIGN_WRITER"
+    out = place_of("topic")
+    out.make().deliver(0, epoch(spark, 0))
+    (home / "out").mkdir()
+    (home / "out" / "_falkirk.json").write_text('{"application": "cafecafe"}')
+    with pytest.raises(HomeError) as refused:
+        FolderTarget(fk.Files(str(home / "out")), "deadbeef").seen()
+    assert refused.value.condition == "FOLDER_OF_ANOTHER"
+    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+    wire.send(f"out-{tag}", [{"id": 1}], partition=0)
+    with pytest.raises(LogError) as foreign:
+        out.make().seen()
+    assert foreign.value.condition == "FOREIGN_WRITER"
 
 
 def test_a_database_that_is_away_is_said_to_be(spark: "SparkSession", home: Path) -> None:

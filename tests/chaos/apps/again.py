@@ -6,20 +6,17 @@ Arguments: a folder; `apart`, if two attempts of a task are not to write the sam
 
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import functions as F
-
-from falkirk.differential import Collection, runs
+from falkirk.differential import runs
 from falkirk.differential.alone import ALONE_MAX, Alone
 from falkirk.differential.task import FileName, Task
 from falkirk.local.spark import session
 from tests.dying import Work, dying
-from tests.integration.changing import EDGES, Changing, Rows, shuffled, there
+from tests.integration.changing import EDGES, Changing, shuffled, there, three_rounds, three_rounds_plainly
 
 PLACES: list[tuple[type, str]] = [(Task, "heard0"), (Task, "parked0"), (Alone, "heard0")]
 
@@ -42,32 +39,12 @@ def apart(work: Work) -> Work:
     return call
 
 
-def program(edges: Collection) -> Collection:
-    """Return what each node has after three rounds in which all give what they have to those they point to."""
-    ways = edges.select(F.col("src").alias("n"), "dst")
-
-    def spread(weights: Collection) -> Collection:
-        given = weights.join(ways, "n").select(F.col("dst").alias("n"), "weight")
-        return given.concat(weights).groupBy("n").sum("weight")
-
-    return ways.groupBy("n").count("weight").iterate(spread, rounds=3)
-
-
-def plainly(edges: list[Any]) -> Rows:
-    weights = Counter(a for a, _ in edges)
-    for _ in range(3):
-        before = weights.copy()
-        for a, b in edges:
-            weights[b] += before[a]
-    return Counter(item for item in weights.items() if item[1])
-
-
 def main(folder: Path, off: str = "") -> int:
     """Work off the epochs."""
     spark = session("again", master="local[2,3]").newSession()
     mark, state = folder / "dies", folder / "state"
     state.mkdir()
-    changing = Changing(spark, state, program, edges=EDGES)
+    changing = Changing(spark, state, three_rounds, edges=EDGES)
     edges: list[Any] = [(a, b) for a in range(6) for b in range(6) if a < b]
     first, *others = shuffled(17, len(PLACES) + 1, edges, most=8)
     changing.epoch(edges=first)
@@ -85,7 +62,7 @@ def main(folder: Path, off: str = "") -> int:
         mark.touch()
         changing.epoch(edges=changes)
         assert not mark.exists(), f"nobody has died in {owner}"
-        if changing.result != plainly(there(changing.put["edges"])):
+        if changing.result != three_rounds_plainly(there(changing.put["edges"])):
             print(f"wrong after {owner} {what}")
             return 1
     return 0

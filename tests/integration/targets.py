@@ -1,0 +1,76 @@
+"""Targets of batches, of each kind, in a test of its own, and epochs for them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sql
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.epochs.inputs import ROW
+from falkirk.epochs.target import Target
+from falkirk.epochs.targets import target_of
+from falkirk.local.spark import observing
+from falkirk.regions import copying
+from falkirk.regions.context import Context
+from tests.integration.live import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EPOCHS, ROWS = 3, 20
+KINDS = ("topic", "postgres", "sqlite", "files")
+
+
+@dataclass
+class Place:
+    """Where one kind of sink writes in one test."""
+
+    kind: str
+    make: Callable[[], Target]
+    read: Callable[[], list[int]]
+
+
+def place(kind: str, context: Context, wire: Wire, url: str) -> Place:
+    """Return a place that does not exist yet.
+
+    Args: url: of a PostgreSQL database.
+    """
+    folder = context.home.path
+    endpoint: Any
+    if kind == "topic":
+        topic = wire.topic("out", partitions=3)
+        endpoint = fk.Kafka(topic, key="id")
+        read = lambda: [r["id"] for r in wire.rows(topic)]  # noqa: E731
+    elif kind == "files":
+        endpoint = fk.Files(str(folder / "out"), "json")
+        read = lambda: [r.id for r in context.session.read.json(f"{folder}/out/epoch=*").collect()]  # noqa: E731
+    else:
+        url = f"sqlite:///{folder}/out.db" if kind == "sqlite" else url
+        endpoint = fk.Sql(url, f"out_{wire.tag.replace('-', '_')}")
+        engine = sql.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
+
+        def read() -> list[int]:
+            with engine.begin() as db:
+                there = sql.inspect(db).has_table(endpoint.table)
+                return list(db.execute(sql.text(f"SELECT id FROM {endpoint.table}")).scalars()) if there else []
+
+    settle = partial(copying.settle, context)
+    return Place(kind, lambda: target_of(endpoint, "out", context, settle), read)
+
+
+def epoch(spark: "SparkSession", number: int, *, upto: int = ROWS) -> "DataFrame":
+    """Return the rows of an epoch, or its first ones."""
+    rows = observing(spark).range(number * ROWS, number * ROWS + upto, 1, 2)
+    nested = F.array(F.struct(F.lit("a").alias("b"))).alias("nested")
+    return rows.select("id", nested, (F.col("id") - number * ROWS).alias(ROW))
+
+
+class CutOff(Exception):
+    """What a kill -9 looks like from here."""
+
+
+def cut_off(*arguments: Any, **options: Any) -> None:
+    raise CutOff

@@ -1,0 +1,226 @@
+"""Releasing an epoch is cut off before and behind each thing that it does, in each kind of sink: nobody ever sees what
+is not so, and the next try makes it whole."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sql
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from sqlalchemy import event
+
+from falkirk.epochs import targets, topic
+from falkirk.epochs.inputs import ROW
+from falkirk.epochs.targets import TableTarget
+from falkirk.epochs.topic import TopicTarget
+from falkirk.regions import fence
+from tests.integration.targets import ROWS, CutOff, Place, epoch
+
+if TYPE_CHECKING:
+    from falkirk.logs.topics import TopicFacts
+
+#: So many things at most does a release do.
+POINTS_MAX = 60
+#: So many drawn parts of an epoch are in a topic when it is cut off.
+DRAWS = 8
+
+
+class Points:
+    """Counts what a release does, and cuts it off at one point.
+
+    Args: at: the number of that point; None: only count.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at, self.passed, self.names = at, 0, list[str]()
+
+    def pass_by(self, name: str) -> None:
+        """Come to a point."""
+        self.names.append(name)
+        self.passed += 1
+        if self.passed - 1 == self.at:
+            raise CutOff
+
+    def around(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return a call with a point before it and one behind it."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.pass_by(f"before {name}")
+            result = real(*arguments, **options)
+            self.pass_by(f"behind {name}")
+            return result
+
+        return call
+
+
+@contextmanager
+def in_a_table(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each statement, and the commit; three statements for an epoch's rows."""
+
+    def listens(name: str, point: str) -> Callable[..., None]:
+        def listen(*arguments: Any) -> None:
+            points.pass_by(point)
+
+        event.listen(sql.Engine, name, listen)
+        return listen
+
+    patch.setattr(targets, "_ROWS_AT_ONCE", ROWS // 3)
+    names = {"before_cursor_execute": "before", "after_cursor_execute": "behind", "commit": "before the commit"}
+    listening = {name: listens(name, point) for name, point in names.items()}
+    try:
+        yield
+    finally:
+        for name, listen in listening.items():
+            event.remove(sql.Engine, name, listen)
+
+
+@contextmanager
+def in_a_folder(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each thing that is done to a file or a folder, and a folder with half of the rows."""
+    writer = type(SparkSession.active().range(1).write)
+    save = writer.save
+
+    def write(self: Any, path: str) -> None:
+        halves = [self._df.limit(ROWS // 2).write.format("json").mode("overwrite"), self]
+        points.pass_by("before anything is written")
+        save(halves[0], path)
+        points.pass_by("half of it is written")
+        save(halves[1].mode("overwrite"), path)
+        points.pass_by("all of it is written")
+
+    patch.setattr(writer, "save", write)
+    for owner, name in [(targets.os, "replace"), (targets.shutil, "rmtree"), (targets, "write_atomically")]:
+        patch.setattr(owner, name, points.around(getattr(owner, name), name))
+    yield
+
+
+@contextmanager
+def in_a_topic(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """So many first records of each partition, which each have their order, and no other way between them."""
+    real, rng = TopicTarget._send, random.Random(points.at)
+    counts = {partition: rng.randint(0, ROWS // 2) for partition in range(3)}
+
+    def send(self: TopicTarget, number: int, data: DataFrame, facts: "TopicFacts") -> None:
+        points.pass_by("before anything is sent")
+        placed = data.withColumn("place", F.row_number().over(Window.partitionBy("partition").orderBy(ROW)))
+        first = [(F.col("partition") == partition) & (F.col("place") <= count) for partition, count in counts.items()]
+        for _ in range(DRAWS):
+            if points.passed == points.at:
+                real(self, number, placed.where(reduce(or_, first)).drop("place"), facts)
+            points.pass_by(f"the first {counts} are there")
+        real(self, number, data, facts)
+        points.pass_by("all of it is there")
+
+    patch.setattr(TopicTarget, "_send", send)
+    patch.setattr(topic, "last_records", points.around(topic.last_records, "the last records"))
+    yield
+
+
+CUTTING = {"topic": in_a_topic, "postgres": in_a_table, "sqlite": in_a_table, "files": in_a_folder}
+#: Without an epoch that is there in part, at any time.
+WHOLE = ("postgres", "sqlite", "files")
+
+
+def is_whole(kind: str, place: Place, epochs: int) -> None:
+    """Check what can be seen while an epoch behind some whole ones has been cut off."""
+    there = sorted(place.read()) if kind != "files" or place.make().seen() else []
+    assert len(there) == len(set(there))
+    assert set(range(epochs * ROWS)) <= set(there) <= set(range((epochs + 1) * ROWS))
+    if kind in WHOLE:
+        assert len(there) in (epochs * ROWS, (epochs + 1) * ROWS)
+
+
+@pytest.mark.parametrize("kind", CUTTING)
+def test_at_each_point(
+    kind: str, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, whole, names = place_of(kind), 0, set[str]()
+    for at in range(POINTS_MAX):
+        points = Points(at)
+        with monkeypatch.context() as patch, CUTTING[kind](points, patch):
+            try:
+                out.make().deliver(whole, epoch(spark, whole))
+            except CutOff:
+                pass
+            else:
+                break  # there are no more points
+        names.add(points.names[-1])
+        is_whole(kind, out, whole)
+        for _ in range(2):  # the second time, nobody had taken note
+            out.make().deliver(whole, epoch(spark, whole))
+        whole += 1
+        assert sorted(out.read()) == list(range(whole * ROWS)), points.names[-1]
+        assert out.make().seen() == whole
+    else:
+        pytest.fail(f"more points than {POINTS_MAX}")
+    assert whole > 6, names
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_without_one_transaction_half_an_epoch_shows_and_is_there_twice(
+    kind: str, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = TableTarget.__init__
+
+    def each_by_itself(self: TableTarget, *arguments: Any) -> None:
+        real(self, *arguments)
+        self._engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    monkeypatch.setattr(TableTarget, "__init__", each_by_itself)
+    out = place_of(kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(TableTarget, "_set_mark", Points(0).around(lambda *arguments: None, "the mark"))
+        with pytest.raises(CutOff):
+            out.make().deliver(0, epoch(spark, 0))
+    assert len(out.read()) == ROWS
+    out.make().deliver(0, epoch(spark, 0))
+    assert len(out.read()) == 2 * ROWS
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_a_task_that_was_cancelled_has_not_sent_yet(
+    settled: bool, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows wait in the producer that the next try takes. They are sent before it looks what is there; else they are
+    there twice."""
+    monkeypatch.setitem(fence._PRODUCER, "kafka.linger.ms", "600000")  # longer than anything here takes
+    out = place_of("topic")
+    out.make().deliver(0, epoch(spark, 0))
+    out.make().deliver(1, epoch(spark, 1, upto=4))
+    hand_over(spark, out, monkeypatch)
+    if not settled:
+        monkeypatch.setattr(fence, "flush_lingering", lambda *arguments: 0)
+    out.make().deliver(1, epoch(spark, 1))
+    there = sorted(out.read())
+    assert (there == list(range(2 * ROWS))) is settled
+    assert set(there) == set(range(2 * ROWS))
+
+
+def hand_over(spark: "SparkSession", out: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hand the rest of epoch 1 to the producer, without waiting until it has sent it."""
+    handed: list[Any] = []
+
+    def hand(writer: Any) -> None:
+        handed.extend(writer._df.collect())
+
+    target = out.make()
+    assert isinstance(target, TopicTarget)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(spark.range(1).write), "save", hand)
+        target.deliver(1, epoch(spark, 1))
+    mine = fence.client_id(target._context.home.identity, f"release-{target._topic}", 1)
+    (entry,) = [entry for name, entry in fence._pooled(spark) if name == mine]
+    jvm = spark._jvm
+    assert jvm is not None
+    kafka = jvm.org.apache.kafka
+    for row in handed:
+        record = kafka.clients.producer.ProducerRecord(row.topic, row.partition, bytes(row.key), bytes(row.value))
+        for header in row.headers:
+            record.headers().add(header.key, bytes(header.value))
+        entry.producer().producer().send(record)
+    assert handed
