@@ -33,7 +33,7 @@ class Place:
     read: Callable[[], list[int]]
 
 
-def place(kind: str, context: Context, wire: Wire, url: str) -> Place:
+def place(kind: str, context: Context, wire: Wire, url: str, name: str = "out") -> Place:
     """Return a place that does not exist yet.
 
     Args: url: of a PostgreSQL database.
@@ -41,15 +41,18 @@ def place(kind: str, context: Context, wire: Wire, url: str) -> Place:
     folder = context.home.path
     endpoint: Any
     if kind == "topic":
-        topic = wire.topic("out", partitions=3)
+        topic = wire.topic(name, partitions=3)
         endpoint = fk.Kafka(topic, key="id")
         read = lambda: [r["id"] for r in wire.rows(topic)]  # noqa: E731
     elif kind == "files":
-        endpoint = fk.Files(str(folder / "out"), "json")
-        read = lambda: [r.id for r in context.session.read.json(f"{folder}/out/epoch=*").collect()]  # noqa: E731
+        endpoint = fk.Files(str(folder / name), "json")
+
+        def read() -> list[int]:
+            there = any((folder / name).glob("epoch=*"))
+            return [r.id for r in context.session.read.json(f"{folder}/{name}/epoch=*").collect()] if there else []
     else:
-        url = f"sqlite:///{folder}/out.db" if kind == "sqlite" else url
-        endpoint = fk.Sql(url, f"out_{wire.tag.replace('-', '_')}")
+        url = f"sqlite:///{folder}/{name}.db" if kind == "sqlite" else url
+        endpoint = fk.Sql(url, f"{name}_{wire.tag.replace('-', '_')}")
         engine = sql.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
 
         def read() -> list[int]:
@@ -58,7 +61,7 @@ def place(kind: str, context: Context, wire: Wire, url: str) -> Place:
                 return list(db.execute(sql.text(f"SELECT id FROM {endpoint.table}")).scalars()) if there else []
 
     settle = partial(copying.settle, context)
-    return Place(kind, lambda: target_of(endpoint, "out", context, settle), read)
+    return Place(kind, lambda: target_of(endpoint, name, context, settle), read)
 
 
 def epoch(spark: "SparkSession", number: int, *, upto: int = ROWS) -> "DataFrame":
