@@ -11,8 +11,9 @@ from falkirk.location import SourceLocation
 from falkirk.policy import Delivery, Policy
 from falkirk.stream import Body
 
-#: What is told of an iteration's epoch: how many rounds its loops took, and how many had not come to rest.
-ROUNDS, UNFINISHED = "rounds", "unfinished"
+#: What is told of an iteration's epoch: how many rounds its loops took, how many had not come to rest, and of how many
+#: Spark jobs it was.
+ROUNDS, UNFINISHED, JOBS = "rounds", "unfinished", "jobs"
 
 
 class Latest:

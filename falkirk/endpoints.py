@@ -166,6 +166,11 @@ class Sql:
             return ()
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
+    @property
+    def may_refuse(self) -> bool:
+        """Whether there may be rows that the table does not take: with a null in a key, or a NUL in a text."""
+        return bool(self.keys) or self.url.startswith("postgresql")
+
 
 @dataclass(frozen=True, slots=True)
 class Files:

@@ -42,6 +42,8 @@ class BatchHost:
                 region.behind, region.direct.outlet = outlet.behind, outlet
         self.logs = EpochLogs(logs, self._outlets, observing(context.session))
         self._status = {name: RegionStatus(name=name) for name in self.regions}
+        #: Of which epochs dead letters were last counted: how far all are complete, and out.
+        self._counted: dict[str, tuple[int, int]] = {}
 
     def prepare(self) -> None:
         """Check what the batches read before anything starts. Raises: HomeError, LogError."""
@@ -59,12 +61,15 @@ class BatchHost:
                 raise self._fatal(region, error)
             epochs = region.epochs.epochs()
             complete = [e for e in epochs if e.is_complete]
-            if complete and complete[-1].number != status.last_commit:
+            outlet = self._outlets.get(region.batch.log)
+            if complete:
                 status.last_commit = complete[-1].number
-                status.dead_letters = self._dead_letters(region)
+                # They leave with the epoch's results, which is later.
+                so_far = status.last_commit, 0 if outlet is None else outlet.released()
+                if self._counted.get(name) != so_far:
+                    self._counted[name], status.dead_letters = so_far, self._dead_letters(region)
             made_at_s = complete[-1].made_at_s if complete else None
             status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
-            outlet = self._outlets.get(region.batch.log)
             status.detail = "; ".join(d for d in (region.detail, "" if outlet is None else outlet.detail) if d)
             status.state = "running" if region.health().runs else "starting"
 

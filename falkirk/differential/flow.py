@@ -27,8 +27,8 @@ _PRUNING = {f"{_OPTIMIZER}.{rule}" for rule in ("ConvertToLocalRelation", "Propa
 class Advanced:
     """What an epoch has come to.
 
-    Args: changes: of the result, rows with their difference. rounds: of each loop that had anything to do, in the order
-        of the graph. jobs: of Spark.
+    Args: changes: of the result, rows with their difference. rounds: of each loop that had anything to do, or that was
+        cut short before and is so still, in the order of the graph. jobs: of Spark.
     """
 
     changes: DataFrame
@@ -73,7 +73,7 @@ class Flow:
         return Advanced(
             changes=jobs.reading(result, (), files),
             state=State(traces=jobs.traces, left=jobs.left, cut_short=turns.cut_short),
-            rounds=tuple(turns.rounds[h.name] for h in graph.holders() if h.name in turns.rounds), jobs=jobs.count,
+            rounds=tuple(turns.ended().values()), jobs=jobs.count,
         )  # fmt: skip
 
     def whole(self, state: State) -> DataFrame:

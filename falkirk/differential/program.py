@@ -8,15 +8,23 @@ from pyspark.sql import SparkSession
 from falkirk.differential.graph import Graph, Left, Mapped, Node, Variable, inputs_of
 from falkirk.differential.schemas import timed
 
+_FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
+
 
 def digest(graph: Graph, session: SparkSession) -> str:
-    """Return what stands for all nodes of a graph, in their order, with what each reads and does, and for its loops'
-    limits."""
+    """Return what stands for all nodes of a graph, in their order, with what each reads and does, and what its columns
+    are called, and for its loops' limits."""
     numbers = {id(node): number for number, node in enumerate(graph.nodes)}
-    told = [
-        f"{type(node).__name__} {[numbers[id(before)] for before in inputs_of(node)]} {_said(node, session)}"
-        for node in graph.nodes
-    ]
+    before = session.conf.get(_FIELDS_TOLD)
+    session.conf.set(_FIELDS_TOLD, "10000")  # of a wide row, Spark tells the first columns alone
+    try:
+        told = [
+            f"{type(node).__name__} {[numbers[id(before)] for before in inputs_of(node)]} "
+            f"{node.schema.simpleString()} {_said(node, session)}"
+            for node in graph.nodes
+        ]
+    finally:
+        session.conf.set(_FIELDS_TOLD, str(before))
     return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
 

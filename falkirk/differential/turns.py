@@ -120,10 +120,8 @@ class Turns:
         works.entered.discard(loop)
         if works.count > before:
             so_far = self.rounds.get(left.name, Rounds(count=0, converged=True))
-            if loop.restarts:  # what was left out at one time may have been taken back at another
-                converged = not any(self._holders[name].scope is loop for name, *_ in self.cut_short)
-            else:
-                converged = converged and so_far.converged
+            # What was left out at one time may have been taken back at another.
+            converged = not self._is_cut_short(loop) if loop.restarts else converged and so_far.converged
             self.rounds[left.name] = Rounds(count=so_far.count + count, converged=converged)
 
     def rest(self, left: Left, now: Time, count: int, goes_on: Callable[[], bool]) -> int:
@@ -137,6 +135,21 @@ class Turns:
             self._works.flush()
             done += 1
         return done
+
+    def ended(self) -> dict[str, Rounds]:
+        """Return how loops have ended: those that had anything to do, and those that had not and are still cut short,
+        in the order of the graph."""
+        found = {}
+        for holder in self.graph.holders():
+            if isinstance(holder, Left):
+                if holder.name in self.rounds:
+                    found[holder.name] = self.rounds[holder.name]
+                elif self._is_cut_short(holder.loop):
+                    found[holder.name] = Rounds(count=0, converged=False)
+        return found
+
+    def _is_cut_short(self, loop: Scope) -> bool:
+        return any(self._holders[name].scope is loop for name, *_ in self.cut_short)
 
     @staticmethod
     def _is_last(loop: Scope, then: Time, count: int) -> bool:

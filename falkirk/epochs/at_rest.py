@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from falkirk.coordinator.ports import Health, Point, Range
 from falkirk.cut import Positions
-from falkirk.declared import ROUNDS, UNFINISHED
+from falkirk.declared import JOBS, ROUNDS, UNFINISHED
 from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.plan.region import BatchLogs
@@ -109,8 +109,8 @@ class BatchAtRest:
 
 
 def _rounds(epoch: Epoch) -> str:
-    """Return how the loops of an iteration have ended; of other batches nothing."""
+    """Return how the loops of an iteration have ended, and what they took; of other batches nothing."""
     if ROUNDS not in epoch.marks:
         return ""
-    rounds = f"{epoch.marks[ROUNDS]} rounds"
-    return f"{rounds}, not at rest" if epoch.marks.get(UNFINISHED) else rounds
+    took = f"{epoch.marks[ROUNDS]} rounds, {epoch.marks.get(JOBS, 0)} Spark jobs"
+    return f"{took}, {'not at rest' if epoch.marks.get(UNFINISHED) else 'at rest'}"

@@ -9,14 +9,13 @@ import os
 import sys
 from collections.abc import Callable
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from falkirk.coordinator.status import CONSOLE
 from falkirk.endpoints import Console
 from falkirk.epochs.inputs import ROW
 from falkirk.errors import SparkError
-from falkirk.plan.frames import first_line
+from falkirk.plan.frames import SPARK_ERRORS, first_line
 
 
 class ConsoleTarget:
@@ -38,7 +37,7 @@ class ConsoleTarget:
             ordered = rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)
             shown = ordered.drop(ROW).limit(self._to.rows + 1).collect()
             count = len(shown) if len(shown) <= self._to.rows else rows.count()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise SparkError(
                 "RELEASE_FAILED",
                 f"what waits could not be read for the terminal: {first_line(error)}.",

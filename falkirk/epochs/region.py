@@ -35,7 +35,7 @@ from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.results import Results
 from falkirk.epochs.run import Run
 from falkirk.epochs.states import States
-from falkirk.errors import HomeError, LogError, SparkError
+from falkirk.errors import HomeError, SparkError
 from falkirk.local.spark import BATCH_POOL, batch_partitions, observing
 from falkirk.operators.call import Epoch as CalledFor
 from falkirk.operators.in_epoch import InEpoch, State, empty
@@ -43,6 +43,7 @@ from falkirk.operators.times import COMPLETE, marks_after
 from falkirk.plan.batch import Batch, returned
 from falkirk.plan.frames import STAMP
 from falkirk.plan.parsing import parsing
+from falkirk.plan.topics import refuse_forgetful
 from falkirk.regions.context import Context
 from falkirk.regions.record import compare, refuse_own_records, renamed
 
@@ -97,14 +98,7 @@ class BatchRegion(BatchAtRest):
             if given.topic is None:
                 continue
             facts = topics.facts(given.log)
-            if "compact" in facts.cleanup_policy:
-                raise LogError(
-                    "INPUT_COMPACTED",
-                    f"topic {given.log!r} is compacted, so a replay would not find what was read before.",
-                    where=given.topic.where,
-                    hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
-                    topic=given.log,
-                )
+            refuse_forgetful(facts, given.topic.where, self.batch.interval_s)
             partitions[given.log] = facts.partitions
         written = [sink.to.topic for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
         written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]

@@ -139,6 +139,10 @@ class Outlet:
             self._thread.start()
         return done
 
+    def released(self) -> int:
+        """Return up to which epoch, exclusive, all is out, as far as this process has seen to it."""
+        return self._done
+
     def behind(self) -> int:
         """Return how many epochs may be released, and are not."""
         return max(0, self._asked - self._done)

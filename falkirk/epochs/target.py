@@ -4,6 +4,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
+from falkirk.coordinator.disk import is_full
 from falkirk.errors import SparkError
 from falkirk.plan.frames import first_line
 
@@ -24,9 +25,10 @@ class Target(Protocol):
 
 def release_failed(where: str, error: Exception) -> SparkError:
     """Return the error after which a release is tried again."""
+    reason = "the disk is full" if is_full(error) else first_line(error)
     return SparkError(
         "RELEASE_FAILED",
-        f"what waits could not be written to {where!r}: {first_line(error)}.",
+        f"what waits could not be written to {where!r}: {reason}.",
         certainty="maybe",
         hint="It goes on from what is there.",
         topic=where,

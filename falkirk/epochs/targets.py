@@ -3,7 +3,8 @@ that a crash cut off goes on where it was, and none is there twice.
 
     topic      the last record of each partition says which epoch it is of and its place in it; what is there already is
                left out of the next try (falkirk/epochs/topic.py)
-    table      an epoch is one transaction, together with the mark that it is there
+    table      an epoch is one transaction, together with the mark that it is there; rows that no table of this kind
+               takes, with a null in their key or a NUL in a text, are dead letters
     folder     an epoch's folder gets its name when all of it is there
     console    knows nothing (falkirk/epochs/console.py)
 """
@@ -11,14 +12,15 @@ that a crash cut off goes on where it was, and none is there twice.
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 from sqlalchemy.dialects import postgresql, sqlite
 
 from falkirk.coordinator.home import write_atomically
@@ -28,8 +30,9 @@ from falkirk.epochs.inputs import ROW
 from falkirk.epochs.target import Target, release_failed
 from falkirk.epochs.topic import Positions, TopicTarget
 from falkirk.errors import HomeError
+from falkirk.plan.frames import SPARK_ERRORS
 from falkirk.regions.context import Place
-from falkirk.regions.rows import JSON_OPTIONS
+from falkirk.regions.rows import JSON_OPTIONS, NOT_WRITTEN, RAW_BYTES_MAX
 
 _marks_metadata = sql.MetaData()
 _marks = sql.Table(
@@ -44,8 +47,11 @@ _TYPES: dict[str, Any] = {
     "bigint": sql.BigInteger, "float": sql.Float, "double": sql.Float, "date": sql.Date, "timestamp": sql.DateTime,
     "timestamp_ntz": sql.DateTime, "binary": sql.LargeBinary,
 }  # fmt: skip
+_NESTED = ("struct", "array", "map")
 #: How long a lock keeps whoever asks how far a table has come; what is released may wait for it as long as it takes.
 LOCKED_S = 5
+#: The column that says why a row can't be in a table.
+_UNFIT = "__falkirk_unfit"
 #: Rows that one statement takes.
 _ROWS_AT_ONCE = 1_000
 
@@ -88,19 +94,47 @@ class TableTarget:
                 db.execute(sql.text("SET LOCAL synchronous_commit = on"))  # what it has taken is not released again
             # Writes first, so that nobody else who does the same gets past this until it is done.
             db.execute(_marks.update().where(self._mine).values(epoch=_marks.c.epoch))
+            unfit = self._unfit(rows, db.dialect.name)
             if self._mark(db) >= epoch:
-                return None
+                refused = rows.where(unfit.isNotNull())
+                return None if refused.isEmpty() else self._letters(refused, unfit, epoch)
             table = self._table(rows)
             table.create(db, checkfirst=True)
             taken: list[dict[str, Any]] = []
-            for row in _in_order(rows.select(*[_plain(rows, c) for c in columns], ROW), few=few):
+            is_any_unfit = False
+            plain = rows.select(*[_plain(rows, c) for c in columns], ROW, unfit.alias(_UNFIT))
+            for row in _in_order(plain, few=few):
+                if row[_UNFIT] is not None:
+                    is_any_unfit = True
+                    continue
                 taken.append({c: row[c] for c in columns})
                 if len(taken) >= _ROWS_AT_ONCE:
                     self._put(db, table, taken)
                     taken = []
             self._put(db, table, taken)
             self._set_mark(db, epoch)
-        return None
+        return self._letters(rows.where(unfit.isNotNull()), unfit, epoch) if is_any_unfit else None
+
+    def _unfit(self, rows: DataFrame, dialect: str) -> Column:
+        """Return why a row can't be in the table, or null."""
+        reason = F.lit(None).cast("string")
+        for key in self._to.keys:
+            said = F.lit(f"{NOT_WRITTEN}column {key} is null, and the table's key")
+            reason = F.coalesce(reason, F.when(F.col(f"`{key}`").isNull(), said))
+        texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
+        for text in texts if dialect == "postgresql" else ():
+            said = F.lit(f"{NOT_WRITTEN}PostgreSQL takes no NUL character, and one is in column {text}")
+            reason = F.coalesce(reason, F.when(F.col(f"`{text}`").contains("\0"), said))
+        return reason
+
+    def _letters(self, rows: DataFrame, unfit: Column, epoch: int) -> DataFrame:
+        """Return rows as dead letters tell them."""
+        row = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != ROW]), JSON_OPTIONS)
+        told = F.struct(
+            unfit.alias("reason"), F.lit(self._to.table).alias("topic"), F.lit(epoch).alias("epoch"),
+            F.substring(row, 1, RAW_BYTES_MAX).alias("value"),
+        )  # fmt: skip
+        return rows.select(F.lit(None).cast("string").alias("key"), F.to_json(told).alias("value"), ROW)
 
     def _set_mark(self, db: sql.Connection, epoch: int) -> None:
         db.execute(_marks.delete().where(self._mine))
@@ -145,7 +179,7 @@ class _Reaching:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sql.exc.SQLAlchemyError | PySparkException):
+        if isinstance(error, (sql.exc.SQLAlchemyError, *SPARK_ERRORS)):
             raise release_failed(self._table, error) from error
 
 
@@ -154,13 +188,13 @@ def _in_order(rows: DataFrame, *, few: bool) -> Iterable[Row]:
     return rows.coalesce(1).sortWithinPartitions(ROW).collect() if few else rows.orderBy(ROW).toLocalIterator()
 
 
-def _plain(rows: DataFrame, name: str) -> Any:
+def _plain(rows: DataFrame, name: str) -> Column:
     """Return a column as what a database takes: what is nested as JSON, decimals as text."""
     kind = rows.schema[name].dataType.simpleString()
     column = F.col(f"`{name}`")
     if kind == "timestamp":
         return column.cast("timestamp_ntz").alias(name)  # else Python has it in this machine's time zone
-    if kind.startswith(("struct", "array", "map")):
+    if kind.startswith(_NESTED):
         return F.to_json(column, JSON_OPTIONS).alias(name)
     return column if kind in _TYPES else column.cast("string").alias(name)
 
@@ -197,12 +231,14 @@ class FolderTarget:
         named, being_made = self._named(epoch), self._being_made(epoch)
         if self.seen() > epoch and named.exists():
             return None
-        shutil.rmtree(being_made, ignore_errors=True)
+        for stray in self._path.glob("_epoch=*"):
+            shutil.rmtree(stray, ignore_errors=True)
         try:
-            data = (rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)).drop(ROW)
+            data = rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)
+            data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
             data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
             os.replace(being_made, named)
-        except (PySparkException, OSError) as error:
+        except (*SPARK_ERRORS, OSError) as error:
             raise release_failed(self._to.path, error) from error
         return None
 
@@ -210,7 +246,16 @@ class FolderTarget:
         return self._path / f"epoch={epoch:010d}"
 
     def _being_made(self, epoch: int) -> Path:
-        return self._path / f"_epoch={epoch:010d}"
+        """Return a name of this try's own: the job of another one, that was given up, may still write."""
+        return self._path / f"_epoch={epoch:010d}-{uuid.uuid4().hex[:8]}"
+
+
+def _written(rows: DataFrame, name: str, file_format: str) -> Column:
+    """Return a column as files of a format take it: CSV has text alone, so what is nested is JSON there."""
+    column, kind = F.col(f"`{name}`"), rows.schema[name].dataType.simpleString()
+    if file_format == "csv" and kind.startswith(_NESTED):
+        return F.to_json(column, JSON_OPTIONS).alias(name)
+    return F.base64(column).alias(name) if file_format == "csv" and kind == "binary" else column
 
 
 _FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}

@@ -3,7 +3,6 @@ there already is left out of the next try."""
 
 from collections.abc import Callable, Sequence
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
@@ -14,6 +13,7 @@ from falkirk.epochs.target import release_failed
 from falkirk.errors import LogError
 from falkirk.local.spark import tells_observed
 from falkirk.logs.topics import TopicFacts
+from falkirk.plan.frames import SPARK_ERRORS
 from falkirk.regions import fence
 from falkirk.regions.context import Context, Place
 from falkirk.regions.outputs import last_records
@@ -62,7 +62,7 @@ class TopicTarget:
         parted = self._parted(rows, facts, few=few)
         try:
             return self._deliver(epoch, parted.sortWithinPartitions("partition", ROW), facts)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise release_failed(self._topic, error) from error
 
     def deliver_computed(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType
 
-from falkirk.declared import ROUNDS, UNFINISHED, Processor
+from falkirk.declared import JOBS, ROUNDS, UNFINISHED, Processor
 from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Reduced, Scope, Source
@@ -71,7 +71,7 @@ class Iterating:
             for frame in taken.values():
                 frame.unpersist()
         call.note(slot, json.dumps({**note, "state": done.state.text()}))
-        call.told[ROUNDS] = sum(r.count for r in done.rounds)
+        call.told[ROUNDS], call.told[JOBS] = sum(r.count for r in done.rounds), done.jobs
         call.told[UNFINISHED] = sum(not r.converged for r in done.rounds)
         if call.told[UNFINISHED]:
             log.warning("%s: epoch %d has not come to rest within its rounds", self._processor.name, call.epoch.number)

@@ -12,6 +12,9 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
+#: What a dead letter of such a row begins with, and where it says that it comes from.
+FAILED = "the function failed"
+_STAMP = ("source", "partition", "offset")
 #: So many rows go back to Spark at once.
 ROWS_AT_ONCE = 10_000
 #: Of a row, and of a traceback, a dead letter keeps so many characters.
@@ -53,16 +56,19 @@ class Sender:
         pa.array([plain], type=self._schema.field(kind).type)
         return dict(plain)
 
-    def refuse(self, row: Mapping[str, Any]) -> None:
+    def refuse(self, row: Mapping[str, Any], stamp: object = None) -> None:
         """Send a row on which the function has just failed to the dead letters, with what it said.
 
+        Args: stamp: that of the row, if that is what it is; by default the one that it has itself.
         Raises: Poison.
         """
         text = traceback.format_exc()
         if self._fails:
             raise Poison(f"the function failed on {_text(row)}\n{text[-TEXT_MAX:]}") from None
         last = text.strip().splitlines()[-1]
-        told = {"reason": f"the function failed: {last}"[:500], "region": self._region, "value": _text(row)}
+        stamp = row.get("stamp") if stamp is None else stamp
+        place = {n: stamp[n] for n in _STAMP if n in stamp} if isinstance(stamp, Mapping) else {}
+        told = {"reason": f"{FAILED}: {last}"[:500], "region": self._region, "value": _text(row), **place}
         self.add(LETTER, {"key": None, "value": json.dumps({**told, "traceback": text[-TEXT_MAX:]})})
 
     def ready(self) -> bool:
@@ -145,7 +151,7 @@ def folding(
                         kept = out.check(STATE, {**dict(zip(keys, key, strict=True)), **values})
                         after = make_state(*[kept.get(name) for name in states])
                 except Exception:
-                    out.refuse(each["row"])
+                    out.refuse(each["row"], each["order"])
                     continue
                 state = after
                 for result in found:

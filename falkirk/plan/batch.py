@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from falkirk.cut import SLICE, ByTime, Cut
+from falkirk.cut import SLICE, ByClock, ByTime, Cut
 from falkirk.declared import Iteration, Processor, Sink
 from falkirk.endpoints import Console, Files, Kafka, Sql
 from falkirk.errors import DefinitionError
@@ -95,6 +95,7 @@ class Batch:
         sinks: where its results are released to.
         dead_letter_topic: where records that do not fit go, and results that are too large; None when neither can be.
         fingerprint: what must stay the same for its epochs to stay meaningful, by name.
+        is_unordered: its results are in no order, since it groups them last.
         is_direct: its results go straight to its topic (`falkirk/plan/direct.py`).
     """
 
@@ -120,6 +121,7 @@ class Batch:
     dead_letter_topic: str | None
     where: SourceLocation
     fingerprint: dict[str, str]
+    is_unordered: bool = False
     is_direct: bool = False
 
     @property
@@ -136,6 +138,13 @@ class Batch:
     def is_held(self) -> bool:
         """Whether anything leaves the application from here."""
         return bool(self.sinks) or self.dead_letter_topic is not None
+
+    @property
+    def interval_s(self) -> float:
+        """From when something has come until it need not be read again, as far as the clock says."""
+        waits_s = self.cut.every_s if isinstance(self.cut, ByClock) else 0.0
+        saves_by_the_clock = self.is_stateful and isinstance(self.policy, Lazy) and self.policy.when is None
+        return waits_s + (self.policy.interval_s if saves_by_the_clock else 0.0)
 
     def logs(self) -> BatchLogs:
         """Return what must be known of it while nothing of it runs."""
@@ -272,6 +281,7 @@ def plan_batch(
         sinks=sinks,
         dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
         where=processor.where,
+        is_unordered=frames.has_no_order(result),
         fingerprint={
             SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),

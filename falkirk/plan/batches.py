@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from falkirk.app import App
 from falkirk.cut import ByTime
 from falkirk.declared import Processor
-from falkirk.endpoints import Kafka
+from falkirk.endpoints import Kafka, Sql
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.plan import frames
@@ -61,7 +61,8 @@ class BatchPlanner:
         for sink in sinks:
             check_printed(sink)
         may_fail = any((i.topic is not None and not i.reads_hop) or i.folder is not None for i in inputs)
-        may_fail = may_fail or any(isinstance(s.to, Kafka) for s in sinks)
+        for to in (s.to for s in sinks):
+            may_fail = may_fail or isinstance(to, Kafka) or (isinstance(to, Sql) and to.may_refuse)
         dead = f"{self._app.name}-{name}.dead-letters"
         batch = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead, may_fail=may_fail)
         if batch.dead_letter_topic is not None:

@@ -36,6 +36,7 @@ def told_direct(regions: Sequence[Region], batches: Sequence[Batch], session: Sp
         stays = batch.is_stateful or batch.log in read  # or its results are read where its log is
         stays = stays or any(given.reads_hop for given in batch.inputs)  # what of a hop is void may be found out later
         to_a_topic = len(batch.sinks) == 1 and isinstance(batch.sinks[0].to, Kafka)
-        is_direct = known and not stays and to_a_topic and isinstance(batch.policy, Eager)
+        # A row's place there is by what it says: rows that are in an order would leave it.
+        is_direct = known and not stays and to_a_topic and batch.is_unordered and isinstance(batch.policy, Eager)
         found.append(replace(batch, is_direct=is_direct))
     return tuple(found)

@@ -9,6 +9,7 @@ A bad record has no key, so in a keyed step it is grouped by its source partitio
 """
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,6 +63,21 @@ def plan_text(data: DataFrame) -> str:
     return str(data._jdf.queryExecution().analyzed().toString())
 
 
+#: Relations that leave rows in the order in which they got them, and those after which there is none.
+_PASSING = {"Project", "Filter", "SubqueryAlias", "CollectMetrics", "ResolvedHint"}
+_WITHOUT_ORDER = {"Aggregate", "Distinct", "Deduplicate"}
+
+
+def has_no_order(data: DataFrame) -> bool:
+    """Tell whether rows are in no order, since the last thing that Spark does with them is to group them. Those of a
+    topic are in the order in which they came, and a sort's in its own. What is not known counts as ordered."""
+    for line in plan_text(data).splitlines():
+        found = re.match(r"[\s:+-]*(\w+)", line)
+        if found is None or found[1] not in _PASSING:
+            return found is not None and found[1] in _WITHOUT_ORDER
+    return False
+
+
 def good(rows: DataFrame) -> Frame:
     """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
     return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))
@@ -80,7 +96,7 @@ def apply(frame: Frame, step: Step) -> Frame:
     try:
         with quiet():
             after = _OPERATIONS[step.operation](frame, *step.arguments)
-    except (PySparkException, Py4JJavaError) as error:
+    except SPARK_ERRORS as error:
         raise _explain(error, frame, step) from error
     except TypeError as error:
         raise DefinitionError(
@@ -176,9 +192,17 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
     )
 
 
+#: What a Spark job that fails raises: PySpark has classes of its own for most of Java's, but not for all.
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of Spark's message, without its error class and trailing dot."""
-    return str(error).strip().split("\n")[0].removesuffix(".")
+    if isinstance(error, Py4JJavaError):
+        said = str(error.java_exception).removeprefix(f"{error.java_exception.getClass().getName()}: ")
+    else:
+        said = str(error)
+    return said.strip().split("\n")[0].removesuffix(".")
 
 
 def _carry(frame: Frame) -> list[Column]:

@@ -137,6 +137,33 @@ def refuse_compacted(facts: TopicFacts, where: object) -> None:
         )
 
 
+def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> None:
+    """See that an input topic keeps what a replay reads again.
+
+    Args: interval_s: between what is saved: so much may be read again, and more.
+    Raises: LogError: `INPUT_COMPACTED`, `INPUT_EXPIRES`.
+    """
+    if "compact" in facts.cleanup_policy:
+        raise LogError(
+            "INPUT_COMPACTED",
+            f"topic {facts.topic!r} is compacted, so a replay would not find what was read before.",
+            where=where,
+            hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
+            topic=facts.topic,
+        )
+    if 0 <= facts.retention_ms < 1000 * interval_s:
+        raise LogError(
+            "INPUT_EXPIRES",
+            f"topic {facts.topic!r} keeps records for {facts.retention_ms / 1000:g} s, and what comes of them is saved "
+            f"each {interval_s:g} s: a replay would not find what was read before.",
+            where=where,
+            hint="Set its retention.ms to what outlasts that and any downtime, or save more often.",
+            topic=facts.topic,
+            retention_s=facts.retention_ms / 1000,
+            interval_s=interval_s,
+        )
+
+
 def _require(topics: Topics, topic: str, where: object) -> None:
     try:
         topics.facts(topic)

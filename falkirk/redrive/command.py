@@ -56,7 +56,7 @@ def send_again(
     Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
     """
     topics = Topics(connection)
-    sources = {source.topic.topic for source in app.sources.values()}
+    sources = {name: source.topic.topic for name, source in app.sources.items()}
     letters: list[Letter] = []
     for region, dead_letters in _regions(shape, named).items():
         letters += read_letters(connection, topics, dead_letters, region, sources)
@@ -65,6 +65,7 @@ def send_again(
     found = {
         "results": kinds["result"],
         "rows_of_files": kinds["file"],
+        "rows_of_functions": kinds["row"],
         "unknown": kinds["unknown"],
         "gone": 0,
         "refused": 0,
@@ -116,6 +117,7 @@ _MEANING = {
     "sent": "records were sent again",
     "results": "are results that were too large for their topic: raise its max.message.bytes and go back by hand",
     "rows_of_files": "are rows of files: mend them, and put them into the folder in a file of another name",
+    "rows_of_functions": "are rows on which a function failed, and no records of a source: go back by hand",
     "gone": "can't be sent: they have expired in their topic, and the dead letter does not hold all of them",
     "refused": "are too large for their topic as it is now",
     "unknown": "are not of a source of this application",

@@ -5,19 +5,20 @@ its effect, and would have it twice. One input may be in the dead letters of sev
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_messages
 from falkirk.logs.topics import Topics
+from falkirk.operators.python import FAILED
 from falkirk.plan.batch import is_file_log
 from falkirk.regions.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 
 Origin = tuple[str, int, int]
 """Where an input is: topic, partition, offset."""
-Kind = Literal["input", "result", "file", "unknown"]
+Kind = Literal["input", "result", "file", "row", "unknown"]
 #: What stands for bytes that are no text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
 
@@ -28,10 +29,13 @@ class Letter:
 
     Args:
         region: whose it is.
-        kind: `input`: a record of a source that did not fit. `result`: one that was too large for its topic. `file`: a
-            row of a file. `unknown`: none of Falkirk's, or of a source that the application no longer has.
+        kind: `input`: a record of a source that did not fit, or on which a function failed. `result`: one that was too
+            large for its topic. `file`: a row of a file. `row`: one on which a function failed, and which is no record
+            of a source. `unknown`: none of Falkirk's, or of a source that the application no longer has.
         origin: of an input.
-        key, value: as the letter has them, of the value only its first 64 KiB, and of both what is text.
+        key, value: of a record that did not fit, as the letter has them, of the value only its first 64 KiB, and of
+            both what is text.
+        has_record: the letter has them at all.
     """
 
     region: str
@@ -39,21 +43,24 @@ class Letter:
     origin: Origin | None = None
     key: bytes | None = None
     value: str | None = None
+    has_record: bool = True
 
     @property
     def is_whole(self) -> bool:
         """Whether the input's key and value can be had from the letter alone."""
+        if not self.has_record:
+            return False
         text = self.value or ""
         cut_off = len(text.encode(errors="replace")) >= RAW_BYTES_MAX - len(_LOST.encode())
         return not cut_off and _LOST not in text + (self.key or b"").decode(errors="replace")
 
 
 def read_letters(
-    connection: Connection, topics: Topics, dead_letters: str, region: str, sources: Collection[str]
+    connection: Connection, topics: Topics, dead_letters: str, region: str, sources: Mapping[str, str]
 ) -> Iterator[Letter]:
     """Yield the dead letters of a region, none while there is no such topic.
 
-    Args: dead_letters: the topic. sources: topics that the application reads.
+    Args: dead_letters: the topic. sources: topics that the application reads, by the sources' names.
     Raises: LogError.
     """
     if not topics.exists(dead_letters):
@@ -63,12 +70,14 @@ def read_letters(
         yield letter_of(region, message.key(), message.value(), sources)
 
 
-def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Collection[str]) -> Letter:
+def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, str]) -> Letter:
     """Return what a record of the dead letters says."""
     try:
         content = json.loads(value or b"")
-        reason, topic = str(content["reason"]), str(content["topic"])
-        text = content.get("value")
+        reason = str(content["reason"])
+        if reason.startswith(FAILED):
+            return _of_function(region, content, sources)
+        topic, text = str(content["topic"]), content.get("value")
     except (ValueError, KeyError, TypeError):
         return Letter(region=region, kind="unknown")
     if reason.startswith((TOO_LARGE, NOT_WRITTEN)):
@@ -76,6 +85,13 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Coll
     if is_file_log(topic):
         return Letter(region=region, kind="file")
     place = (content.get("partition"), content.get("offset"))
-    if topic not in sources or not all(isinstance(n, int) for n in place):
+    if topic not in sources.values() or not all(isinstance(n, int) for n in place):
         return Letter(region=region, kind="unknown")
     return Letter(region=region, kind="input", origin=(topic, *place), key=key, value=text)
+
+
+def _of_function(region: str, content: Mapping[str, Any], sources: Mapping[str, str]) -> Letter:
+    topic, partition, offset = sources.get(content.get("source", "")), content.get("partition"), content.get("offset")
+    if topic is None or not isinstance(partition, int) or not isinstance(offset, int):
+        return Letter(region=region, kind="row")
+    return Letter(region=region, kind="input", origin=(topic, partition, offset), has_record=False)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import cast, get_args
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -23,7 +23,7 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, away, fault, is_away, quiet_options
 from falkirk.logs.ranges import read_messages
 from falkirk.logs.topics import Topics
-from falkirk.redrive.letters import Letter, Origin
+from falkirk.redrive.letters import Kind, Letter, Origin
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"
@@ -234,7 +234,7 @@ def waiting(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:
 
 def counted(letters: Iterable[Letter]) -> Mapping[str, int]:
     """Return how many letters there are of each kind."""
-    found = {"input": 0, "result": 0, "file": 0, "unknown": 0}
+    found = dict.fromkeys(get_args(Kind), 0)
     for letter in letters:
         found[letter.kind] += 1
     return found

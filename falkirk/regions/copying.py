@@ -8,13 +8,12 @@ would send again what the first has sent.
 import json
 import re
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.errors import SparkError
 from falkirk.local.spark import writes_elsewhere
-from falkirk.plan.frames import first_line
+from falkirk.plan.frames import SPARK_ERRORS, first_line
 from falkirk.regions import fence
 from falkirk.regions.context import Context
 from falkirk.regions.outputs import settled_ends
@@ -58,7 +57,7 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
             .option("includeHeaders", "true")
             .save()
         )
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise SparkError(
             "RELEASE_FAILED",
             f"what waits in {held!r} could not be copied to {sink!r}: {first_line(error)}.",

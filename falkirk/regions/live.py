@@ -28,6 +28,7 @@ from falkirk.logs.tail import Tail
 from falkirk.plan import frames
 from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.region import Region
+from falkirk.plan.topics import refuse_forgetful
 from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
 from falkirk.regions.at_rest import RegionAtRest
@@ -83,14 +84,7 @@ class LiveRegion(RegionAtRest):
         Raises: HomeError, LogError.
         """
         source, region = self.region.source.topic, self.region
-        if "compact" in self._context.topics.facts(source.topic).cleanup_policy:
-            raise LogError(
-                "INPUT_COMPACTED",
-                f"topic {source.topic!r} is compacted, so a replay would not find what was read before.",
-                where=source.where,
-                hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
-                topic=source.topic,
-            )
+        refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
         self._written = self._outputs.topics()
         record = record_of(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
         first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)

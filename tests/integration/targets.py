@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sql
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EPOCHS, ROWS = 3, 20
-KINDS = ("topic", "postgres", "sqlite", "files")
+FORMATS = ("parquet", "json", "csv")
+KINDS = ("topic", "postgres", "sqlite", *FORMATS)
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Place:
     """Where one kind of sink writes in one test."""
 
     kind: str
+    folder: Path
     make: Callable[[], Target]
     read: Callable[[], list[int]]
 
@@ -44,12 +47,13 @@ def place(kind: str, context: Context, wire: Wire, url: str, name: str = "out") 
         topic = wire.topic(name, partitions=3)
         endpoint = fk.Kafka(topic, key="id")
         read = lambda: [r["id"] for r in wire.rows(topic)]  # noqa: E731
-    elif kind == "files":
-        endpoint = fk.Files(str(folder / name), "json")
+    elif kind in FORMATS:
+        endpoint = fk.Files(str(folder / name), kind)  # type: ignore[arg-type]  # one of them
 
         def read() -> list[int]:
             there = any((folder / name).glob("epoch=*"))
-            return [r.id for r in context.session.read.json(f"{folder}/{name}/epoch=*").collect()] if there else []
+            files = context.session.read.format(kind).option("header", "true")
+            return [int(r.id) for r in files.load(f"{folder}/{name}/epoch=*").collect()] if there else []
     else:
         url = f"sqlite:///{folder}/{name}.db" if kind == "sqlite" else url
         endpoint = fk.Sql(url, f"{name}_{wire.tag.replace('-', '_')}")
@@ -61,7 +65,7 @@ def place(kind: str, context: Context, wire: Wire, url: str, name: str = "out") 
                 return list(db.execute(sql.text(f"SELECT id FROM {endpoint.table}")).scalars()) if there else []
 
     settle = partial(copying.settle, context)
-    return Place(kind, lambda: target_of(endpoint, name, context, settle), read)
+    return Place(kind, folder / name, lambda: target_of(endpoint, name, context, settle), read)
 
 
 def epoch(spark: "SparkSession", number: int, *, upto: int = ROWS) -> "DataFrame":

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from falkirk.errors import HomeError, InternalError
 from falkirk.local.broker import Broker
 from falkirk.local.spark import observing
 from falkirk.logs.connection import Connection
+from falkirk.plan import frames
 from falkirk.plan.frames import plan_text
 from falkirk.plan.planner import plan_application
 from falkirk.policy import Policy
@@ -206,6 +208,26 @@ def test_what_waits_in_the_log_goes_first(spark: "SparkSession", broker: Broker,
         assert epochs == sorted(epochs), "epochs are out in order"
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_is_in_an_order_keeps_it(
+    knows: bool, spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that are passed on stay as they came; places by what they say would put 10 before 9."""
+    if not knows:
+        monkeypatch.setattr(frames, "has_no_order", lambda data: True)
+    numbers = Numbers(broker, tag)
+    app = application(
+        tag, home, lambda events: events.select("n", (F.col("n") / 2).alias("half"), F.lit(1).alias("one"))
+    )
+    app.sinks["halves"] = replace(app.sinks["halves"], to=fk.Kafka(numbers.halves, key="one"))
+    cut_in_half(app, broker, numbers) if not knows else numbers.send()
+    run_until_cut_off(app, broker, None, numbers.send, numbers.is_done)
+    numbers.assert_once()
+    order = [json.loads(r.value or b"")["n"] for r in numbers.wire.records(numbers.halves)]
+    by_partition = [[n for n in order if n // (ROWS // 2) % 2 == p] for p in range(2)]
+    assert all(part == sorted(part) for part in by_partition) is knows
+
+
 def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
     """Of records that are no numbers, and of results that are too large for their topic."""
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
@@ -215,7 +237,7 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
 
     @app.stream(fk.Eager())
     def repeated(texts: "DataFrame") -> "DataFrame":
-        return texts.select("n", F.expr("repeat('x', times)").alias("text"))
+        return texts.groupBy("n").agg(F.max("times").alias("times")).select("n", F.expr("repeat('x', times) AS text"))
 
     app.sink("repeated", repeated, fk.Kafka(out, key="n"))
     query = run_here(app, Connection.of(broker.bootstrap), create_topics=True)

@@ -99,6 +99,8 @@ def test_topics_that_can_not_be_used_are_named(wire: Wire, home: Path) -> None:
     refused("OUTPUT_COMPACTED", wire, events, both, home / "b")
     forgetful = wire.topic("forgetful", cleanup_policy="compact")
     assert refused("INPUT_COMPACTED", wire, forgetful, out, home / "e").parameters["topic"] == forgetful
+    brief = wire.topic("brief", retention_ms="500")
+    assert refused("INPUT_EXPIRES", wire, brief, out, home / "f").parameters["retention_s"] == 0.5
     lines, first = inspect.getsourcelines(start)
     source = first + next(i for i, line in enumerate(lines) if "fk.stream(" in line)
     missing = refused("TOPIC_MISSING", wire, f"absent-{wire.tag}", out, home / "c")

@@ -7,18 +7,37 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from tests.integration.test_plan_batches import batch, planned, whole
+from tests.integration.test_plan_batches import batch, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+def whole(events: "DataFrame") -> "DataFrame":
+    """What leaves rows in no order, with a column and a condition behind it."""
+    return events.groupBy("word").agg(F.sum("n").alias("n")).where("n > 0").withColumn("loud", F.upper("word"))
+
+
+def passed_on(events: "DataFrame") -> "DataFrame":
+    return events.where("n > 0")
+
+
+def in_order(events: "DataFrame") -> "DataFrame":
+    return whole(events).orderBy("n")
+
+
 def drawn(events: "DataFrame") -> "DataFrame":
-    return events.withColumn("lot", F.rand())
+    return whole(events.withColumn("word", F.expr("uuid()")))
 
 
 def vouched(events: "DataFrame") -> "DataFrame":
-    return fk.map_rows(events, fk.deterministic(because="it is")(lambda row: row.asDict()), returns="word STRING")
+    return fk.map_rows(
+        events, fk.deterministic(because="it is")(lambda row: row.asDict()), returns="word STRING"
+    ).distinct()
+
+
+def collected(events: "DataFrame") -> "DataFrame":
+    return events.sparkSession.createDataFrame([(row.word,) for row in events.collect()], "word STRING").distinct()
 
 
 def direct(body: Any, sink: Any = None, **options: Any) -> Callable[[fk.App], None]:
@@ -48,7 +67,7 @@ def behind_what_may_be_taken_back(app: fk.App) -> None:
 
     @app.batch(rows=5, policy=fk.Eager())
     def whole(live: "DataFrame") -> "DataFrame":
-        return live
+        return live.distinct()
 
     app.sink("out", whole, fk.Kafka("out"))
 
@@ -60,7 +79,7 @@ def behind_a_hop(app: fk.App) -> None:
 
     @app.batch(rows=5, policy=fk.Eager())
     def whole(live: "DataFrame") -> "DataFrame":
-        return live
+        return live.distinct()
 
     app.sink("out", whole, fk.Kafka("out"))
 
@@ -72,7 +91,7 @@ def with_a_view(app: fk.App) -> None:
 
     @app.batch(rows=5, policy=fk.Eager())
     def whole(events: "DataFrame", counts: fk.Latest) -> "DataFrame":
-        return events.select("word").join(counts, "word")  # type: ignore[arg-type]
+        return events.select("word").join(counts, "word").distinct()  # type: ignore[arg-type]
 
     app.sink("out", whole, fk.Kafka("out"))
 
@@ -84,8 +103,11 @@ def with_a_view(app: fk.App) -> None:
         (with_a_view, True),
         (direct(whole, policy=fk.LogSends()), False),
         (direct(whole, fk.Sql("sqlite:///out.db", "out")), False),
+        (direct(passed_on), False),
+        (direct(in_order), False),
         (direct(drawn), False),
         (direct(vouched), False),
+        (direct(collected), False),
         (read_by_another, False),
         (two_sinks, False),
         (behind_what_may_be_taken_back, False),

@@ -1,6 +1,7 @@
 """Targets of batches: whatever an earlier try has left behind, an epoch is there once; without what sees to it,
 twice."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import HomeError, LogError, SparkError
 from falkirk.local.broker import Broker
 from tests.integration.live import Wire
-from tests.integration.targets import EPOCHS, KINDS, ROWS, CutOff, Place, cut_off, epoch
+from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch
+from tests.postgres import Postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +30,7 @@ def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatc
         if place.kind == "topic":
             place.make().deliver(number, epoch(spark, number, upto=ROWS // 2))
             return
-        if place.kind == "files":
+        if place.kind in FORMATS:
             patch.setattr("os.replace", cut_off)
         else:
             patch.setattr(TableTarget, "_set_mark", cut_off)
@@ -75,7 +77,7 @@ def test_without_its_mechanism_an_epoch_is_there_twice(
 def test_without_its_folder_of_its_own_half_an_epoch_shows(
     place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = place_of("files")
+    out = place_of("json")
     out.make().seen()  # whose folder it is, is written first
     monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._named(number))
     monkeypatch.setattr("os.replace", cut_off)
@@ -105,6 +107,63 @@ def test_rows_with_a_key_replace_each_other(spark: "SparkSession", home: Path) -
         target.deliver(number, rows)
     with sql.create_engine(to.url).begin() as db:
         assert list(db.execute(sql.text("SELECT word, total FROM words ORDER BY word"))) == [("ash", 5), ("birch", 7)]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_what_a_table_does_not_take_becomes_a_dead_letter_and_the_rest_is_there(
+    kind: str, spark: "SparkSession", home: Path, tag: str, postgres: Postgres
+) -> None:
+    """Such a row would be refused for ever, or, in SQLite, get a key that nobody has given it."""
+    url = f"sqlite:///{home}.db" if kind == "sqlite" else postgres.url()
+    to = fk.Sql(url, f"refused_{tag.replace('-', '_')}", key="id")
+    rows = [(1, "one", 0), (None, "none", 1), (2, "t\0o", 2), (None, "none", 3), (3, "three", 4)]
+    refused = {1, 3} if kind == "sqlite" else {1, 2, 3}
+    for _ in range(2):  # the second time all of it is there, and the dead letters may not be
+        dead = TableTarget(to, "deadbeef", "refused").deliver(
+            0, spark.createDataFrame(rows, f"id INT, text STRING, {ROW} LONG")
+        )
+        assert dead is not None
+        assert {d[ROW]: json.loads(d.value)["epoch"] for d in dead.collect()} == dict.fromkeys(refused, 0)
+        with sql.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1)).begin() as db:
+            there = set(db.execute(sql.text(f"SELECT id, text FROM {to.table}")).tuples())
+        assert there == {(i, text) for i, text, place in rows if place not in refused}
+
+
+def test_what_is_nested_or_binary_is_text_in_csv(place_of: Callable[[str], Place], spark: "SparkSession") -> None:
+    out = place_of("csv")
+    out.make().deliver(0, epoch(spark, 0).withColumn("raw", F.lit(b"\x00\xff")))
+    rows = spark.read.option("header", "true").csv(f"{out.folder}/epoch=*").collect()
+    assert {(r.nested, r.raw) for r in rows} == {('[{"b":"a"}]', "AP8=")}
+    assert len(rows) == ROWS
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_job_that_was_given_up_still_writes_its_folder(
+    apart: bool, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it writes is not in the folder of the next try; in one of the same name it would be there twice."""
+    out = place_of("json")
+    if not apart:
+        monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._path / f"_epoch={number:010d}")
+    writer, late = type(spark.range(1).write), list[Callable[[], None]]()
+    save = writer.save
+
+    def given_up(self: Any, path: str) -> None:
+        late.append(lambda: save(self.mode("append"), path))
+        raise CutOff
+
+    def overtaken(self: Any, path: str) -> None:
+        save(self, path)
+        late.pop()()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "save", given_up)
+        with pytest.raises(CutOff):
+            out.make().deliver(0, epoch(spark, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "save", overtaken)
+        out.make().deliver(0, epoch(spark, 0))
+    assert (sorted(out.read()) == list(range(ROWS))) is apart
 
 
 def test_a_folder_or_topic_of_another_home_is_refused(

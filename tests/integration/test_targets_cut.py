@@ -19,7 +19,7 @@ from falkirk.epochs.inputs import ROW
 from falkirk.epochs.targets import TableTarget
 from falkirk.epochs.topic import TopicTarget
 from falkirk.regions import fence
-from tests.integration.targets import ROWS, CutOff, Place, epoch
+from tests.integration.targets import FORMATS, ROWS, CutOff, Place, epoch
 
 if TYPE_CHECKING:
     from falkirk.logs.topics import TopicFacts
@@ -120,7 +120,9 @@ def in_a_topic(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-CUTTING = {"topic": in_a_topic, "postgres": in_a_table, "sqlite": in_a_table, "files": in_a_folder}
+CUTTING = {
+    "topic": in_a_topic, "postgres": in_a_table, "sqlite": in_a_table, **dict.fromkeys(FORMATS, in_a_folder)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", CUTTING)

@@ -9,11 +9,13 @@ from falkirk.redrive.letters import Letter, letter_of
 from falkirk.redrive.sending import counted, waiting
 from falkirk.regions.rows import RAW_BYTES_MAX
 
+SOURCES = {"clicks": "events"}
+
 
 def said(**content: Any) -> Letter:
     told = {"reason": "does not fit the schema", "topic": "events", "partition": 1, "offset": 7, **content}
     kept = {name: value for name, value in told.items() if value is not None}
-    return letter_of("counts", b"key", json.dumps(kept).encode(), {"events"})
+    return letter_of("counts", b"key", json.dumps(kept).encode(), SOURCES)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_only_an_input_that_did_not_fit_can_be_sent_again(content: dict[str, Any
 
 @pytest.mark.parametrize("value", [None, b"", b"no json", b"[]", b"\xff", b"null"])
 def test_what_somebody_else_wrote_there_is_left_alone(value: bytes | None) -> None:
-    assert letter_of("counts", None, value, {"events"}).kind == "unknown"
+    assert letter_of("counts", None, value, SOURCES).kind == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,25 @@ def test_a_letter_that_does_not_hold_all_is_known(value: str | None, whole: bool
 def test_a_key_that_is_no_text_may_have_lost_something() -> None:
     content = b'{"reason": "column id is null", "topic": "events", "partition": 0, "offset": 0, "value": "{}"}'
     keys = (None, b"key", "k\N{REPLACEMENT CHARACTER}".encode(), b"\xff")
-    assert [letter_of("counts", key, content, {"events"}).is_whole for key in keys] == [True, True, False, False]
+    assert [letter_of("counts", key, content, SOURCES).is_whole for key in keys] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "kind"),
+    [
+        ({"source": "clicks", "partition": 1, "offset": 7}, "input"),
+        ({"source": "another batch", "partition": 0, "offset": 7}, "row"),
+        ({"source": "clicks", "partition": 1}, "row"),
+        ({}, "row"),
+    ],
+)
+def test_of_a_row_on_which_a_function_failed_only_the_record_can_be_sent(stamp: dict[str, Any], kind: str) -> None:
+    """What the letter holds is the row, and not the record that it was made of."""
+    content = {"reason": "the function failed: ValueError: no", "region": "shop.py:7", "value": "{}", **stamp}
+    letter = letter_of("counts", None, json.dumps(content).encode(), SOURCES)
+    assert (letter.kind, letter.is_whole) == (kind, letter.kind == "row")
+    assert letter.origin == (("events", 1, 7) if kind == "input" else None)
+    assert counted([letter])[kind] == 1
 
 
 def test_one_input_in_several_dead_letters_is_one() -> None:
