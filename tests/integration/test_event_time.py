@@ -1,5 +1,6 @@
 """Epochs cut by event time, windows that slide, sessions, and states in Python, on real Spark and Kafka: what they
-contain is a property of what was sent, whatever was cut off in between and however it came in portions."""
+contain is a property of what was sent, whatever was cut off in between, however it came in portions, and however often
+a state is saved."""
 
 import random
 from collections import defaultdict
@@ -30,8 +31,9 @@ END_S = 3600
 PARTITIONS = 2
 
 
-def application(tag: str, home: Path) -> fk.App:
-    app = fk.App("times", home=home, history=3)
+def application(tag: str, home: Path, interval: str) -> fk.App:
+    """Return the application. Args: interval: between the checkpoints of what keeps a state."""
+    app = fk.App(f"times-{tag}", home=home, history=3)
     app.source("clicks", fk.Kafka(f"clicks-{tag}", schema="user STRING NOT NULL, n INT, at TIMESTAMP"))
 
     @app.batch(every="1 minute", by="at", late="20 seconds")
@@ -43,13 +45,13 @@ def application(tag: str, home: Path) -> fk.App:
     def trends(clicks: "DataFrame") -> "DataFrame":
         return clicks.groupBy().agg(F.count("*").alias("visits")).withColumn("ends", F.lit(str(fk.epoch().ends)))
 
-    @app.batch(every="1 minute", by="at", late="20 seconds")
+    @app.batch(every="1 minute", by="at", late="20 seconds", policy=fk.Lazy(interval))
     def stays(clicks: "DataFrame") -> "DataFrame":
         complete = fk.sessions(clicks, key="user", time="at", gap="45 seconds")
         stay = complete.groupBy("user", "session").agg(F.count("*").alias("visits"))
         return stay.select("user", "visits", F.unix_seconds("session.begin").alias("begin"))
 
-    @app.stream(fk.Lazy("2 seconds"))  # in micro-batches, because of stateful()
+    @app.stream(fk.Lazy(interval))  # in micro-batches, because of stateful()
     def chains(clicks: fk.Stream) -> fk.Stream:
         return clicks.stateful(chain, key="user", state="chain LONG", returns="user STRING, chain LONG, n INT")
 
@@ -105,16 +107,31 @@ class Crowd:
         return [g for g in good if g[0] < END_S - SLICE_S], late
 
 
+@pytest.mark.parametrize(
+    ("interval", "portion"),
+    [("1 second", 60), ("10 seconds", 20)],
+    ids=["saved often, all at once", "seldom, bit by bit"],
+)
 def test_windows_are_a_property_of_what_was_sent(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, interval: str,
+    portion: int,
+) -> None:  # fmt: skip
     wire, crowd = Wire(bootstrap=broker.bootstrap, tag=tag), Crowd(seed=4)
     clicks = wire.topic("clicks", PARTITIONS)
     out = {name: wire.topic(name) for name in ("visits", "trends", "stays", "chains")}
+    letters_topic = f"times-{tag}-clicks-by-at.dead-letters"
 
     def send(portions: list[list[dict[str, Any]]]) -> None:
         for p, rows in enumerate(portions):
             wire.send(clicks, rows, partition=p)
+
+    def click(count: int, query: Query) -> None:
+        """Send so many clicks; each portion of them is an epoch of its own before the next one comes."""
+        for _ in range(count // portion):
+            before = sorted_upto(query)
+            send(crowd.click(portion))
+            wait_until(lambda before=before: sorted_upto(query) > before, 60, f"a portion: {query.status}")
+        send(crowd.click(count % portion))
 
     def cut_off(query: Query) -> None:
         wait_until(lambda: not query.isActive, 120, f"the cut: {query.status}")
@@ -126,8 +143,8 @@ def test_windows_are_a_property_of_what_was_sent(
     record = EpochLog.record
     for behind in (False, True):  # an epoch that was written but not recorded, and one that was not released
         with monkeypatch.context() as patch:
-            query = run_here(application(tag, home), Connection.of(broker.bootstrap))
-            send(crowd.click(60))
+            query = run_here(application(tag, home, interval), Connection.of(broker.bootstrap))
+            click(60, query)
             wire.await_count(out["chains"], 10 if behind else 1, query)
 
             def record_and_stop(log: EpochLog, *arguments: Any, behind: bool = behind, **options: Any) -> None:
@@ -138,8 +155,45 @@ def test_windows_are_a_property_of_what_was_sent(
             patch.setattr(EpochLog, "record", record_and_stop)
             send(crowd.click(20))
             cut_off(query)
-    send(crowd.click(40))
-    send(crowd.close())
+    query = run_here(application(tag, home, interval), Connection.of(broker.bootstrap))
+    try:
+        click(40, query)
+        send(crowd.close())
+        visits, trends, stays, late = expected_of(crowd)
+        wire.await_count(out["visits"], len(visits), query)
+        wire.await_count(out["trends"], len(trends), query)
+        wire.await_count(out["stays"], len(stays), query)
+        wire.await_count(out["chains"], sum(map(len, crowd.partitions)), query)
+        wait_until(lambda: wire.count(letters_topic) >= late, 60, "what came too late")
+    finally:
+        query.stop()
+    found = {(r["user"], r["begins"]): (r["visits"], r["n"]) for r in wire.rows(out["visits"])}
+    assert wire.count(out["visits"]) == len(found)
+    assert found == visits
+    assert {r["ends"]: r["visits"] for r in wire.rows(out["trends"])} == trends
+    assert sorted((r["user"], r["begin"], r["visits"]) for r in wire.rows(out["stays"])) == stays
+    assert late > 0
+    letters = wire.rows(letters_topic)
+    assert len([r for r in letters if r["reason"] == "late"]) == len(letters) == late
+    chained: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for rows in crowd.partitions:
+        for row in rows:
+            before = chained[row["user"]][-1][0] if chained[row["user"]] else 0
+            chained[row["user"]].append(((before * 31 + row["n"]) % 1_000_003, row["n"]))
+    assert sorted((r["user"], r["chain"], r["n"]) for r in wire.rows(out["chains"])) == sorted(
+        (user, *each) for user, all_ in chained.items() for each in all_
+    )
+
+
+def sorted_upto(query: Query) -> int:
+    """Return the last epoch of what sorts the clicks by their times."""
+    return next(r.last_commit for r in query.status if r.name == "clicks-by-at")
+
+
+def expected_of(
+    crowd: Crowd,
+) -> tuple[dict[tuple[str, str], tuple[int, int]], dict[str, int], list[tuple[str, int, int]], int]:
+    """Return visits, trends and stays as what was sent makes them, and how many clicks are late."""
     good, late = crowd.judged()
     visits: dict[tuple[str, str], list[int]] = defaultdict(list)
     slices: dict[int, int] = defaultdict(int)
@@ -151,32 +205,7 @@ def test_windows_are_a_property_of_what_was_sent(
     trends = {
         str(BEGAN + timedelta(seconds=(e + 1) * SLICE_S)): sum(slices.get(e - i, 0) for i in range(OVER)) for e in ends
     }
-    stays = sessions_of(good)
-    query = run_here(application(tag, home), Connection.of(broker.bootstrap))
-    try:
-        wire.await_count(out["visits"], len(visits), query)
-        wire.await_count(out["trends"], len(trends), query)
-        wire.await_count(out["stays"], len(stays), query)
-        wire.await_count(out["chains"], sum(map(len, crowd.partitions)), query)
-        wait_until(lambda: wire.count("times-clicks-by-at.dead-letters") >= late, 60, "what came too late")
-    finally:
-        query.stop()
-    found = {(r["user"], r["begins"]): (r["visits"], r["n"]) for r in wire.rows(out["visits"])}
-    assert wire.count(out["visits"]) == len(found)
-    assert found == {key: (len(ns), sum(ns)) for key, ns in visits.items()}
-    assert {r["ends"]: r["visits"] for r in wire.rows(out["trends"])} == trends
-    assert sorted((r["user"], r["begin"], r["visits"]) for r in wire.rows(out["stays"])) == stays
-    assert late > 0
-    letters = wire.rows("times-clicks-by-at.dead-letters")
-    assert len([r for r in letters if r["reason"] == "late"]) == len(letters) == late
-    chained: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for rows in crowd.partitions:
-        for row in rows:
-            before = chained[row["user"]][-1][0] if chained[row["user"]] else 0
-            chained[row["user"]].append(((before * 31 + row["n"]) % 1_000_003, row["n"]))
-    assert sorted((r["user"], r["chain"], r["n"]) for r in wire.rows(out["chains"])) == sorted(
-        (user, *each) for user, all_ in chained.items() for each in all_
-    )
+    return {key: (len(ns), sum(ns)) for key, ns in visits.items()}, trends, sessions_of(good), late
 
 
 def sessions_of(clicks: list[tuple[float, dict[str, Any]]]) -> list[tuple[str, int, int]]:
