@@ -18,7 +18,7 @@ from rich.table import Table
 
 from falkirk.bench.durable import Durable
 from falkirk.bench.kills import Killed, answered, incomplete, kill_under_load
-from falkirk.bench.mechanisms import EXPECTED, MECHANISMS, RunningSubject, Subject, judge
+from falkirk.bench.mechanisms import MECHANISMS, RunningSubject, Subject, is_expected, judge
 from falkirk.bench.probe import LOOK_S, Probe
 from falkirk.bench.report import Report
 from falkirk.coordinator.shape import read_shape
@@ -157,7 +157,7 @@ def _judge(subject: Subject, killed: Killed, report: Report) -> None:
     report.findings[f"{name}_verdict"] = verdict.guarantee.value
     mine = {figure.removeprefix(f"{name}_"): value for figure, value in figures.items() if figure.startswith(name)}
     text, shows = signature(name, mine, interval_s=subject.interval_s, every_s=subject.every_s)
-    shows = shows and verdict.guarantee is EXPECTED[name]
+    shows = shows and is_expected(name, verdict)
     report.findings[f"{name}_signature"] = f"{text}: {'seen' if shows else 'NOT seen'}"
     figures[f"{name}_signature_seen"] = int(shows)
 
