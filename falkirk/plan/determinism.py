@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 from falkirk.asserting import Word
 from falkirk.plan.inference import clocks, python
 from falkirk.plan.inference.functions import ONE_OF_SEVERAL, SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
-from falkirk.plan.inference.lineage import name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,9 @@ class InBatch:
         found = frozenset((*_names(plan), *clocks.in_plan(plan)))
         if "Deduplicate" in found and _keeps_one_of_several(analyzed):
             found |= {ONE_OF_SEVERAL}
-        doubtful = {name for name in found if entry_of(name).nature not in SAME_IN_BATCH} | set(_of_floats(plan))
+        doubtful = {name for name in found if entry_of(name).nature not in SAME_IN_BATCH}
+        if any(entry_of(name).nature is Nature.FLOATING for name in found):
+            doubtful |= set(_of_floats(analyzed))
         words = (python.words(data) or ()) if found & python.PYTHON else ()
         undetermined = frozenset(doubtful - python.PYTHON if words else doubtful)
         return cls(plan=plan, operations=found, undetermined=undetermined, words=words)
@@ -53,28 +54,24 @@ def _keeps_one_of_several(plan: Any) -> bool:
     return any(_keeps_one_of_several(children.apply(i)) for i in range(children.size()))
 
 
-_AVERAGES = ("Average", "TryAverage")
+#: Types whose values add up to the same in any order. An average adds up whole numbers as floating-point ones, and
+#: long ones are soon beyond 2^53, where those are rounded.
+_EXACT = ("byte", "short", "integer", "long", "decimal", "interval ")
+_EXACT_IN_AVERAGES = ("byte", "short", "integer", "decimal", "interval ")
 
 
-def _of_floats(node: Any) -> Iterator[str]:
-    """Yield the aggregates that add floating-point numbers: the last bits of a sum depend on its order."""
-    if isinstance(node, dict):
-        for value in node.values():
-            yield from _of_floats(value)
-    elif isinstance(node, list):
-        # An expression is the list of its nodes, each before its children.
-        plain = [n if isinstance(n, dict) else {} for n in node]
-        for i, each in enumerate(plain):
-            name = name_of(each)
-            if name and entry_of(name).nature is Nature.FLOATING and i + 1 < len(plain):
-                known = "dataType" in plain[i + 1]
-                # An average adds up whole numbers as floating-point ones: beyond 2^53 they are rounded, too.
-                rounded = ("double", "float", "long") if name in _AVERAGES else ("double", "float")
-                floats = [n.get("dataType") in rounded for n in plain]
-                if floats[i + 1] if known else any(floats[i + 1 :]):
-                    yield name
-        for value in node:
-            yield from _of_floats(value)
+def _of_floats(plan: Any) -> Iterator[str]:
+    """Yield the aggregates that add what is not known to be exact: the last bits of such a sum depend on its order."""
+    for expression in python.expressions(plan):
+        name = str(expression.getClass().getSimpleName())
+        if entry_of(name).nature is not Nature.FLOATING:
+            continue
+        child = expression.children().apply(0)
+        if entry_of(str(child.getClass().getSimpleName())).nature is Nature.FLOATING:
+            continue  # try_sum() stands for a sum, which is looked at itself
+        exact = _EXACT if name in ("Sum", "TrySum") else _EXACT_IN_AVERAGES
+        if not str(child.dataType().typeName()).startswith(exact):
+            yield name
 
 
 def operations(data: DataFrame) -> Counter[str]:

@@ -42,4 +42,6 @@ class Draft:
 
     @property
     def undetermined(self) -> Undetermined | None:
-        return self.inherited or self.doubts.matters
+        """What makes it tentative: what may come out differently rather than a policy by which nothing may."""
+        causes = [cause for cause in (self.inherited, self.doubts.matters) if cause is not None]
+        return next((cause for cause in causes if cause.operations), causes[0] if causes else None)

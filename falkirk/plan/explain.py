@@ -82,13 +82,20 @@ def _promised(promise: Promise) -> Iterator[tuple[str, str]]:
     yield from (("sooner", text) for text in promise.advice)
     yield from (("durable", text) for text in promise.durable)
     yield from (("costs", text) for text in promise.costs)
+    told = {name: _with_processors(name, processors) for name, processors in promise.within.items()}
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
     if alone:
-        who = f"{alone[0]} fails, it alone" if len(alone) == 1 else f"{' or '.join(alone)} fails, that one alone"
+        who = f"{' or '.join(told[name] for name in alone)} fails, {'it' if len(alone) == 1 else 'that one'} alone"
         yield "failure", f"if {who} goes back to what it has saved last, and on from there"
     for name, others in promise.goes_back.items():
         if name not in alone:
-            yield "failure", f"if {name} fails, {', '.join(others)} go back to what they have saved, and on from there"
+            back = ", ".join(other if other == name else told[other] for other in others)
+            yield "failure", f"if {told[name]} fails, {back} go back to what they have saved, and on from there"
+
+
+def _with_processors(name: str, processors: tuple[str, ...]) -> str:
+    """Return the name of a region, with its processors where they are called otherwise."""
+    return name if processors in ((), (name,)) else f"{name} ({', '.join(processors)})"
 
 
 def _is(known: Properties) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from falkirk.coordinator.ports import Point
 from falkirk.coordinator.rollback import decide
 from falkirk.coordinator.shape import layout_of
 from falkirk.endpoints import Console
+from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch, address
 from falkirk.plan.inference.functions import entry_of, spoken
 from falkirk.plan.inference.live import IN_STATE
@@ -29,6 +30,10 @@ _SAID = {
     Delivery.AT_MOST_ONCE: "at most once: waiting input is skipped after a failure",
     Delivery.AT_LEAST_ONCE: "at least once",
 }
+#: Of repeated results that depend on something that is drawn anew.
+_REDRAWN = "each input counted once, results since the last checkpoint come again after a failure, perhaps as others"
+#: Of what is drawn where nothing waits and nothing that comes again is dropped.
+_AGAIN = "nothing waits for it, and what comes again after a failure is drawn anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,9 @@ class Promise:
         release: when a result leaves, at the earliest. awaits: whose checkpoints it waits for. within_s: how long that
             that takes at most, in seconds, if anything says so. held: the log in which it waits.
         reasons: why, from the source on. advice: what would let results leave earlier.
-        goes_back: of each region before it, who goes back to a checkpoint when that one fails.
+        redrawn: what comes again may be something else.
+        goes_back: of each region before it, who goes back to a checkpoint when that one fails. within: of these the
+            processors.
         durable: what is kept on the way, and where. costs: what the promise takes.
     """
 
@@ -53,19 +60,22 @@ class Promise:
     held: str | None = None
     reasons: tuple[str, ...]
     advice: tuple[str, ...] = ()
+    redrawn: bool = False
     goes_back: Mapping[str, tuple[str, ...]]
+    within: Mapping[str, tuple[str, ...]]
     durable: tuple[str, ...] = ()
     costs: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
         """What is promised, in a line."""
-        text = f"{_SAID[self.delivery]}, released {self.release}"
+        said = _REDRAWN if self.redrawn else _SAID[self.delivery]
+        text = f"{said}, released {self.release}"
         if self.release == "behind a checkpoint":
             covers = f"a checkpoint of {self.awaits[0]} covers"
             if len(self.awaits) > 1:
                 covers = f"checkpoints of {_listed(self.awaits)} cover"
-            text = f"{_SAID[self.delivery]}, released once {covers} everything that a result depends on"
+            text = f"{said}, released once {covers} everything that a result depends on"
         return text if self.within_s is None else f"{text}, at most about {self.within_s:g} s later"
 
     def as_json(self) -> dict[str, object]:
@@ -74,7 +84,9 @@ class Promise:
             "sink": self.sink, "to": self.to, "delivery": self.delivery.value, "release": self.release,
             "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held, "reasons": list(self.reasons),
             "advice": list(self.advice), "durable": list(self.durable), "costs": list(self.costs),
+            "redrawn": self.redrawn,
             "goes_back": {name: list(others) for name, others in self.goes_back.items()},
+            "processors": {name: list(processors) for name, processors in self.within.items()},
         }  # fmt: skip
 
 
@@ -87,11 +99,12 @@ def promises_of(plan: Plan) -> tuple[Promise, ...]:
 
 
 def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
-    path = _path(plan, region)
-    awaited = plan.awaited_by(region) if region.released_to is not None else ()
+    path, waits = _path(plan, region), region.released_to is not None
+    awaited = plan.awaited_by(region) if waits else ()
+    goes_back = _goes_back(layout, tuple(each.name for each in path))
     same = ", ".join(dict.fromkeys(name for each in path if _is_same(each) for name in each.processors))
     reasons = [f"{same}: every step gives the same on a replay, so that results need not wait"] if same else []
-    reasons += [reason for each in path for reason in _reasons(each)]
+    reasons += [reason for each in path for reason in _reasons(each, waits=waits)]
     return Promise(
         sink=region.name,
         to=f"topic {(region.released_to or region.output).topic}",
@@ -102,7 +115,9 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         held=None if region.released_to is None else region.output.topic,
         reasons=tuple(dict.fromkeys(reasons)),
         advice=_advice(region.undetermined) if awaited else (),
-        goes_back=_goes_back(layout, tuple(each.name for each in path)),
+        redrawn=region.delivery is Delivery.REPEATED and mechanisms.is_redrawn(region),
+        goes_back=goes_back,
+        within=_within(plan, goes_back),
         durable=tuple(text for each in path for text in _durable(each)),
         costs=tuple(text for each in path for text in _costs(each)),
     )
@@ -117,20 +132,21 @@ def _path(plan: Plan, region: Region) -> list[Region]:
     return found
 
 
-def _reasons(region: Region) -> Iterator[str]:
+def _reasons(region: Region, *, waits: bool) -> Iterator[str]:
+    """Say why a region's results leave when they do. Args: waits: what comes of them in the end waits."""
     name = ", ".join(region.processors) or region.name
     for word in region.words:
         yield f"{name}: {word}"
     for drawn in region.drawn:
-        yield (
-            f"{drawn}: {_why(drawn)}; no two results depend on it, so that each is there once all the same, as it was "
-            "drawn first"
-        )
+        told = "no two results depend on it, so that each is there once all the same, as it was drawn first"
+        yield f"{drawn}: {_why(drawn)}; {_AGAIN if region.repeats else told}"
     own = region.undetermined if not region.deterministic else None
-    if own is not None and own.policy:
-        yield f"{own}: its results count once a checkpoint covers them"
+    if own is not None and own.operations:
+        theorem = f"by Theorem 1 results wait for a checkpoint of {region.name}"
+        yield f"{own}: {_why(own)}; {own.why}: {theorem if waits else _AGAIN}"
     elif own is not None:
-        yield f"{own}: {_why(own)}; {own.why}: by Theorem 1 results wait for a checkpoint of {region.name}"
+        after = "its results count once a checkpoint covers them"
+        yield f"{own}: {after if waits else 'what no checkpoint covers comes again after a failure'}"
     if region.hop is not None:
         order = "the order in which records are in that log is the one that counts"
         yield f"{region.hop.reason} ({region.where.place}): {order}"
@@ -182,6 +198,7 @@ def _advice(cause: Undetermined | None) -> tuple[str, ...]:
 
 def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
     path = _path_of_batch(plan, batch)
+    goes_back = _goes_back(layout, tuple(each.name for each in path))
     awaited = [each for each in path if not layout.stages[each.name].deterministic]  # they may take back what they sent
     reasons = [reason for each in path for reason in _reasons_of(each)]
     if awaited and batch not in awaited:
@@ -197,7 +214,8 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
             within_s=_within_s(awaited),
             reasons=(*dict.fromkeys(reasons), f"an epoch is complete {batch.cut}"),
             advice=tuple(dict.fromkeys(advice)),
-            goes_back=_goes_back(layout, tuple(each.name for each in path)),
+            goes_back=goes_back,
+            within=_within(plan, goes_back),
             durable=tuple(dict.fromkeys(text for each in path for text in _durable_of(each))),
             costs=tuple(text for each in path for text in _costs_of(each)),
         )
@@ -246,7 +264,7 @@ def _costs_of(each: Region | Batch) -> Iterable[str]:
 
 
 def _reasons_of(each: Region | Batch) -> Iterable[str]:
-    return _reasons(each) if isinstance(each, Region) else _reasons_of_batch(each)
+    return _reasons(each, waits=True) if isinstance(each, Region) else _reasons_of_batch(each)
 
 
 def _reasons_of_batch(batch: Batch) -> Iterator[str]:
@@ -293,6 +311,13 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
         decision = decide(layout, points, failed=frozenset({name}), outside={})
         found[name] = tuple(stage for stage in layout.stages if stage in decision.goes)
     return found
+
+
+def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the processors of each region, or batch, that is told of."""
+    processors = {region.name: region.processors for region in plan.regions}
+    told = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
+    return {name: processors.get(name, (name,)) for name in told}
 
 
 def _half(layout: Layout, *logs: str) -> OffsetFrontier:

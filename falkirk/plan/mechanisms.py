@@ -137,6 +137,11 @@ def check_live(processor: Processor, reason: str) -> None:
         )
 
 
+def is_redrawn(region: Region) -> bool:
+    """Tell whether what a region makes again after a failure may be something else than before."""
+    return bool(region.drawn) or (region.undetermined is not None and bool(region.undetermined.operations))
+
+
 def consequence(region: Region) -> str:
     """Return what the policy of a region means for its results, in one sentence."""
     policy, interval_s = region.policy, region.interval_s
@@ -147,6 +152,7 @@ def consequence(region: Region) -> str:
         )
     if region.delivery is Delivery.REPEATED:
         text = "after a failure its input is read again, and what came of it since the checkpoint is repeated"
+        text += ", perhaps as something else" if is_redrawn(region) else ""
     elif isinstance(policy, Snapshots):
         text = (
             f"distributed snapshots: results count once a checkpoint covers them, {interval_s / 2:g} s later on "

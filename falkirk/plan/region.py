@@ -70,7 +70,7 @@ class Undetermined:
     """What may come out differently on a replay.
 
     Args: operations: by Catalyst's names. processor, where: in which it is, at which line of the user's. why: it
-        matters. policy: nothing may, and it is that policy that counts checkpoints alone.
+        matters. policy: the one that counts checkpoints alone, whether or not anything may.
     """
 
     operations: tuple[str, ...]
@@ -80,8 +80,8 @@ class Undetermined:
     policy: str = ""
 
     def __str__(self) -> str:
-        told = ", ".join(map(spoken, self.operations)) or self.policy
-        return f"{told} in {self.processor!r} ({self.where.place})"
+        told = [*map(spoken, self.operations), *([self.policy] if self.policy else [])]
+        return f"{', '.join(told)} in {self.processor!r} ({self.where.place})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,9 +42,10 @@ class Events(Load):
 class Run:
     """The topics of one application."""
 
-    def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...]) -> None:
+    def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...], begun: Path) -> None:
         self._config, self._tag, self.topics = {"bootstrap.servers": bootstrap}, tag, Topics(Connection.of(bootstrap))
         self.sinks, self.prompt = sinks, {"rows", "hopped", "lots"}
+        self._begun, self._held = begun, Path(f"{begun}.held")
         #: What `falkirk plan` says of each of them.
         self.promises: dict[str, dict[str, Any]] = {}
         for name in ("events", *sinks):
@@ -62,6 +63,28 @@ class Run:
     def has_more(self, before: dict[str, int], more: int) -> bool:
         """Whether so many results more are out, where each record's leave without waiting for others."""
         return all(self.count(name) > before[name] + more for name in self.sinks if name in self.prompt)
+
+    def begun(self) -> dict[tuple[str, str], set[str]]:
+        """Return by which processes each epoch was begun."""
+        found: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for line in self._begun.read_text().splitlines() if self._begun.exists() else ():
+            name, number, process = line.split()
+            found[name, number].add(process)
+        return found
+
+    def hold_an_epoch(self) -> None:
+        """Wait until an epoch is begun that does not come to an end, so that a kill cuts it off for certain."""
+        self._held.touch()
+        before = len(self.begun())
+        wait_until(lambda: len(self.begun()) > before, 60, "an epoch to be begun")
+
+    def let_go(self) -> None:
+        """Let epochs come to an end again."""
+        self._held.unlink(missing_ok=True)
+
+    def done_again(self) -> list[tuple[str, str]]:
+        """Return the epochs that were begun by one process, and again by another."""
+        return [epoch for epoch, processes in self.begun().items() if len(processes) > 1]
 
     def is_complete(self) -> bool:
         """Whether there are as many results as there have to be."""
@@ -186,13 +209,15 @@ def _without_draws(value: bytes) -> bytes:
 
 @contextmanager
 def tormented(
-    broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, **more: str
+    broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *, kills: int = 2, **more: str
 ) -> Iterator[Run]:  # fmt: skip
-    """Run the seed's application under load, kill it twice, and wait until all its results are there."""
-    draw, run = random.Random(seed), Run(broker.bootstrap, tag, sinks)
+    """Run the seed's application under load, kill it, and wait until all its results are there."""
+    begun = home.with_name("begun")
+    draw, run = random.Random(seed), Run(broker.bootstrap, tag, sinks, begun)
     env = {"DRAWN_SEED": str(seed), "DRAWN_TAG": tag, "DRAWN_BROKER": broker.bootstrap, "DRAWN_HOME": str(home), **more}
-    run.prompt |= {"held"} if "DRAWN_LIE" in more else set()
+    run.prompt |= {"held", "folded"} if "DRAWN_LIE" in more else set()
     env["DRAWN_KIND"] = "live" if sinks is LIVE else "epochs"
+    env |= {"DRAWN_SINKS": " ".join(sinks), "DRAWN_BEGUN": str(begun)}
     application = Application(APPS / "drawn.py", broker.bootstrap, home, env)
     run.promises = application.promises()
     application.start()
@@ -200,19 +225,22 @@ def tormented(
         # Each epoch takes its time, however little is in it: fewer events, so that all of it comes to an end.
         rate, most = (100.0, 400) if sinks is LIVE else (30.0, 150)
         with Events(broker.bootstrap, f"events-{tag}", rate=rate, seed=seed) as load:
-            for _ in range(2):
+            for kill in range(kills):
                 application.wait_committed(1)
                 before, more_results = {name: run.count(name) for name in sinks}, draw.randint(50, most)
                 wait_until(
                     partial(run.has_more, before, more_results), 180, f"{more_results} more\n{application.log()}"
                 )  # fmt: skip
+                if sinks is EPOCHS and kill:
+                    run.hold_an_epoch()
                 if draw.random() < 0.5:
                     application.kill_everything()
                 else:
                     application.host().kill()
                     application.forget_status()
+                run.let_go()
             application.wait_committed(1)
-            assert sinks is EPOCHS or application.suppressed() > 0, "a replay made nothing again: nothing was tested"
+            assert sinks is not LIVE or application.suppressed() > 0, "a replay made nothing again: nothing was tested"
         wait_until(run.is_complete, 180, f"all results of {load.sent} events\n{application.log()}")
         if sinks is LIVE:  # where nothing comes no further epoch is complete
             application.wait_next_commit()
@@ -250,6 +278,18 @@ def test_no_epoch_inferred_exactly_once_is_caught(broker: Broker, home: Path, ta
         judge_sums(run)
         judge_kept(run)
         judge_chain(run, "folded")
+        assert run.done_again(), "no epoch was done again: nothing was tested"
+        told = {name: run.promises[f"{name}-sink"] for name in EPOCHS}
+        assert {promise["delivery"] for promise in told.values()} == {"exactly-once"}
+        assert {name: p["awaits"] for name, p in told.items() if p["awaits"]} == {"folded": ["folded"]}
+
+
+def test_a_word_that_is_wrong_of_one_epoch_is_caught(broker: Broker, home: Path, tag: str) -> None:
+    """The one state that is drawn, alone, and killed once."""
+    with tormented(broker, home, tag, SEEDS[0], ("folded",), kills=1, DRAWN_LIE="1") as run:
+        assert not run.promises["folded-sink"]["awaits"]
+        with pytest.raises(AssertionError, match="contradicts"):
+            judge_chain(run, "folded")
 
 
 @soak

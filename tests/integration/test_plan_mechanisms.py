@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.plan.guarantees import promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan
 from falkirk.plan.slots import region_slots
@@ -68,8 +69,63 @@ def test_both_halves_of_a_processor_are_snapshots(spark: "SparkSession") -> None
 
 
 def test_who_asks_for_repetitions_waits_for_nothing(spark: "SparkSession") -> None:
-    (region,) = planned(spark, (counted, fk.Snapshots()), delivery="repeated").regions
+    plan = planned(spark, (counted, fk.Snapshots()), delivery="repeated")
+    (region,) = plan.regions
     assert (region.released_to, region.repeats) == (None, True)
+    (promise,) = promises_of(plan)
+    assert (promise.release, promise.redrawn) == ("on arrival", False)
+    assert promise.headline.startswith("state exact, results since the last checkpoint repeated")
+    (reason,) = promise.reasons
+    assert reason.endswith("what no checkpoint covers comes again after a failure")
+
+
+def logged_and_counted(stream: fk.Stream) -> fk.Stream:
+    return drawn(stream).groupBy("s").agg(F.max("lot").alias("lot")).groupBy("lot").count()
+
+
+@pytest.mark.parametrize(
+    ("body", "policy"),
+    [
+        (drawn, fk.Lazy()),
+        (kept, fk.Lazy()),
+        (parted, fk.Lazy()),
+        (kept, fk.Snapshots()),
+        (logged_and_counted, fk.Lazy()),
+        (logged_and_counted, fk.Snapshots()),
+    ],
+)
+def test_what_is_drawn_and_repeated_is_not_called_exact(spark: "SparkSession", body: Body, policy: Policy) -> None:
+    """Nothing waits for it, so that after a failure it is drawn anew, in a state, too, of which others were told."""
+    (promise,) = promises_of(planned(spark, (body, policy), delivery="repeated"))
+    assert (promise.delivery, promise.release, promise.awaits) == (fk.Delivery.REPEATED, "on arrival", ())
+    assert promise.redrawn
+    assert promise.as_json()["redrawn"] is True
+    assert "exact" not in promise.headline
+    assert "perhaps as others" in promise.headline
+    (reason,) = [text for text in promise.reasons if "it draws lots" in text]
+    assert reason.endswith("nothing waits for it, and what comes again after a failure is drawn anew")
+    assert not any("Theorem 1" in text or "once all the same" in text for text in promise.reasons)
+
+
+def test_what_was_drawn_before_a_log_is_repeated_as_it_was(spark: "SparkSession") -> None:
+    plan = planned(spark, (drawn, fk.Lazy()), (counted, fk.Lazy()), key=None, delivery="repeated")
+    (promise,) = promises_of(plan)
+    assert not promise.redrawn
+    assert "state exact" in promise.headline
+    assert any("as it was drawn first" in text for text in promise.reasons)
+
+
+def test_what_is_sent_again_is_drawn_anew(spark: "SparkSession") -> None:
+    (promise,) = promises_of(planned(spark, (drawn, fk.Acknowledged()), delivery="at-least-once"))
+    assert any("drawn anew" in text for text in promise.reasons)
+    assert not any("once all the same" in text for text in promise.reasons)
+
+
+def test_snapshots_tell_of_what_is_drawn_as_well(spark: "SparkSession") -> None:
+    (region,) = planned(spark, (kept, fk.Snapshots())).regions
+    assert region.undetermined is not None
+    assert (region.undetermined.operations, region.undetermined.policy) == (("Uuid",), "fk.Snapshots")
+    assert str(region.undetermined).startswith("uuid(), fk.Snapshots in 'p0'")
 
 
 def test_snapshots_can_not_be_at_most_once(spark: "SparkSession") -> None:

@@ -182,8 +182,8 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     chain = plan(lambda s: drawn(s).groupBy("s").count())
     assert "once checkpoints of counts-by-s and out cover everything" in shown(chain)
     assert "at most about 10 s later" in shown(chain)
-    assert "if counts-by-s fails, counts-by-s, out go back" in shown(chain)
-    assert "if out fails, it alone goes back" in shown(chain)
+    assert "if counts-by-s (counts) fails, counts-by-s, out (counts) go back" in shown(chain)
+    assert "if out (counts) fails, it alone goes back" in shown(chain)
 
     plain = shown(plan(lambda s: s))
     assert "released on arrival" in plain
@@ -204,6 +204,7 @@ def test_the_plan_as_json_says_it_too(plan: Any) -> None:
         "out: state and offsets in the home",
     ]  # fmt: skip
     assert sink["goes_back"] == {"counts-by-s": ["counts-by-s", "out"], "out": ["out"]}
+    assert sink["processors"] == {"counts-by-s": ["counts"], "out": ["counts"]}
     assert out["writes"] == HELD
     assert hop["undetermined"] == out["undetermined"]
     assert out["undetermined"]["operations"] == ["Rand"]

@@ -4,6 +4,9 @@ What is collected, checkpointed or made of Python's rows comes back as something
 it is from: a lot that was drawn before a `localCheckpoint()` is a column like any other behind it. So what the function
 does is watched while it is called for the plan. What is run there and then counts as known by its own plan; rows that
 Python hands over count as what they are, and are compared with those of the next call.
+
+What Python makes of rows that it was handed is not for Spark to see. While the function is called for the plan there
+are none, so that a second call does not show it either: it counts as a Python function that rows go through.
 """
 
 import hashlib
@@ -18,12 +21,17 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 from falkirk.plan.determinism import InBatch
 from falkirk.plan.inference.functions import ROWS_OF_PYTHON
+from falkirk.plan.inference.lineage import name_of
 
-_RUN = (
-    "localCheckpoint", "checkpoint", "collect", "toPandas", "toArrow", "count", "first", "head", "take", "tail",
-    "isEmpty", "toLocalIterator",
+#: What comes of these stays with Spark, or is how many rows there are.
+_RUN = ("localCheckpoint", "checkpoint", "crosstab", "transpose", "count", "isEmpty")
+_TO_PYTHON = (
+    "collect", "toPandas", "_to_pandas", "toArrow", "toLocalIterator", "first", "head", "take", "tail", "corr",
+    "cov", "approxQuantile",
 )  # fmt: skip
-_FOREIGN = ("foreach", "foreachPartition")
+_FOREIGN = ("foreach", "foreachPartition", "toJSON")
+#: Leaves of a plan that are written in the program itself.
+_CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"}
 
 
 @contextmanager
@@ -37,6 +45,7 @@ def watched() -> Iterator[list[InBatch]]:
 def _of_frames(found: list[InBatch]) -> dict[str, Any]:
     known = vars(DataFrame)
     patched: dict[str, Any] = {name: _noting(known[name], lambda rows: found.append(InBatch.of(rows))) for name in _RUN}
+    patched |= {name: _noting(known[name], lambda rows: found.extend(_brought(rows))) for name in _TO_PYTHON}
     patched |= {name: _noting(known[name], lambda _: found.append(_foreign())) for name in _FOREIGN}
     patched["rdd"] = property(_noting(known["rdd"].func, lambda _: found.append(_foreign())))
     return patched
@@ -58,6 +67,22 @@ def _noting(real: Callable[..., Any], note: Callable[[Any], None]) -> Callable[.
         return real(rows, *arguments, **options)
 
     return call
+
+
+def _brought(rows: Any) -> Iterator[InBatch]:
+    """Yield what is known of rows that Python is handed, and of what it makes of them."""
+    seen = InBatch.of(rows)
+    yield seen
+    if _reads(seen.plan):
+        yield _foreign()
+
+
+def _reads(node: Any) -> bool:
+    """Tell whether a plan, as Spark's JSON, reads anything but what is written in the program."""
+    if isinstance(node, dict):
+        is_leaf = node.get("num-children") == 0 and ".expressions." not in node["class"]
+        return (is_leaf and name_of(node) not in _CONSTANT) or any(map(_reads, node.values()))
+    return isinstance(node, list) and any(map(_reads, node))
 
 
 def _foreign() -> InBatch:

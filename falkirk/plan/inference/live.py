@@ -45,12 +45,13 @@ class Doubts:
         self, processor: Processor, step: Step, before: Frame, after: Frame, had: Counter[str], has: Counter[str]
     ) -> None:
         """Take note of a step. Args: had, has: the operations before it and after it."""
-        if processor.word is not None:
-            if processor.word not in self.words and determinism.undetermined(had, has):
-                self.words = (*self.words, processor.word)
-            return
-        self.note(determinism.undetermined(had, has), processor, step)
-        if not self.drawn or self.matters is not None:
+        brought = determinism.undetermined(had, has)
+        if processor.word is None:
+            self.note(brought, processor, step)
+        elif brought and processor.word not in self.words:
+            self.words = (*self.words, processor.word)
+        # A word is about what its processor does itself: what was drawn before it is as it was.
+        if not self._is_open:
             return
         if step.operation == "explode":
             shared = Lineage.of(before.data).operations([*before.columns, STAMP], rows=True)
@@ -66,7 +67,7 @@ class Doubts:
 
     def see_key(self, frame: Frame, keys: Sequence[Any]) -> None:
         """Take note of the key by which results find their partition."""
-        if self.drawn and self.matters is None and keys:
+        if self._is_open and keys:
             keyed = frame.data.select(*map(frames.key_column, keys))
             lineage = Lineage.of(keyed)
             self._matters(lineage.operations(lineage.output, rows=False), IN_KEY)
@@ -76,12 +77,18 @@ class Doubts:
         self.drawn[ITSELF] = Undetermined(operations=(ITSELF,), processor=processor.name, where=where)
         self._matters(frozenset({ITSELF}), IN_STATE)
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether anything was drawn of which it is not known yet that it matters."""
+        return bool(self.drawn) and (self.matters is None or not self.matters.operations)
+
     def _matters(self, operations: frozenset[str], why: str) -> None:
         found = sorted(name for name in operations if name in self.drawn)
         if found:
             first = self.drawn[found[0]]
             mine = tuple(n for n in found if self.drawn[n].processor == first.processor)
-            self.matters = replace(first, operations=mine, why=why)
+            policy = "" if self.matters is None else self.matters.policy
+            self.matters = replace(first, operations=mine, why=why, policy=policy)
 
     @property
     def harmless(self) -> tuple[Undetermined, ...]:

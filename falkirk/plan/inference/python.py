@@ -37,7 +37,7 @@ def functions(data: DataFrame) -> Iterator[Any]:
         True,
         session._jvm.Thread.currentThread().getContextClassLoader(),
     )
-    for expression in _expressions(data._jdf.queryExecution().analyzed()):
+    for expression in expressions(data._jdf.queryExecution().analyzed()):
         if udf.isInstance(expression):
             yield _function(expression)
 
@@ -52,8 +52,8 @@ def _function(udf: Any) -> Any:
         return None
 
 
-def _expressions(plan: Any) -> Iterator[Any]:
-    """Yield the expressions of a plan and all below it, each before its parts."""
+def expressions(plan: Any) -> Iterator[Any]:
+    """Yield the expressions of a plan and all below it, its subqueries included, each before its parts."""
     waiting = [plan]
     while waiting:
         node = waiting.pop()
@@ -63,5 +63,5 @@ def _expressions(plan: Any) -> Iterator[Any]:
             yield expression
             children = expression.children()
             parts += [children.apply(i) for i in range(children.size())]
-        children = node.children()
-        waiting += [children.apply(i) for i in range(children.size())]
+        for below in (node.children(), node.subqueries()):
+            waiting += [below.apply(i) for i in range(below.size())]

@@ -1,11 +1,14 @@
 """An application drawn from a seed: four sinks, each behind a pipeline of a kind, with steps of the seed's choice.
 
 What each is promised is inferred: some results leave on arrival though something in them is drawn by lot, others are
-held. `DRAWN_KIND` says whether the pipelines are live, or epochs.
+held. `DRAWN_KIND` says whether the pipelines are live, or epochs; `DRAWN_SINKS`, which of the latter there are. In the
+file `DRAWN_BEGUN` each epoch that is begun is noted, and by which process; while there is one beside it, `.held`, none
+comes to an end.
 """
 
 import os
 import random
+import threading
 import uuid
 import zlib
 from collections.abc import Callable
@@ -91,7 +94,7 @@ def _behind() -> None:
     @app.batch(every="2 seconds")
     def behind(held: DataFrame) -> DataFrame:
         newest = F.max_by(F.struct("version", "chain"), "version").alias("newest")
-        return held.groupBy("word").agg(newest).select("word", "newest.*", of_epoch())
+        return held.groupBy("word").agg(newest).select("word", "newest.*", of_epoch("behind"))
 
     app.sink("behind-sink", behind, fk.Kafka(f"behind-{TAG}", key="word"))
 
@@ -99,8 +102,15 @@ def _behind() -> None:
 # -- epochs ------------------------------------------------------------------------------------------------------------
 
 
-def of_epoch() -> Column:
-    return F.lit(fk.epoch().number).cast("long").alias("epoch")
+def of_epoch(name: str) -> Column:
+    """Return the number of the epoch that a batch is called for."""
+    number, begun = fk.epoch().number, os.environ.get("DRAWN_BEGUN")
+    if number and begun:  # 0: it may be called for the plan
+        with open(begun, "a") as file:
+            file.write(f"{name} {number} {os.getpid()}\n")
+        while os.path.exists(f"{begun}.held"):
+            threading.Event().wait(0.05)
+    return F.lit(number).cast("long").alias("epoch")
 
 
 def _epochs() -> None:
@@ -114,7 +124,7 @@ def _epochs() -> None:
     @_told
     def lots(loose: DataFrame) -> DataFrame:
         part = F.explode(F.array(*map(F.lit, range(parts)))).alias("part")
-        return draw(plain(loose)).select("*", part, of_epoch())
+        return draw(plain(loose)).select("*", part, of_epoch("lots"))
 
     @app.batch(every=every, state="word STRING, version LONG, chain LONG, upto LONG, epoch LONG")
     def sums(lots: DataFrame, sums: DataFrame) -> DataFrame:
@@ -122,7 +132,7 @@ def _epochs() -> None:
         new = lots.select("word", F.lit(1).alias("version"), crc.alias("chain"), F.col("epoch").alias("upto"))
         both = sums.drop("epoch").unionByName(new).groupBy("word")
         added = both.agg(F.sum("version").alias("version"), F.sum("chain").alias("chain"), F.max("upto").alias("upto"))
-        return added.select("*", of_epoch())
+        return added.select("*", of_epoch("sums"))
 
     seldom = fk.Lazy(f"{chosen.randint(8, 10)} seconds" if _HONEST else "1 hour")
 
@@ -132,7 +142,7 @@ def _epochs() -> None:
     def kept(loose: DataFrame, kept: DataFrame) -> DataFrame:
         new = draw_kept(plain_kept(loose)).select("word", F.concat_ws("=", "id", "lot").alias("one"))
         both = kept.select("word", F.explode("ones").alias("one")).unionByName(new)
-        return both.groupBy("word").agg(F.sort_array(F.collect_list("one")).alias("ones")).select("*", of_epoch())
+        return both.groupBy("word").agg(F.sort_array(F.collect_list("one")).alias("ones")).select("*", of_epoch("kept"))
 
     @app.stream(seldom, engine="micro-batch")
     @_told
@@ -142,7 +152,7 @@ def _epochs() -> None:
             returns="word STRING, n LONG, version LONG, lot STRING, chain LONG",
         )  # fmt: skip
 
-    for name in ("lots", "sums", "kept", "folded"):
+    for name in os.environ["DRAWN_SINKS"].split():
         app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key="word"))
 
 

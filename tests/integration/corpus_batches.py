@@ -1,0 +1,253 @@
+"""Corpus of batches, and of streams that run as such: what they do is to be seen in a plan, or is not."""
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from tests.integration.corpus import (
+    BY_TIME,
+    CHECKPOINT,
+    EPOCH,
+    LIVE,
+    Body,
+    batch,
+    in_time,
+    live,
+    present,
+)
+
+
+def noisy(n):  # type: ignore[no-untyped-def]  # else Spark takes it for a vectorised one
+    return n + uuid.uuid4().int % 1_000_000
+
+
+def shifted(n):  # type: ignore[no-untyped-def]
+    return n + 1
+
+
+def noisy_mean(values: pd.Series) -> float:
+    return float(values.mean() + random.random())
+
+
+def _numbered(row: Any) -> tuple[str, str]:
+    return row.s, str(uuid.uuid4())
+
+
+vouched = fk.deterministic(lambda n: n + 1, because="it only adds")
+
+
+def by_key(rows: DataFrame, *results: Any) -> DataFrame:
+    return rows.groupBy("s").agg(*results)
+
+
+def _drawn(events: DataFrame) -> DataFrame:
+    return events.select("s", (F.rand() * 99).cast("int").alias("n"))
+
+
+def _lots(events: DataFrame) -> int:
+    return sum(row.n for row in _drawn(events).collect())
+
+
+def _table(events: DataFrame, x: float) -> DataFrame:
+    return events.sparkSession.createDataFrame([("k0", x)], "s STRING, x DOUBLE")
+
+
+def newest(events: DataFrame, p: DataFrame) -> DataFrame:
+    """Keep one row of each key: whichever comes first."""
+    return p.unionByName(events.select("s", "n")).groupBy("s").agg(F.first("n").alias("n"))
+
+
+def added(events: DataFrame, p: DataFrame) -> DataFrame:
+    return p.unionByName(events.select("s", "n")).groupBy("s").agg(F.sum("n").cast("int").alias("n"))
+
+
+def after_the_newest(events: DataFrame, p: DataFrame) -> DataFrame:
+    """Leave out what is older than what epochs before have seen: it depends on where they were cut, a decision."""
+    seen = p.groupBy("s").agg(F.max("t").alias("upto"))
+    good = events.join(seen, "s", "left").where("upto IS NULL OR t >= upto").select("s", "t")
+    return p.unionByName(good)
+
+
+def within(column: Callable[[], Any], amount: Callable[[], Any], how: Callable[[Any], Any] = F.sum) -> Body:
+    """Return an aggregate of what is within a column of another type."""
+    return lambda events: by_key(events.select("s", column().alias("p")), how(amount()).alias("x"))
+
+
+def in_python(events: DataFrame) -> DataFrame:
+    """Draw a lot for each row in Python, where there are rows."""
+    drawn = [(row.s, random.random()) for row in events.collect()]
+    return events.sparkSession.createDataFrame(drawn, "s STRING, x DOUBLE")
+
+
+def in_python_if_any(events: DataFrame) -> DataFrame:
+    rows = events.select("s").toPandas()
+    return events.select("s", F.lit(time.time() if len(rows) else 0.0).alias("x"))
+
+
+def last_ones(events: DataFrame) -> DataFrame:
+    """Take those rows that come last, in whatever order they do."""
+    return events.sparkSession.createDataFrame([(row.s, row.n) for row in events.tail(3)], "s STRING, n INT")
+
+
+@fk.deterministic(because="it takes each row as it is")
+def vouched_rows(events: DataFrame) -> DataFrame:
+    return events.sparkSession.createDataFrame([(row.s, row.n) for row in events.collect()], "s STRING, n INT")
+
+
+@fk.deterministic(because="ties can't be")
+def vouched_first(events: DataFrame) -> DataFrame:
+    return by_key(events, F.first("n").alias("x"))
+
+
+def told(step: Callable[[DataFrame], DataFrame]) -> Body:
+    return lambda events: step(events)
+
+
+BATCHES = {
+    "rows": batch(EPOCH, told(lambda e: e.where("n > 1").select("s", "n"))),
+    "lambdas": batch(EPOCH, told(lambda e: e.select(
+        F.filter("a", lambda x: x != "x").alias("a"),
+        F.aggregate("a", F.lit(""), lambda x, y: F.concat(x, y)).alias("n"),
+    ))),
+    "counted": batch(EPOCH, told(lambda e: by_key(e, F.count("*").alias("x")))),
+    "summed": batch(EPOCH, told(lambda e: by_key(e, F.sum("n").alias("x")))),
+    "summed as decimals": batch(EPOCH, told(lambda e: by_key(e, F.sum(F.col("d").cast("decimal(30,6)")).alias("x")))),
+    "joined": batch(EPOCH, told(lambda e: e.join(by_key(e, F.max("n").alias("top")), "s").select("s", "n", "top"))),
+    "distinct": batch(EPOCH, told(lambda e: e.select("s").distinct().unionByName(e.select("s")))),
+    "one of each": batch(EPOCH, told(lambda e: e.select("s", "n").dropDuplicates(["s"])), same=False, ordered=True),
+    "median": batch(EPOCH, told(lambda e: by_key(e, F.median("n").alias("x")))),
+    "mean of whole numbers": batch(
+        EPOCH, told(lambda e: by_key(e, F.avg(F.col("d").cast("long")).alias("x"))), same=False, ordered=True
+    ),
+    "summed as doubles": batch(EPOCH, told(lambda e: by_key(e, F.sum("d").alias("x"))), same=False, ordered=True),
+    "summed as doubles in a struct": batch(
+        EPOCH, within(lambda: F.struct("d"), lambda: F.col("p.d")), same=False, ordered=True
+    ),
+    "summed as doubles in an array": batch(
+        EPOCH, within(lambda: F.array("d"), lambda: F.col("p")[0]), same=False, ordered=True
+    ),
+    "summed as doubles in a map": batch(
+        EPOCH, within(lambda: F.create_map(F.lit("k"), "d"), lambda: F.element_at("p", "k")), same=False, ordered=True
+    ),
+    "summed as months": batch(
+        EPOCH, within(lambda: F.col("t"), lambda: F.months_between("p", F.to_timestamp(F.lit("2025-12-11 07:00:00")))),
+        same=False, ordered=True,
+    ),
+    "mean of whole numbers in a struct": batch(
+        EPOCH, within(lambda: F.struct(F.col("d").cast("long").alias("i")), lambda: F.col("p.i"), F.avg),
+        same=False, ordered=True,
+    ),
+    "summed as decimals in a struct": batch(
+        EPOCH, within(lambda: F.struct(F.col("d").cast("decimal(30,6)").alias("i")), lambda: F.col("p.i") * 2)
+    ),
+    "mean of small numbers in an array": batch(EPOCH, within(lambda: F.array("n"), lambda: F.col("p")[0], F.try_avg)),
+    "summed if possible": batch(EPOCH, told(lambda e: by_key(e, F.try_sum("n").alias("x")))),
+    "summed as doubles if possible": batch(
+        EPOCH, told(lambda e: by_key(e, F.try_sum("d").alias("x"))), same=False, ordered=True
+    ),
+    "summed as doubles in a subquery": batch(
+        EPOCH,
+        told(lambda e: e.sparkSession.range(1).select(
+            e.where("s = 'k0'").agg(F.sum(F.struct("d")["d"])).scalar().alias("x"),
+        )),
+        same=False, ordered=True,
+    ),
+    "whichever comes first": batch(EPOCH, told(lambda e: by_key(e, F.first("n").alias("x"))), same=False, ordered=True),
+    "all in a list": batch(EPOCH, told(lambda e: by_key(e, F.collect_list("n").alias("x"))), same=False, ordered=True),
+    "one of the greatest": batch(EPOCH, told(lambda e: by_key(e, F.max_by("n", F.lit(1)).alias("x"))), same=False,
+                                 ordered=True),
+    "deviating": batch(EPOCH, told(lambda e: by_key(e, F.stddev("d").alias("x"))), same=False, ordered=True),
+    "numbered": batch(
+        EPOCH,
+        told(lambda e: e.withColumn("i", F.row_number().over(Window.partitionBy("s").orderBy("s"))).select("n", "i")),
+        same=False, ordered=True,
+    ),
+    "some": batch(EPOCH, told(lambda e: e.select("s", "n").limit(3)), same=False, ordered=True),
+    "identified": batch(EPOCH, told(lambda e: e.select("n", F.monotonically_increasing_id().alias("i"))), same=False,
+                        ordered=True),
+    "too late by the clock": batch(EPOCH, told(lambda e: in_time(e).select("s", "n")), same=False),
+    "too late by what was seen": batch(EPOCH, after_the_newest, state="s STRING, t TIMESTAMP", twice=True),
+    "too late by the log": batch(EPOCH, told(lambda e: by_key(e, F.count("*").alias("x"))), cut=BY_TIME),
+    "a watermark": batch(
+        EPOCH, told(lambda e: e.withWatermark("t", "1 second").select("s", "t").dropDuplicates()),
+    ),
+    "drawn": batch(EPOCH, told(lambda e: e.select("s", F.rand().alias("x"))), same=False),
+    "of unknown Python": batch(EPOCH, told(lambda e: e.select(F.udf(shifted, "int")("n").alias("x"))), same=False,
+                               ordered=True),
+    "of noisy Python": batch(EPOCH, told(lambda e: e.select(F.udf(noisy, "int")("n").alias("x"))), same=False,
+                             ordered=True),
+    "of Python by a word": batch(EPOCH, told(lambda e: e.select(F.udf(vouched, "int")("n").alias("x")))),
+    "by a word": batch(EPOCH, vouched_first),
+    "of Python by a word, beside unknown Python in a subquery": batch(
+        EPOCH,
+        told(lambda e: e.select(
+            F.udf(vouched, "int")("n").alias("n"), e.agg(F.max(F.udf(noisy, "int")("n"))).scalar().alias("x"),
+        )),
+        same=False, ordered=True,
+    ),
+    "of Python by a word, beside unknown Python": batch(
+        EPOCH, told(lambda e: e.groupBy(F.udf(vouched, "int")("n")).agg(F.pandas_udf(noisy_mean, "double")("d"))),
+        same=False, ordered=True,
+    ),
+    "the present": batch(EPOCH, told(lambda e: present(e).select("s", "now")), same=False),
+    "rows that come out of Python": batch(EPOCH, told(lambda e: e.rdd.map(_numbered).toDF("s STRING, x STRING")),
+                                          same=False, ordered=True),
+    "rows that Python is handed": batch(EPOCH, told(in_python), same=False, ordered=True),
+    "rows that Python is handed, if there are any": batch(EPOCH, told(in_python_if_any), same=False, ordered=True),
+    "the last rows": batch(EPOCH, told(last_ones), same=False, ordered=True),
+    "of Python by a word, which is handed the rows": batch(EPOCH, vouched_rows),
+    "joined with rows that Python draws": batch(
+        EPOCH, told(lambda e: e.join(_table(e, random.random()), "s").select("x")), same=False,
+    ),
+    "joined with rows of Python's": batch(
+        EPOCH, told(lambda e: e.join(_table(e, 1.0), "s").select("x")),
+    ),
+    "timed in Python": batch(EPOCH, told(lambda e: e.select("s", F.lit(time.time()).alias("x"))), same=False),
+    "a state of sums": batch(EPOCH, added, state="s STRING, n INT", policy=fk.Lazy(), twice=True),
+    "a state of firsts, saved": batch(EPOCH, newest, state="s STRING, n INT", same=False, ordered=True, twice=True),
+    "a state of firsts, told": batch(EPOCH, newest, state="s STRING, n INT", policy=fk.Lazy(), same=False, ordered=True,
+                                     twice=True),
+    "a state of lots that the plan has lost": batch(
+        CHECKPOINT, lambda e, p: (p, p.unionByName(_drawn(e).localCheckpoint())),
+        state="s STRING, n INT", policy=fk.Lazy(), same=False, twice=True,
+    ),
+    "a state of lots that were collected": batch(
+        CHECKPOINT, lambda e, p: (p, p.unionByName(e.select("s", F.lit(_lots(e)).alias("n")))),
+        state="s STRING, n INT", policy=fk.Lazy(), same=False, ordered=True, twice=True,
+    ),
+    "a state that was checkpointed": batch(EPOCH, lambda e, p: added(e.localCheckpoint(), p), state="s STRING, n INT",
+                                           policy=fk.Lazy(), twice=True),
+    "a state of firsts": batch(CHECKPOINT, lambda e, p: (p, newest(e, p)), state="s STRING, n INT", policy=fk.Lazy(),
+                               same=False, ordered=True, twice=True),
+    "drawn beside a state that is timed in Python": batch(
+        CHECKPOINT, lambda e, p: (p.withColumn("x", F.rand()), e.select("s", F.lit(time.time()).alias("n"))),
+        state="s STRING, n DOUBLE", policy=fk.Lazy(), same=False, twice=True,
+    ),
+    "timed in Python beside a state of sums": batch(
+        EPOCH, lambda e, p: (e.select("s", F.lit(time.time()).alias("n")), added(e, p)), state="s STRING, n INT",
+        policy=fk.Lazy(), same=False, twice=True,
+    ),
+    "drawn beside a state of sums": batch(
+        EPOCH, lambda e, p: (e.select("s", F.rand().alias("x")), added(e, p)), state="s STRING, n INT",
+        policy=fk.Lazy(), same=False, twice=True,
+    ),
+    "a folded stream": live(EPOCH, lambda s: s.stateful(
+        lambda row, state: ([{"s": row.s}], {"n": 1}), key="s", state="n INT", returns="s STRING",
+    ), same=False, ordered=True, twice=True, policy=fk.Eager()),
+    "a folded stream, saved seldom": live(CHECKPOINT, lambda s: s.stateful(
+        lambda row, state: ([{"s": row.s}], {"n": 1}), key="s", state="n INT", returns="s STRING",
+    ), same=False, ordered=True, twice=True, policy=fk.Lazy("1 minute")),
+    "a mapped stream": live(EPOCH, lambda s: s.map_rows(lambda row: {"n": noisy(row.n)}, returns="n INT"), same=False,
+                            ordered=True, policy=fk.Eager()),
+    "a mapped stream by a word": live(
+        EPOCH, lambda s: s.map_rows(fk.deterministic(lambda row: {"n": row.n}), returns="n INT"), policy=fk.Eager(),
+    ),
+}  # fmt: skip
+PIPELINES = LIVE | BATCHES
