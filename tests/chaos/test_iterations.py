@@ -1,5 +1,6 @@
-"""kill -9 in a round, between rounds, while a state is written and behind its record; and a round that fails by itself,
-while a live region in the same application goes on. Judged from what went in and what is in the table and topic."""
+"""kill -9 in a round, between rounds, while a state is written and behind its record; and rounds that fail again and
+again, while a live region in the same application goes on. Judged from what went in and what is in the table and topic.
+"""
 
 import os
 import random
@@ -7,15 +8,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
 
 from falkirk.local.broker import Broker
-from tests.chaos.apps.striking import PLACES
+from tests.chaos.apps.striking import FAILING, FAILURES, PLACES
 from tests.chaos.harness import APPS, START_S, Application
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table
@@ -89,21 +91,25 @@ def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, t
             (int(r["last_commit"]) for r in application.status()["regions"] if r["name"] == "components"), default=-1
         )
 
+    def goes_on(what: str) -> None:
+        answered, complete = wire.count(seen), epoch()
+        wait_until(
+            lambda: wire.count(seen) > answered and epoch() > complete + 1,
+            START_S, f"results after {what}\n{application.log()}",
+        )  # fmt: skip
+
     application.start()
     try:
         with edges.flowing():
             wait_until(table.rows, START_S, f"an epoch\n{application.log()}")
+            _fail_while_others_answer(application, dies, lambda: wire.count(seen), epoch)
+            goes_on(FAILING)
             for place in PLACES:
-                answered, complete = wire.count(seen), epoch()
+                host = application.host().pid
                 (dies / place).touch()
                 wait_until(lambda p=place: not (dies / p).exists(), START_S, f"{place}\n{application.log()}")  # type: ignore[misc]
-                wait_until(
-                    lambda a=answered, c=complete: wire.count(seen) > a and epoch() > c + 1,  # type: ignore[misc]
-                    START_S, f"results after it was struck {place}\n{application.log()}",
-                )  # fmt: skip
-                if place == "a-round-fails":
-                    restarts = {r["name"]: r["restarts"] for r in application.status()["regions"]}
-                    assert restarts["seen"] == 0, "a loop's failure is its own affair"
+                goes_on(place)
+                assert application.host().pid != host, f"it was not killed {place}"
         wait_until(lambda: wire.count(seen) >= edges.sent, 120, f"{edges.sent} counts\n{application.log()}")
         wait_until(lambda: released() == edges.components(), 120, f"the components\n{application.log()}")
         assert application.runs()
@@ -113,6 +119,31 @@ def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, t
     counts = Counter(src for src, _ in versions)
     assert versions == sorted((src, n) for src, most in counts.items() for n in range(1, most + 1)), "once each"
     assert sum(counts.values()) == edges.sent
+
+
+def _fail_while_others_answer(
+    application: Application, dies: Path, answered: Callable[[], int], epoch: Callable[[], int]
+) -> None:
+    """Let the rounds of an epoch fail, and see that the live region answers between two times at which they do."""
+
+    def failures() -> int:
+        return (dies / FAILURES).read_text().count("again") if (dies / FAILURES).exists() else 0
+
+    def regions() -> dict[str, dict[str, Any]]:
+        return {region["name"]: region for region in application.status()["regions"]}
+
+    host = application.host().pid
+    (dies / FAILING).touch()
+    wait_until(lambda: failures() >= 2, START_S, f"an epoch to fail twice\n{application.log()}")
+    failed, before, complete = failures(), answered(), epoch()
+    wait_until(lambda: answered() > before, 60, f"an answer meanwhile\n{application.log()}")
+    wait_until(lambda: failures() > failed, 60, f"another failure\n{application.log()}")
+    wait_until(lambda: "trying again" in regions()["components"]["detail"], 60, f"{regions()}\n{application.log()}")
+    assert epoch() == complete, "it fails all the time"
+    assert regions()["seen"]["restarts"] == 0, "a loop's failure is its own affair"
+    assert regions()["seen"]["incarnation"] == 1
+    assert application.host().pid == host
+    (dies / FAILING).unlink()
 
 
 @pytest.mark.parametrize("off", [[], ["apart"]], ids=["same files", "files of each attempt"])

@@ -11,20 +11,27 @@ import networkx as nx
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
+from falkirk.coordinator import home as homes
+from falkirk.coordinator.home import Home, open_home
+from falkirk.coordinator.store.values import CheckpointRecord
 from falkirk.coordinator.visit import Visit
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
+from falkirk.epochs import run as running
+from falkirk.epochs import states
 from falkirk.epochs.inputs import Inputs
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.region import BatchRegion
+from falkirk.epochs.run import Run
 from falkirk.epochs.states import States
 from falkirk.epochs.targets import TableTarget
+from falkirk.errors import InternalError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.operators.in_epoch import State
 from falkirk.query import run_here
-from tests.integration.cutting import Place, run_until_cut_off
+from tests.dying import opening_notes
+from tests.integration.cutting import Place, cut_off_at, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table
 from tests.support import wait_until
@@ -130,14 +137,20 @@ def test_each_epoch_counts_once_whatever_is_cut_off(
     assert set(released(changes).values()) == {1}
 
 
-def test_the_next_input_is_taken_in_while_rounds_go_on(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_next_input_is_taken_in_and_others_get_on_while_rounds_go_on(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, ahead: bool
 ) -> None:
+    """But for the epoch that a run decides ahead, the input would wait for the last round."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
-    topic = wire.topic("edges")
-    edges, changes = Edges(wire, topic), Table(database, f"changes_{tag}")
+    topic, events = wire.topic("edges"), wire.topic("events")
+    edges, changes, seen = Edges(wire, topic), Table(database, f"changes_{tag}"), Table(database, f"seen_{tag}")
     taken, in_round, goes_on = threading.Event(), threading.Event(), threading.Event()
-    flush, take_in = Jobs.flush, BatchRegion.take_in
+    flush, take_in, begin = Jobs.flush, BatchRegion.take_in, Run.__init__
+
+    def one_by_one(run: Run, region: BatchRegion, number: int) -> None:
+        begin(run, region, number)
+        run._ahead = run._at_once
 
     def held(jobs: Jobs) -> None:
         flush(jobs)
@@ -152,20 +165,31 @@ def test_the_next_input_is_taken_in_while_rounds_go_on(
 
     monkeypatch.setattr(Jobs, "flush", held)
     monkeypatch.setattr(BatchRegion, "take_in", taking)
+    if not ahead:
+        monkeypatch.setattr(Run, "__init__", one_by_one)
     app = fk.App("graph", home=home)
     app.source("edges", fk.Kafka(topic, schema="src LONG NOT NULL, dst LONG NOT NULL, difference INT"))
+    app.source("events", fk.Kafka(events, schema="n INT NOT NULL"))
 
     @app.iterate(rows=EDGES)
     def components(edges: Collection) -> Collection:
         return connected_components(edges)
 
+    @app.batch(rows=1)
+    def passed(events: "DataFrame") -> "DataFrame":
+        return events
+
     app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
+    app.sink("seen", passed, fk.Sql(database, f"seen_{tag}"))
     query = run_here(app, Connection.of(broker.bootstrap))
     try:
         edges.change(EDGES)
         assert in_round.wait(120), query.status
         edges.change(EDGES)
-        assert taken.wait(120), query.status
+        for number in range(1, 6):  # each of them an epoch that begins when the one before is out
+            wire.send(events, [{"n": number}])
+            wait_until(lambda n=number: len(seen.rows()) == n, 60, f"the event: {query.status}")  # type: ignore[misc]
+        assert taken.wait(120 if ahead else 0) is ahead, query.status
         assert not changes.rows(), "the epoch before it is still in its rounds"
         goes_on.set()
 
@@ -196,28 +220,48 @@ def test_an_epoch_is_taken_back_and_done_again(
         return edges.groupBy("src").count()
 
     app.sink("parts", components, fk.Files(str(folder), format="json"))
+    app.sink("degrees", degrees, fk.Files(str(tmp_path / "degrees"), format="json"))  # without one it would not run
 
     def epochs() -> list[Path]:
         return sorted(path for path in folder.glob("epoch=*") if path.is_dir())
 
     def is_done(query: Any) -> bool:
         assert query.isActive, query.exception()
-        if not epochs():
+        if not epochs() or {r.name: r.last_commit for r in query.status}["degrees"] != sent // EDGES - 1:
             return False
         rows = [json.loads(line) for file in epochs()[-1].glob("*.json") for line in file.read_text().splitlines()]
         return {(row["node"], row["component"]) for row in rows} == edges.components() and len(rows) == len(
             edges.components()
         )
 
+    def kept(opened: Home) -> tuple[dict[int, CheckpointRecord], list[str]]:
+        """Return what is recorded of the epochs of `degrees`, and which files are there."""
+        path = opened.checkpoint("degrees")
+        records = {record.point: record for record in opened.store.checkpoints("degrees")}
+        return records, sorted(str(file.relative_to(path)) for file in path.rglob("*"))
+
+    sent = 4 * EDGES
     run_until_cut_off(app, broker, None, lambda: edges.change(4 * EDGES), is_done)
     with open_home(home, app.name) as opened:
+        before = kept(opened)
         visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         points = [p.point.number for p in visit.history() if p.region == "components"]
         preview = visit.preview(visit.asked(f"components@{points[-3]}"))
         assert {m.region for m in preview.moves} == {"components"}, "degrees has read none of it"
         visit.roll_back(visit.asked(f"components@{points[-3]}"), force=True)
         assert [v.first for v in opened.store.voided_ranges("epochs:components")] == [points[-3] + 1]
+        assert kept(opened) == before, "all that degrees has done is there"
+    sent += 2 * EDGES
     run_until_cut_off(app, broker, None, lambda: edges.change(2 * EDGES), is_done)
+    with open_home(home, app.name) as opened:
+        assert not opened.store.voided_ranges("epochs:degrees")
+        after, files = kept(opened)
+        newest = max(before[0])
+        assert sorted(number for number in after if number > newest) == [newest + 1, newest + 2], "it does none again"
+        older = {number: record for number, record in after.items() if number <= newest}
+        assert older == {number: before[0][number] for number in older}
+        assert newest in older
+        assert str(older[newest].metadata["state"]) in files
 
 
 @pytest.mark.parametrize("goes_back", [True, False])
@@ -262,3 +306,51 @@ def test_to_go_back_is_to_go_on_from_an_older_state(
         monkeypatch.setattr(States, "read", lambda *_, is_result: saved[-1])
     run_until_cut_off(app, broker, None, lambda: None, lambda _: len(found()) >= 6)
     assert (found()[5] == Counter(row["src"] for row in sent)) is goes_back
+
+
+@pytest.mark.parametrize("atomically", [True, False])
+def test_half_of_a_note_is_nobodys(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, atomically: bool
+) -> None:
+    """Under its final name, and recorded before all of it was written, the next start would have to go on from it."""
+    wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
+    edges, changes = Edges(wire, wire.topic("edges")), Table(database, f"changes_{tag}")
+    app = fk.App("graph", home=home)
+    app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG NOT NULL, difference INT"))
+
+    @app.iterate(rows=EDGES)
+    def components(edges: Collection) -> Collection:
+        return connected_components(edges)
+
+    app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
+    monkeypatch.setattr(running, "BACKOFF_S", (0.0,))
+
+    def cut_off() -> None:
+        raise InternalError("CUT_OFF", "half of a note")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochLog, "drop", lambda *_: None)  # who is killed leaves what there is
+        if atomically:
+            patch.setattr(homes, "open", opening_notes(cut_off), raising=False)
+        else:
+            patch.setattr(states, "write_atomically", lambda file, text: file.write_text(text[: len(text) // 2]))
+            cut_off_at((EpochLog, "record", True), patch)
+        query = run_here(app, Connection.of(broker.bootstrap))
+        try:
+            edges.change(3 * EDGES)
+            wait_until(lambda: not query.isActive, 120, f"it to be cut off: {query.status}")
+        finally:
+            query.stop()
+        error = query.exception()
+        assert isinstance(error, InternalError), error
+        assert error.condition == "CUT_OFF"
+    (note,) = (path for path in home.rglob("*-state/*") if path.is_file())
+    assert not note.read_text().endswith("}"), "half of it is there"
+    assert note.name.startswith(".") is atomically
+    query = run_here(app, Connection.of(broker.bootstrap))
+    try:
+        wanted = Counter(dict.fromkeys(edges.components(), 1))
+        wait_until(lambda: not query.isActive or released(changes) == wanted, 120, f"its end: {query.status}")
+        assert query.isActive is atomically, query.exception()
+    finally:
+        query.stop()
