@@ -115,7 +115,7 @@ def _regions(shape: Shape, named: str | None) -> dict[str, str]:
 _MEANING = {
     "waiting": "records would be sent again",
     "sent": "records were sent again",
-    "results": "are results that their topic or table does not take: mend that (its max.message.bytes), go back by hand",
+    "results": "are results that their topic or table did not take: mend that (max.message.bytes), go back by hand",
     "rows_of_files": "are rows of files: mend them, and put them into the folder in a file of another name",
     "rows_of_functions": "are rows on which a function failed, and no records of a source: go back by hand",
     "gone": "can't be sent: they have expired in their topic, and the dead letter does not hold all of them",
