@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def application(home: Path, events: str, database: str, kind: str, *, mended: bool) -> fk.App:
-    app = fk.App("poisoned", home=home)
+def application(tag: str, home: Path, events: str, database: str, kind: str, *, mended: bool) -> fk.App:
+    app = fk.App(f"poisoned-{tag}", home=home)  # its dead letters have a topic of their own
     app.source("clicks", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
 
     def halved(row: Any, state: Any) -> Any:
@@ -53,7 +53,7 @@ def test_a_row_counts_once_its_function_is_mended(
     events, table, connection = wire.topic("events"), Table(database, "halves"), Connection.of(broker.bootstrap)
 
     def run(rows: int, *, mended: bool) -> fk.App:
-        app = application(home, events, database, kind, mended=mended)
+        app = application(tag, home, events, database, kind, mended=mended)
         query = run_here(app, connection)
         try:
             wait_until(lambda: len(table.rows()) == rows or not query.isActive, 120, f"{rows} rows: {query.status}")
