@@ -1,7 +1,7 @@
 """Helpers for tests with a running query: topics of their own, records in and out, and waiting for what is due."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,16 @@ def settle(query: Query) -> None:
         return all(region.last_commit > last[region.name] + 1 for region in query.status)
 
     wait_until(settled, TIMEOUT_S, f"two commits more: {query.status}")
+
+
+def await_one(query: Query, condition: Callable[[], object], what: str) -> None:
+    """Wait for something while the application runs."""
+
+    def holds() -> object:
+        assert query.isActive, query.exception()
+        return condition()
+
+    wait_until(holds, 120, f"{what}: {query.status}")
 
 
 def failed(query: Query) -> fk.FalkirkError:

@@ -16,7 +16,7 @@ from falkirk.errors import InternalError, SparkError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.query import Query, run_here
-from tests.integration.live import Wire
+from tests.integration.live import Wire, await_one
 from tests.integration.test_batches import Table
 from tests.support import wait_until
 
@@ -97,14 +97,6 @@ def files_of(query: Query, epoch: Epoch) -> dict[str, tuple[int, int]]:
     folder = query._home.checkpoint("passed") / str(epoch.folder)
     found = {str(p.relative_to(folder)): p.stat() for p in folder.rglob("*") if p.is_file()}
     return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
-
-
-def await_one(query: Query, condition: Callable[[], object], what: str) -> None:
-    def holds() -> object:
-        assert query.isActive, query.exception()
-        return condition()
-
-    wait_until(holds, 120, f"{what}: {query.status}")
 
 
 @pytest.mark.parametrize("gate", [("waits", 2), ("fails", 2)], indirect=True, ids=["waits", "fails"])

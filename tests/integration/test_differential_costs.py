@@ -15,6 +15,7 @@ from falkirk.differential.graph import Entered, Node
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.rows import Time
 from falkirk.differential.task import FileName, Task
+from falkirk.plan.frames import plan_text
 from tests.integration.changing import EDGES, Changing, Row, added, components, there
 
 PATH: list[Row] = [(n, n + 1) for n in range(10)]
@@ -75,7 +76,7 @@ def test_the_plan_of_a_later_round_is_no_longer_than_that_of_an_earlier_one(
     def flushed(jobs: Jobs) -> None:
         job = jobs._open
         ends: list[Any] = [*job.ends, *(frame for made, frame in job.made.items() if made not in job.read)]
-        plans.append("\n".join(str(end._jdf.queryExecution().analyzed().toString()) for end in ends))
+        plans.append("\n".join(plan_text(end) for end in ends))
         flush(jobs)
 
     monkeypatch.setattr(Jobs, "_task", chained)
