@@ -16,7 +16,7 @@ from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
 from falkirk.logs.secret import Secret
-from falkirk.policy import DEFAULT_POLICY, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Policy, duration_s
+from falkirk.policy import DEFAULT_POLICY, Delivery, Eager, FullHistory, Lazy, LogSends, Policy, duration_s
 from falkirk.push.address import DEFAULT, as_address
 from falkirk.push.endpoint import Http
 from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
@@ -373,6 +373,3 @@ def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
             hint=f"Use one of {', '.join(d.value for d in Delivery)}.",
             delivery=str(value),
         ) from None
-
-
-__all__ = ["App", "Ephemeral", "Latest", "Processor", "Sink", "as_delivery"]

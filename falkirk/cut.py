@@ -7,6 +7,7 @@ Source: Falkirk Wheel, §3.3 (from sequence numbers to epochs).
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 #: The column with the number of a row's slice of time, by which the files of rows that are sorted so are divided.
@@ -14,6 +15,7 @@ SLICE = "__falkirk_slice"
 #: Records of an epoch at most, where nothing else says how many: what has waited for long becomes several epochs, so
 #: that none needs much more memory, or takes longer to be done again, than others.
 RECORDS_MAX = 1_000_000
+_BEGAN = datetime.fromtimestamp(0, UTC)
 
 Positions = dict[str, dict[int, int]]
 """Of each log that is read, per partition, the offset of the next record."""
@@ -35,7 +37,8 @@ class Cut(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByClock:
-    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that was set back waits.
+    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that is set back, a long time
+    too, makes one that is early.
 
     Args: records_max: what has come beyond that is cut off for epochs that follow at once.
     """
@@ -48,7 +51,7 @@ class ByClock:
 
     def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
         """See `Cut`."""
-        return math.floor(now_s / self.every_s) > math.floor(last_at_s / self.every_s)
+        return math.floor(now_s / self.every_s) != math.floor(last_at_s / self.every_s)
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
@@ -132,6 +135,11 @@ class ByTime:
         over = f", over {self.over * self.every_us / 1e6:g} s" if self.over > 1 else ""
         late = f", rows {self.late_us / 1e6:g} s late at most" if self.late_us else ""
         return f"when {self.column} has passed each {self.every_us / 1e6:g} s{over}{late}"
+
+    def bounds(self, last: int) -> tuple[datetime, datetime]:
+        """Return when the time begins that an epoch covers, and when it ends. Args: last: its last slice."""
+        ends = _BEGAN + timedelta(microseconds=(last + 1) * self.every_us)
+        return ends - timedelta(microseconds=self.over * self.every_us), ends
 
     def next_slice(
         self,

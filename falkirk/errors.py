@@ -98,3 +98,12 @@ class UnrecoverableError(FalkirkError):
 
 class InternalError(FalkirkError):
     """This should never happen: a bug of Falkirk. Please report it."""
+
+
+#: Of a LogError or StoreError: there was no answer, and all goes on once there is one.
+AWAY = ("BROKER_AWAY", "STORE_AWAY")
+
+
+def is_away(error: BaseException) -> bool:
+    """Tell whether an error is only that the broker or the store is away."""
+    return isinstance(error, LogError | StoreError) and error.condition in AWAY

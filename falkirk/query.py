@@ -14,20 +14,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.app import App
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
 from falkirk.coordinator.live_host import LiveHost
-from falkirk.coordinator.requests import stop_asked_if_reachable
+from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
 from falkirk.coordinator.status import RegionStatus
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError, FalkirkError, SparkError
 from falkirk.local.spark import session as spark_session
 from falkirk.location import caller
 from falkirk.logs.connection import Connection
-from falkirk.plan.frames import first_line
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import root_of, steps_of
 from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
 from falkirk.policy import Delivery, Lazy
 from falkirk.regions.context import Context
+from falkirk.spark_errors import first_line
 from falkirk.stream import Node, SourceNode, Step, Stream
 
 log = logging.getLogger("falkirk")
@@ -142,6 +142,7 @@ def run_here(app: App, connection: Connection, *, create_topics: bool = False) -
     )
     home = open_home(app.home, app.name, app.store)
     try:
+        stop_asked(home.store)  # by somebody who wanted a former run to stop
         home.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
         record_processes(home, session)
         plan = plan_application(app, session, home.identity)

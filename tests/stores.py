@@ -135,7 +135,7 @@ def fill(store: Store, count: int) -> None:
         store.record_decision("epoch", "words", n, {"cut": {"0": n}, "hash": text})
         store.add_checkpoint("rank", n, {"delivered": [n, [1, 2]], "hash": text})
         store.record_release("answers", "held", n, n * 10)
-        store.set_watermark(name, "restorable", {"epoch": n})
+        store.set_watermark(name, "retained", {"epoch": n})
         store.advance_recovery(store.open_recovery(f"region {n} failed", {name: n, "rank": None}), "done")
         store.post_request("rollback", {"to": f"weights@{n}"})
 

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Wait for a condition, failing with `what` after `timeout_s`."""
+def wait_until(condition: Callable[[], object], timeout_s: float, what: str | Callable[[], str]) -> None:
+    """Wait for a condition, failing with `what` after `timeout_s`: a text, or what says how things stand by then."""
     deadline = time.monotonic() + timeout_s
     pause_s = 0.02
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what if isinstance(what, str) else what()}"
         threading.Event().wait(pause_s)
         pause_s = min(pause_s * 1.5, 0.5)

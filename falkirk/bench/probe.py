@@ -50,9 +50,9 @@ class Probe:
         letters are in each record, besides.
     """
 
-    def __init__(self, bootstrap: str, source: str, sink: str, *, each: bool, seed: int = 1, text: int = 0) -> None:
+    def __init__(self, bootstrap: str, source: str, sink: str, *, each: bool, text: int = 0) -> None:
         self._source, self._sink, self._each, self._text = source, sink, each, text
-        self._random = random.Random(seed)
+        self._random = random.Random(1)
         self._topics = Topics(Connection.of(bootstrap))
         common = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._producer = Producer({**common, "linger.ms": 0})

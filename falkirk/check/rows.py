@@ -26,8 +26,6 @@ from falkirk.errors import DefinitionError, LogError
 
 Row = tuple[Place, Values]
 BATCH_ROWS = 5000
-#: How the system's numbers with a fraction are read: as floats, or as decimals, exactly as they are written.
-Fractions = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,16 +39,13 @@ class Record:
 
 
 def read_topic(config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0) -> Iterator[Record]:
-    """Yield every record of `topic` up to the end that its partitions have now, in order within each
-    partition.
+    """Yield every record of `topic` up to the end that its partitions have now, in order within each partition.
 
     Args:
-        config: confluent_kafka's settings, at least ``bootstrap.servers``. Its ``isolation.level`` decides
-            whether records of open and
-            aborted transactions are seen; by default they are not.
+        config: confluent_kafka's settings, at least ``bootstrap.servers``. Its ``isolation.level`` decides whether
+            records of open and aborted transactions are seen; by default they are not.
         silence_s: how long the broker may deliver nothing before reading is given up.
-    Raises: LogError: the topic does not exist (``TOPIC_MISSING``), or the broker can't be reached or fell
-        silent
+    Raises: LogError: the topic does not exist (``TOPIC_MISSING``), or the broker can't be reached or fell silent
         (``TOPIC_UNREADABLE``).
     """
     consumer = Consumer(

@@ -1,6 +1,5 @@
-"""The verdict: what guarantee a run reached, how many anomalies of each kind it shows, and the smallest
-explanation of each.
-"""
+"""The verdict: what guarantee a run reached, how many anomalies of each kind it shows, and the smallest explanation of
+each."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
@@ -10,9 +9,9 @@ from falkirk.check.run import Place, Values
 
 
 class Guarantee(StrEnum):
-    """What outputs can be explained by; the first that holds is what a run reached. Source:
-    Delivery, consistency, and determinism, §III-E,
-    definitions 6–8.
+    """What outputs can be explained by; the first that holds is what a run reached.
+
+    Source: Delivery, consistency, and determinism, §III-E, definitions 6–8.
     """
 
     EXACTLY_ONCE = "exactly-once"
@@ -49,8 +48,7 @@ class Kind(StrEnum):
 class Anomaly:
     """One anomaly with its smallest explanation.
 
-    `inputs` and `outputs` are the places that prove it; `expected` and `found` the contents, where there is
-    one.
+    `inputs` and `outputs` are the places that prove it; `expected` and `found` the contents, where there is one.
     """
 
     kind: Kind

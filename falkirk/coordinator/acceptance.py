@@ -11,7 +11,7 @@ the checkpoint was there: a batch of Real-time Mode flushes what it sent before 
 alone (`Stage.views`) is passed over: a view is state, and whoever reads it answers somebody else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -32,16 +32,29 @@ class _Covered:
 class Acceptance:
     """Follows the checkpoints of one application.
 
-    Args: ends: returns where a log ends now.
+    Args: ends: returns where a log ends now. sources: the logs of which it will be asked.
     """
 
-    def __init__(self, layout: Layout, ends: Callable[[str], OffsetFrontier]) -> None:
+    def __init__(self, layout: Layout, ends: Callable[[str], OffsetFrontier], sources: Iterable[str]) -> None:
         self._layout, self._ends = layout, ends
-        self._covered: dict[str, tuple[_Covered, ...]] = dict.fromkeys(layout.stages, ())
+        self._covered: dict[str, tuple[_Covered, ...]] = {}
+        for source in sources:
+            self._follow(source)
+
+    def _follow(self, log: str) -> None:
+        """Follow who reads a log, and so on: what nobody asks about would only pile up."""
+        for stage in self._readers(log):
+            if stage.name not in self._covered:
+                self._covered[stage.name] = ()
+                self._follow(stage.output)
+
+    def _readers(self, log: str) -> list[Stage]:
+        return [stage for stage in self._layout.readers(log) if log not in stage.views]
 
     def take_in(self, points: Mapping[str, tuple[Point, ...]]) -> None:
         """Take in the checkpoints that there are, by region, oldest first. Those that were taken back are forgotten."""
-        for name, found in points.items():
+        for name in self._covered:
+            found = points[name]
             there = {point.number for point in found}
             kept = [c for c in self._covered[name] if c.number in there or (found and c.number < found[0].number)]
             last = kept[-1] if kept else None
@@ -61,7 +74,7 @@ class Acceptance:
 
         Args: released: of each log that is held back, how much is in its sinks.
         """
-        bounds = [self._by(stage, log, released) for stage in self._layout.readers(log) if log not in stage.views]
+        bounds = [self._by(stage, log, released) for stage in self._readers(log)]
         if log in self._layout.held:
             bounds.append(released[log])
         return reduce(lambda a, b: a & b, bounds, TOP)

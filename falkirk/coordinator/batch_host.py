@@ -12,8 +12,8 @@ from falkirk.epochs.release import EpochLogs, Outlet, outlet_of
 from falkirk.errors import FalkirkError, SparkError
 from falkirk.local.spark import observing
 from falkirk.plan.batch import Batch
-from falkirk.plan.frames import first_line
 from falkirk.regions.context import Context
+from falkirk.spark_errors import first_line
 
 
 class BatchHost:

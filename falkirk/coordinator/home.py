@@ -11,7 +11,6 @@ import json
 import os
 import re
 import secrets
-import uuid
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ import psutil
 
 from falkirk.coordinator.store import Store
 from falkirk.errors import HomeError
+from falkirk.local import processes
 
 FORMAT = 1
 
@@ -30,22 +30,17 @@ class ProcessRecord:
     """A process by identity: a pid alone may have been given to another since."""
 
     pid: int
-    created_at_s: float
+    began: str
     role: str
 
     @classmethod
     def of(cls, pid: int, role: str) -> "ProcessRecord":
         """Return the record of a running process."""
-        return cls(pid=pid, created_at_s=psutil.Process(pid).create_time(), role=role)
+        return cls(pid=pid, began=processes.began(pid), role=role)
 
     def find(self) -> psutil.Process | None:
         """Return the process while it is alive and still the recorded one."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created_at_s) < 1.0
-            if same and process.status() != psutil.STATUS_ZOMBIE:
-                return process
-        return None
+        return processes.find(self.pid, self.began)
 
 
 class Home:
@@ -219,7 +214,6 @@ def _identify(path: Path, application: str, store: str | None) -> str:
             "format": FORMAT,
             "application": application,
             "identity": secrets.token_hex(4),
-            "id": str(uuid.uuid4()),
             "store": "file" if store is None else "database",
         }
         write_atomically(file, json.dumps(content, indent=1))

@@ -20,19 +20,19 @@ import psutil
 
 from falkirk.app import App
 from falkirk.coordinator.disk import is_full
-from falkirk.coordinator.home import Home, ProcessRecord, attach_home, write_atomically
+from falkirk.coordinator.home import Home, attach_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.status import RegionStatus
-from falkirk.errors import FalkirkError, SparkError, StoreError
+from falkirk.errors import AWAY, FalkirkError, SparkError, StoreError
 from falkirk.local.spark import session as spark_session
 from falkirk.logs.topics import Topics
-from falkirk.plan.frames import first_line
 from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
 from falkirk.query import record_processes
 from falkirk.regions.context import Context
+from falkirk.spark_errors import first_line
 
 POLL_S = 0.5
 #: The host ended for a reason that a new one can't mend; the reason is in its status file.
@@ -40,7 +40,7 @@ EXIT_FATAL = 3
 #: The host ended because its Spark application has to be a new one.
 EXIT_RESTART = 4
 #: Conditions that a new Spark application, or one that starts once the broker is back, does not meet.
-PASSING = ("SESSION_LOST", "BROKER_AWAY", "STORE_AWAY", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
+PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +178,6 @@ def _die_with_parent(stopping: threading.Event) -> None:
 
     threading.Thread(target=watch, name="falkirk-parent", daemon=True).start()
 
-
-__all__ = ["EXIT_FATAL", "EXIT_RESTART", "HostSettings", "ProcessRecord", "main", "write_status"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -93,16 +93,16 @@ class Layout:
     @cached_property
     def graph(self) -> Graph:
         """The processors (sources, regions, held sinks) and the edges between them."""
-        names = [*map(_source, self.sources), *self.stages, *map(_sink, sorted(self.held))]
+        names = [*map(source_name, self.sources), *self.stages, *map(sink_name, sorted(self.held))]
         edges = []
         for stage in self.stages.values():
             for topic in stage.inputs:
                 writer = self.writer(topic)
-                edges.append(self._edge(topic, stage.name, _source(topic) if writer is None else writer.name))
+                edges.append(self._edge(topic, stage.name, source_name(topic) if writer is None else writer.name))
         for held in sorted(self.held):
             writer = self.writer(held)
             assert writer is not None, "only what a region writes can be held back"
-            edges.append(self._edge(held, _sink(held), writer.name))
+            edges.append(self._edge(held, sink_name(held), writer.name))
         return Graph([Processor(name=n, domain=EMPTY) for n in names], edges)
 
     def _edge(self, topic: str, reader: str, writer: str) -> Edge:
@@ -129,7 +129,9 @@ class Layout:
         A source, once acknowledged, has discarded its messages; a sink has taken what it was given.
         """
         return {
-            name: Anywhere(discards=True) if name.startswith(_source("")) else Checkpoints([Metadata(frontier=EMPTY)])
+            name: Anywhere(discards=True)
+            if name.startswith(source_name(""))
+            else Checkpoints([Metadata(frontier=EMPTY)])
             for name in self.graph.processors
         }
 
@@ -144,7 +146,7 @@ class Layout:
         delivered = {self.edge(t, stage): cut(point.read, self, t) for t in mine.inputs}
         readers = [
             *(s.name for s in self.readers(mine.output)),
-            *([_sink(mine.output)] if mine.output in self.held else []),
+            *([sink_name(mine.output)] if mine.output in self.held else []),
         ]
         return Metadata(
             frontier=point.read | OffsetFrontier.of({own: point.number + 1}),
@@ -153,15 +155,14 @@ class Layout:
         )
 
 
-def _source(topic: str) -> str:
+def source_name(topic: str) -> str:
+    """Return the name of the processor that stands for a topic from outside."""
     return f"source {topic}"
 
 
-def _sink(held: str) -> str:
+def sink_name(held: str) -> str:
+    """Return the name of the processor that stands for where a log that is held back is copied to."""
     return f"sink of {held}"
-
-
-source_name, sink_name = _source, _sink
 
 
 def cut(frontier: OffsetFrontier, layout: Layout, topic: str) -> OffsetFrontier:

@@ -25,10 +25,9 @@ from falkirk.coordinator.shape import Shape, shape_of
 from falkirk.coordinator.status import RegionStatus
 from falkirk.coordinator.triage import STATE_NOT_LOADED, fatal_of, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
-from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError
+from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.region import Plan
-from falkirk.policy import FullHistory
 from falkirk.regions import copying, fence
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion, Opening
@@ -95,7 +94,9 @@ class LiveHost:
                 copying.check_session(self._context.session)
             shape.write(self._context.home.path)
             self._wheel = self._govern(shape)
-            self._context.home.store.fail_taken("the application ended before it was done; it may be done or not")
+            self._context.home.store.fail_taken(
+                "rollback", "the application ended before it was done; it may be done or not"
+            )
             if not self._serve(self._wheel.open):
                 self._wheel.open()
             self._refresh()
@@ -109,7 +110,7 @@ class LiveHost:
         topics = KafkaLogs(shape.layout, context, partial(copying.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
-            self._acceptance = Acceptance(shape.layout, logs.ends)
+            self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.topic for s in self._plan.push])
         return Wheel(
             shape.layout,
             {**lives, **self._batches.regions},
@@ -117,7 +118,7 @@ class LiveHost:
             context.home.store,
             time.monotonic,
             history=self._history,
-            full_history=[b.name for b in self._plan.batches if isinstance(b.policy, FullHistory)],
+            full_history=shape.full_history,
             say=self._say,
             on_failure=self._count_failure,
         )
@@ -179,7 +180,7 @@ class LiveHost:
         try:
             action()
         except (LogError, StoreError) as error:
-            if error.condition not in ("BROKER_AWAY", "STORE_AWAY"):
+            if not is_away(error):
                 raise
             self._wait_for(error)
         except SparkError as error:
@@ -342,6 +343,9 @@ class LiveHost:
     def stop(self) -> None:
         """Stop all regions, writers first. What their producers still hold is flushed by the next start's fence."""
         for watched in self._watched.values():
-            watched.live.end("stopped")
+            try:
+                watched.live.end("stopped")
+            except StoreError as error:  # the next start knows by its fence what this one could not write down
+                log.warning("%s: %s", watched.status.name, error.message)
             watched.status.state = "stopped"
         self._batches.stop()

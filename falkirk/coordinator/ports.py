@@ -48,14 +48,13 @@ class Health:
 
     Args: runs: False: it is dead, or was never started. progressed_at_s: when it last got on or was seen to have
         nothing to do. hung_after_s: one that runs and has not got on for longer hangs; one that is only slow is left
-        alone. ready_at_s: one that is dead is not to be started before. detail: for people.
+        alone. ready_at_s: one that is dead is not to be started before.
     """
 
     runs: bool
     progressed_at_s: float = 0.0
     hung_after_s: float = math.inf
     ready_at_s: float = 0.0
-    detail: str = ""
 
 
 class RegionPort(Protocol):

@@ -24,6 +24,11 @@ class Shape:
     batches: tuple[BatchLogs, ...]
     processors: dict[str, tuple[str, ...]]
 
+    @property
+    def full_history(self) -> tuple[str, ...]:
+        """The processors of which nothing is collected."""
+        return tuple(batch.name for batch in self.batches if batch.full_history)
+
     def region_of(self, name: str) -> str | None:
         """Return the region of that name, or that runs the processor of that name; the last of several."""
         if name in self.layout.stages:

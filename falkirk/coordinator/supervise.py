@@ -23,7 +23,7 @@ from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
 from falkirk.coordinator.status import CONSOLE
-from falkirk.errors import InternalError, SparkError
+from falkirk.errors import AWAY, InternalError, SparkError
 from falkirk.push.gateway import Gateway
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
@@ -31,6 +31,8 @@ SILENT_S = 40.0
 SILENT_AT_START_S = 180.0
 #: A host that fails this often in a row, each time without a checkpoint of any region, will not get better by itself.
 FRUITLESS_MAX = 5
+#: How long to wait before it is looked whether what was away is back.
+AWAY_PAUSE_S = 1.0
 #: A longer log of former hosts is put aside when the next one starts.
 LOG_BYTES_MAX = 50_000_000
 #: A host is not started with less room than this in its home.
@@ -69,6 +71,8 @@ class Coordinator:
         self._stopping = threading.Event()
         self._path = settings.home or app.home
         self._commits: dict[str, int] = {}
+        #: The condition for which the last host ended, if it told one.
+        self._waits_for = ""
         self.restarts = 0
 
     def stop(self) -> None:
@@ -81,6 +85,7 @@ class Coordinator:
             open_home(self._path, self._app.name, self._app.store) as home,
             Gateway(self._app, self._connection, home, self._say) as self._gateway,
         ):
+            home.store.fail_taken("stop", "the application ended before it could answer")
             stop_asked(home.store)  # by somebody who wanted a former run to stop
             fruitless = 0
             while not self._stopping.is_set():
@@ -91,7 +96,10 @@ class Coordinator:
                 reason = self._run_host(home)
                 if self._stopping.is_set():
                     break
-                fruitless = 0 if self._commits != before else fruitless + 1
+                if self._waits_for in AWAY:  # it is waited for, however long
+                    self._stopping.wait(AWAY_PAUSE_S)
+                else:
+                    fruitless = 0 if self._commits != before else fruitless + 1
                 if fruitless >= FRUITLESS_MAX:
                     raise SparkError(
                         "HOST_KEEPS_FAILING",
@@ -180,6 +188,7 @@ class Coordinator:
 
     def _reason(self, process: "subprocess.Popen[str]", status_file: Path) -> str:
         error = (read_status(status_file) or {}).get("error")
+        self._waits_for = "" if error is None else str(error["condition"])
         if process.returncode == EXIT_FATAL and error is None:
             raise InternalError("HOST_SILENT", "the host gave up without saying why.", where=self._path / "host.log")
         if error is not None and process.returncode == EXIT_FATAL:
@@ -192,11 +201,12 @@ class Coordinator:
 
 
 def read_status(file: Path) -> dict[str, Any] | None:
-    """Return what the host last published, or None when it has published nothing yet."""
+    """Return what the host last published, or None when it has published nothing yet, or can't be asked now: that it
+    has been silent for long is what ends it."""
     try:
         content: dict[str, Any] = json.loads(file.read_text())
         return content
-    except (FileNotFoundError, ValueError):  # on a full disk it is written over, and may be seen half
+    except (OSError, ValueError):  # on a full disk it is written over, and may be seen half
         return None
 
 

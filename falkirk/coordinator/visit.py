@@ -105,7 +105,10 @@ class Visit:
         }
         epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, outlets)
         self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)
-        self.wheel = Wheel(shape.layout, self.regions, self.logs, home.store, lambda: 0.0, history=history)
+        self.wheel = Wheel(
+            shape.layout, self.regions, self.logs, home.store, lambda: 0.0,
+            history=history, full_history=shape.full_history,
+        )  # fmt: skip
 
     def asked(self, text: str) -> dict[str, int]:
         """Return what `PROCESSOR@POINT` asks for: a checkpoint's number, or `start`.

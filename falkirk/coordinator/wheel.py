@@ -93,8 +93,8 @@ class Wheel:
             self._take_in(names)
             self._release()
 
-    def _finish(self) -> bool:
-        """Carry out what was decided by a recovery that was cut off; tell whether there was one.
+    def _finish(self) -> None:
+        """Carry out what was decided by a recovery that was cut off, if any.
 
         The regions that it stopped are dead then, and are brought back as any that is. What an application no longer
         has needs no recovery.
@@ -102,18 +102,17 @@ class Wheel:
         unfinished = self._store.unfinished_recovery()
         if unfinished is None:
             self._cut_off = False
-            return False
+            return
         self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was cut off; finishing it")
         decided = {n: p for n, p in unfinished.decided.items() if p is not None and n in self._regions}
         self._carry_out(unfinished.recovery, decided)
         self._store.advance_recovery(unfinished.recovery, "done")
         self._cut_off = False
-        return True
 
     def _failure(self, name: str) -> str | None:
         health = self._regions[name].health()
         if not health.runs:
-            return f"is dead: {health.detail}" if health.detail else "is dead"
+            return "is dead"
         silent_s = self._clock() - health.progressed_at_s
         return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > health.hung_after_s else None
 

@@ -162,10 +162,11 @@ class IndexReader(Reader):
         return str(change["page"])
 
 
-def percentiles_ms(latencies_s: list[float], points: tuple[float, ...] = (50, 95, 99)) -> list[float]:
-    """Return percentiles of latencies in milliseconds (nearest rank), then the greatest; empty without latencies."""
+def percentiles_ms(latencies_s: list[float]) -> list[float]:
+    """Return the 50th, 95th and 99th percentile of latencies in milliseconds (nearest rank), then the greatest; empty
+    without latencies."""
     if not latencies_s:
         return []
     ordered = sorted(latencies_s)
-    ranks = [min(len(ordered) - 1, int(len(ordered) * point / 100)) for point in points]
+    ranks = [min(len(ordered) - 1, int(len(ordered) * point / 100)) for point in (50, 95, 99)]
     return [1000 * ordered[rank] for rank in ranks] + [1000 * ordered[-1]]

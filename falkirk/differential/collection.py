@@ -37,21 +37,23 @@ from falkirk.differential.graph import (
     loop_left,
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
-from falkirk.differential.rows import DIFFERENCE
+from falkirk.differential.rows import DIFFERENCE, OURS
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.plan.columns import require
-from falkirk.plan.frames import check_names
-
-_OURS = "__falkirk"
+from falkirk.plan.frames import check_names, is_star
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What loops go by that do not say otherwise: how many rounds at most, and what is no change."""
+    """What loops go by that do not say otherwise: how many rounds at most, and what is no change.
+
+    Args: is_vouched: whether the user has said of all that the iteration does that it always comes out the same.
+    """
 
     rounds: int = 1_000
     until: float = 0.0
+    is_vouched: bool = False
 
 
 _PLAIN = Limits()
@@ -84,7 +86,8 @@ class Collection:
 
         Raises: DefinitionError: `STEP_INVALID`; `NON_DETERMINISTIC`: what is taken away must be what was added.
         """
-        plain = [c for entry in columns for c in (self.columns if isinstance(entry, str) and entry == "*" else [entry])]
+        users = [F.col(f"`{name}`") for name in self.columns]
+        plain = [c for entry in columns for c in (users if is_star(entry) else [entry])]
         return self._mapped("select", lambda rows: rows.select(*plain, *_ours(rows)))
 
     def where(self, condition: "str | Column") -> "Collection":
@@ -193,7 +196,7 @@ class Collection:
         require(names, self.columns, where or caller(), lambda name: f"{operation}(): there is no column {name!r}.")
 
     def _mapped(self, operation: str, how: Callable[[DataFrame], DataFrame]) -> "Collection":
-        like = applied(operation, how, self._like, caller())
+        like = applied(operation, how, self._like, caller(), is_vouched=limits.get().is_vouched)
         node = Mapped(scope=self._node.scope, schema=like.schema, of=self._node, how=how)
         return Collection(node, like)
 
@@ -293,7 +296,7 @@ class Grouped:
         """Return the first rows of each key.
 
         Args: by: columns, the greatest first; with a `+` before it, the least first. What is equal in them is ordered
-            by the other columns.
+            by the other columns. Nulls are less than all else, as in Spark.
 
         Raises: DefinitionError: `COLUMN_MISSING`, `TYPE_UNSUITABLE`.
         """
@@ -359,4 +362,4 @@ def _names(on: "str | Sequence[str]") -> list[str]:
 
 def _ours(rows: DataFrame) -> list[Column]:
     """Return the columns of ours that rows have."""
-    return [F.col(c) for c in rows.columns if c.startswith(_OURS)]
+    return [F.col(c) for c in rows.columns if c.startswith(OURS)]

@@ -8,7 +8,7 @@ earlier epoch had a change there, and this one has one now, at the earliest time
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -23,21 +23,21 @@ from falkirk.differential.rows import (
     Hashes,
     Time,
     at,
-    check_sums,
     consolidate,
     distinct,
     hashes,
     is_by,
     joined,
     lub,
-    product_of,
     rounds,
     split_by_time,
+    summands,
     together,
+    whole,
 )  # fmt: skip
 
 Kind = Literal["count", "sum", "min", "max"]
-_OLD = "__falkirk_old"
+_OLD, _THERE = "__falkirk_old", "__falkirk_there_"
 #: So many rows of a key are looked at first where the least of them is asked, and then so many times as many.
 _FIRST, _MORE = 16, 16
 
@@ -111,17 +111,21 @@ class Group:
         counts = rows.column(DIFFERENCE)
         for a in self._sums():
             values = rows.column(a.column)
-            wide = pa.float64() if is_floating(values) else pa.int64()
-            product = product_of(pc.cast(values, wide), pc.cast(counts, wide))
+            if is_floating(values):
+                product = pc.multiply(pc.cast(values, pa.float64()), pc.cast(counts, pa.float64()))
+            else:
+                product = summands(values, counts)
             rows = rows.append_column(_made(a), product)
-            if wide == pa.int64():
-                check_sums(rows.filter(pc.is_valid(product)), [HASH, *keys], _made(a))
         floating = [a for a in self.aggregates if a.kind in ("min", "max") and is_floating(rows.column(a.column))]
         for a in floating:  # Arrow leaves NaN out
             rows = rows.append_column(_made(a), ordinals(rows.column(a.column)))
         wanted = [(self._source(a, rows), "sum" if a.kind == "count" else a.kind) for a in self.aggregates]
         found = rows.group_by([HASH, *keys], use_threads=False).aggregate(wanted)
         found = found.rename_columns([HASH, *keys, *(a.name for a in self.aggregates)])
+        for a in self._sums():
+            if pa.types.is_decimal(found.column(a.name).type):
+                i = found.schema.get_field_index(a.name)
+                found = found.set_column(i, a.name, whole(found.column(a.name)))
         for a in floating:
             numbers = of_ordinals(found.column(a.name), rows.column(a.column).type)
             found = found.set_column(found.schema.get_field_index(a.name), a.name, numbers)
@@ -145,14 +149,20 @@ class Top:
     rows: int
 
     def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """See Group; of rows that are equal in `by`, the other columns decide."""
+        """See Group; of rows that are equal in `by`, the other columns decide. Nulls are less than
+        all else, as in Spark."""
         others = [n for n in rows.column_names if n not in (HASH, DIFFERENCE, *keys) and n not in dict(self.by)]
         order = [*((k, False) for k in (HASH, *keys)), *self.by, *((n, False) for n in others)]
         sortable = rows
         for name in dict(self.by):
             if is_floating(rows.column(name)):  # Arrow has NaN behind all others, wherever it begins
                 sortable = sortable.set_column(rows.schema.get_field_index(name), name, ordinals(rows.column(name)))
-        sorting = [(name, "descending" if falls else "ascending") for name, falls in order]
+        sorting: list[tuple[str, str]] = []
+        for name, falls in order:
+            if not falls and rows.column(name).null_count:  # as in Spark's ascending order, nulls come first
+                sortable = sortable.append_column(f"{_THERE}{name}", pc.is_valid(rows.column(name)))
+                sorting.append((f"{_THERE}{name}", "ascending"))
+            sorting.append((name, "descending" if falls else "ascending"))
         rows = rows.take(pc.sort_indices(sortable, sort_keys=sorting))
         if not rows.num_rows:
             return rows
@@ -230,17 +240,15 @@ class Reduce:
             return rows, self._there(rows, now)
         found, found_there, keys, most = [], [], touched, _FIRST
         while len(keys):
-            first = heard.first(keys, order, most)
-            ours = pa.array(np.isin(news.column(HASH).to_numpy(), keys))
-            first = replace(first, rows=together([first.rows, news.filter(ours)], news.schema))
-            share = distinct(first.rows, [HASH, *self.keys]).num_rows > len(hashes(first.rows))
-            if share or not order.suits(first.rows):
+            first = heard.first(keys, order, most).and_of(news)
+            known = first.known(order)
+            if known is None:
                 rows = together([heard.rows(touched), news], news.schema)
                 return rows, self._there(rows, now)
-            rows = first.known(order, keys)
-            there = self._there(rows, now)
-            done = first.all_of | np.isin(keys, there.column(HASH).to_numpy())
-            found.append(rows.filter(pa.array(done[np.searchsorted(keys, rows.column(HASH).to_numpy())])))
+            there = self._there(known, now)
+            done = first.all_of.copy()
+            done[first.places(there)] = True
+            found.append(known.filter(pa.array(done[first.places(known)])))
             found_there.append(there)  # of the others nothing is there
             keys, most = keys[~done], most * _MORE
         return together(found, news.schema), together(found_there, self._there(news, now).schema)
@@ -316,6 +324,10 @@ def _begins(rows: pa.Table, keys: Sequence[str]) -> Any:
 def _wakes(later: pa.Table, names: Sequence[str], now: Time) -> dict[Time, pa.Table]:
     """Return which keys to be woken for when: at the earliest times after now and after a time of theirs."""
     wakes: dict[Time, list[pa.Table]] = {}
+    later = distinct(later, [*names, *rounds(len(now))])
     for time, rows in split_by_time(later, len(now)).items():
         wakes.setdefault(lub(time, now), []).append(rows.select(names))
-    return {time: distinct(pa.concat_tables(tables), names) for time, tables in wakes.items()}
+    return {
+        time: distinct(pa.concat_tables(tables), names) if len(tables) > 1 else tables[0]
+        for time, tables in wakes.items()
+    }

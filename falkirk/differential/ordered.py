@@ -8,7 +8,7 @@ before which value none of them is missing.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from falkirk.differential.rows import HASH, Hashes, together
+from falkirk.differential.rows import HASH, Hashes, spans, together
 
 Ordinals = npt.NDArray[np.int64]
 """Values as numbers, the first one the least."""
@@ -50,18 +50,39 @@ class Order:
 class First:
     """The first rows of some hashes.
 
-    Args: rows: in no order. all_of: of each hash, whether these are all of its rows. upto: of each other one, the
-        ordinal before which none is missing.
+    Args: rows: in no order. keys: the hashes, in order, each once. all_of: of each, whether these are all of its rows.
+        upto: of each other one, the ordinal before which none is missing.
     """
 
     rows: pa.Table
+    keys: Hashes
     all_of: npt.NDArray[np.bool_]
     upto: Ordinals
 
-    def known(self, order: Order, keys: Hashes) -> pa.Table:
-        """Return the rows before those of which some are missing."""
-        place = np.searchsorted(keys, self.rows.column(HASH).to_numpy())
-        return self.rows.filter(pa.array(self.all_of[place] | (order.ordinals(self.rows) < self.upto[place])))
+    def places(self, rows: pa.Table) -> npt.NDArray[np.int64]:
+        """Return which hash each of these rows has; other rows than of these hashes have none."""
+        found: npt.NDArray[np.int64] = np.searchsorted(self.keys, rows.column(HASH).to_numpy())
+        return found
+
+    def and_of(self, news: pa.Table) -> "First":
+        """Return these with what is new of the same hashes."""
+        place = np.minimum(self.places(news), len(self.keys) - 1)
+        ours = news.filter(pa.array(self.keys[place] == news.column(HASH).to_numpy()))
+        return replace(self, rows=together([self.rows, ours], news.schema))
+
+    def known(self, order: Order) -> pa.Table | None:
+        """Return the rows before those of which some are missing; None: it can't be said, since not all have such
+        values, or since several keys share a hash."""
+        if not order.suits(self.rows):
+            return None
+        place = self.places(self.rows)
+        whole = self.all_of[place]
+        some = np.flatnonzero(~whole)
+        one_of = np.zeros(len(self.keys), dtype=np.int64)
+        one_of[place[some]] = some
+        if not _same(self.rows, order.keys, some, one_of[place[some]]).all():
+            return None
+        return self.rows.filter(pa.array(whole | (order.ordinals(self.rows) < self.upto[place])))
 
 
 def order_of(run: pa.Table) -> Order | None:
@@ -100,17 +121,16 @@ def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, sc
         if not run.num_rows:
             continue
         there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it
-        first, last = np.searchsorted(there, keys, "left"), np.searchsorted(there, keys, "right")
-        counts = last - first
+        first, counts = spans(there, keys)
         short = counts <= most if order_of(run) == order else np.ones(len(keys), dtype=bool)
         # Of several keys with one hash, one would come before the other.
-        short[~short] |= ~_same(run, order.keys, first[~short], last[~short] - 1)
+        short[~short] |= ~_same(run, order.keys, first[~short], (first + counts)[~short] - 1)
         counts[~short] = most
         found.append(ranges(run, first, counts))
         ends = first[~short] + most - 1
         upto[~short] = np.minimum(upto[~short], order.ordinals(run.select([order.value]).take(pa.array(ends))))
         all_of &= short
-    return First(rows=together(found, schema), all_of=all_of, upto=upto)
+    return First(rows=together(found, schema), keys=keys, all_of=all_of, upto=upto)
 
 
 def ranges(run: pa.Table, first: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> pa.Table:
@@ -128,6 +148,11 @@ def _same(run: pa.Table, names: Sequence[str], one: Any, other: Any) -> npt.NDAr
     same = np.ones(len(one), dtype=bool)
     for name in names:
         column = run.column(name)
+        if pa.types.is_integer(column.type) and not column.null_count:
+            # As it is in a file, if it is in one: a column of chunks would be copied.
+            numbers = column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
+            same &= numbers[one] == numbers[other]
+            continue
         a, b = column.take(pa.array(one)), column.take(pa.array(other))
         equal = pc.or_(pc.fill_null(pc.equal(a, b), False), pc.and_(pc.is_null(a), pc.is_null(b)))
         same &= equal.to_numpy(zero_copy_only=False) if isinstance(equal, pa.Array) else equal.to_numpy()

@@ -25,6 +25,8 @@ Hashes = npt.NDArray[np.int64]
 #: The hash of a row's key, which tells where it is kept, and how often the row is there.
 HASH, DIFFERENCE = "__falkirk_hash", "__falkirk_difference"
 _ROUND = "__falkirk_round"
+#: With this the names of all columns begin that are not the user's.
+OURS = "__falkirk"
 #: What whoever adds up says of numbers that are beyond what a column of them can hold.
 TOO_MANY = "more than 2^62 of one thing"
 _MOST = 1 << 62
@@ -134,6 +136,36 @@ def product_of(one: Any, other: Any) -> Any:
         return pc.multiply_checked(one, other)
     except pa.ArrowInvalid as error:
         raise OverflowError(TOO_MANY) from error
+
+
+def spans(there: Hashes, keys: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where the rows of each key begin among hashes that are in order and not none, and how many they are."""
+    first = np.searchsorted(there, keys, "left")
+    counts = np.zeros(len(keys), dtype=np.int64)
+    found = np.flatnonzero(there[np.minimum(first, len(there) - 1)] == keys)
+    counts[found] = np.searchsorted(there, keys[found], "right") - first[found]
+    return first, counts
+
+
+def summands(values: Any, counts: Any) -> Any:
+    """Return whole numbers, each as often as it is there, as numbers whose sums are exact: decimals, where those of 64
+    bits may not hold them on the way."""
+    most = _greatest(values) * _greatest(counts) * len(values)
+    wide = pa.int64() if most < _MOST else pa.decimal256(19, 0)
+    return pc.multiply(pc.cast(values, wide), pc.cast(counts, wide))
+
+
+def whole(sums: Any) -> Any:
+    """Return decimals as numbers of 64 bits. Raises: OverflowError: `TOO_MANY`."""
+    try:
+        return pc.cast(sums, pa.int64())
+    except pa.ArrowInvalid as error:
+        raise OverflowError(TOO_MANY) from error
+
+
+def _greatest(numbers: Any) -> int:
+    """Return how far whole numbers are from 0 at most."""
+    return max((abs(bound or 0) for bound in pc.min_max(numbers).as_py().values()), default=0)
 
 
 def hashes(table: pa.Table) -> Hashes:

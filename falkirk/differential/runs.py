@@ -10,11 +10,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from falkirk.differential.ordered import Order, in_order, ranges
-from falkirk.differential.rows import HASH, Hashes, together
+from falkirk.differential.rows import HASH, Hashes, spans, together
 from falkirk.errors import HomeError
 
 #: What is said of a file that can't be read; a task's error reaches the driver as text.
@@ -62,5 +61,4 @@ def rows_of(run: pa.Table, hashes: Hashes) -> pa.Table:
     if not run.num_rows:
         return run
     there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it
-    first, last = np.searchsorted(there, hashes, "left"), np.searchsorted(there, hashes, "right")
-    return ranges(run, first, last - first)
+    return ranges(run, *spans(there, hashes))

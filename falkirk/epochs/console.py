@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame
 from falkirk.coordinator.status import CONSOLE
 from falkirk.endpoints import Console
 from falkirk.epochs.inputs import ROW
+from falkirk.epochs.target import in_order
 from falkirk.errors import SparkError
-from falkirk.plan.frames import SPARK_ERRORS, first_line
+from falkirk.spark_errors import SPARK_ERRORS, first_line
 
 
 class ConsoleTarget:
@@ -34,8 +35,7 @@ class ConsoleTarget:
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target, but an epoch may be printed twice. Raises: SparkError: `RELEASE_FAILED`."""
         try:
-            ordered = rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)
-            shown = ordered.drop(ROW).limit(self._to.rows + 1).collect()
+            shown = in_order(rows, few=few).drop(ROW).limit(self._to.rows + 1).collect()
             count = len(shown) if len(shown) <= self._to.rows else rows.count()
         except SPARK_ERRORS as error:
             raise SparkError(

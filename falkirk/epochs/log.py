@@ -12,10 +12,12 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from falkirk.coordinator.store import Store
+from falkirk.coordinator.store.values import VoidedRange
 from falkirk.cut import SLICE, Positions, positions_of
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import OffsetFrontier
@@ -83,11 +85,24 @@ class EpochLog:
         self._region, self._store = region, store
         self._results_from = self._states_from = 0
         self._slices: dict[str, frozenset[int]] = {}
+        #: Epochs that will not change any more, from the oldest on: what is kept may be months of them.
+        self._settled: tuple[Epoch, ...] = ()
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the epochs that count, by number."""
-        made = {c.point: c for c in self._store.checkpoints(self._region)}
-        void = self._store.voided_ranges(self.name)
+        settled = self._settled
+        newer, void = self._read(settled[-1].number + 1 if settled else 0), self._store.voided_ranges(self.name)
+        counting = [e for e in newer if not _is_in(e, void)]
+        # All that are complete, but the last one: its state may be saved yet.
+        known = settled + tuple(takewhile(lambda e: e.is_complete, counting))[:-1]
+        self._settled = known  # another thread may have come further; it reads that once more
+        found = known + tuple(counting[len(known) - len(settled) :])
+        return tuple(e for e in found if not _is_in(e, void)) if void else found
+
+    def _read(self, first: int) -> tuple[Epoch, ...]:
+        """Read the epochs from a number on, whether they count or not: what is complete before what is decided, so that
+        none is taken for complete too early."""
+        made = {c.point: c for c in self._store.checkpoints(self._region, first)}
         return tuple(
             Epoch(
                 number=d.number,
@@ -100,8 +115,7 @@ class EpochLog:
                 may_be_out=d.content.get("may_be_out", False),
                 **({"made_at_s": made[d.number].made_at_s} | made[d.number].metadata if d.number in made else {}),
             )
-            for d in self._store.decisions(_KIND, self._region)
-            if not any(v.first <= d.number < v.last_exclusive for v in void)
+            for d in self._store.decisions(_KIND, self._region, first)
         )
 
     def complete(self, first: int, last: int) -> tuple[Epoch, ...]:
@@ -178,6 +192,7 @@ class EpochLog:
         (known,) = (c.metadata for c in self._store.checkpoints(self._region) if c.point == number)
         assert isinstance(known, dict), "epochs are recorded here"
         self._store.replace_checkpoint(self._region, number, known, {**known, "state": state, "saved": True})
+        self._settled = tuple(e for e in self._settled if e.number < number)
 
     def path(self, folder: str) -> Path:
         """Return where a folder is."""
@@ -194,23 +209,28 @@ class EpochLog:
 
     def drop_results_below(self, number: int) -> None:
         """Drop what was sent at epochs before this one: it is released, and read, for good."""
-        self._results_from = max(self._results_from, number)
-        self._drop()
+        if number > self._results_from:
+            self._drop(self._results_from, results_from=number, states_from=self._states_from)
+            self._results_from = number
 
     def drop_states_below(self, number: int) -> None:
         """Drop the states saved before this epoch."""
-        self._states_from = max(self._states_from, number)
-        self._drop()
+        if number > self._states_from:
+            self._drop(self._states_from, results_from=self._results_from, states_from=number)
+            self._states_from = number
 
-    def _drop(self) -> None:
+    def _drop(self, first: int, *, results_from: int, states_from: int) -> None:
+        """Drop what lies below either number. Args: first: below this one that was done before."""
         for epoch in self.epochs():
-            if epoch.number >= max(self._results_from, self._states_from):
-                break
-            needed = {epoch.folder} if epoch.number >= self._results_from else set()
-            needed |= {epoch.state} if epoch.number >= self._states_from else set()
+            if not first <= epoch.number < max(results_from, states_from):
+                continue
+            needed = {epoch.folder} if epoch.number >= results_from else set()
+            needed |= {epoch.state} if epoch.number >= states_from else set()
             for folder in {epoch.folder, epoch.state} - needed - {None}:
                 self.drop(str(folder))
-        self._store.forget_epochs(_KIND, self._region, min(self._results_from, self._states_from))
+        below = min(results_from, states_from)
+        self._store.forget_epochs(_KIND, self._region, below)
+        self._settled = tuple(e for e in self._settled if e.number >= below)
 
     def new_folder(self, number: int, what: str = "") -> str:
         """Return a folder for an epoch that nobody knows of yet."""
@@ -227,6 +247,10 @@ class EpochLog:
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name not in known:
                 self.drop(path.name)
+
+
+def _is_in(epoch: Epoch, void: tuple[VoidedRange, ...]) -> bool:
+    return any(v.first <= epoch.number < v.last_exclusive for v in void)
 
 
 def frontier_of(log: str, number: int) -> OffsetFrontier:

@@ -16,9 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -36,16 +34,16 @@ from falkirk.epochs.results import Results
 from falkirk.epochs.run import Run
 from falkirk.epochs.states import States
 from falkirk.errors import HomeError, SparkError
-from falkirk.local.spark import BATCH_POOL, batch_partitions, observing
+from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, observing
 from falkirk.operators.call import Epoch as CalledFor
 from falkirk.operators.in_epoch import InEpoch, State, empty
 from falkirk.operators.times import COMPLETE, marks_after
 from falkirk.plan.batch import Batch, returned
 from falkirk.plan.frames import STAMP
 from falkirk.plan.parsing import parsing
-from falkirk.plan.topics import refuse_forgetful
+from falkirk.plan.topics import refuse_expired, refuse_forgetful, refuse_shorter
 from falkirk.regions.context import Context
-from falkirk.regions.record import compare, refuse_own_records, renamed
+from falkirk.regions.record import compare, refuse_own_records, refuse_partitions, renamed
 
 log = logging.getLogger("falkirk")
 
@@ -84,6 +82,8 @@ class BatchRegion(BatchAtRest):
         self._run: Run | None = None
         self.ready_at_s = 0.0
         self._nothing_due_at: Positions | None = None
+        #: How many partitions each topic has had since this home was made.
+        self._partitions: Mapping[str, int] = {}
         #: Of a view, and in all, why it does not get on.
         self.waits_for = self.detail = ""
 
@@ -106,6 +106,7 @@ class BatchRegion(BatchAtRest):
         record = self._store.region(self.batch.name)
         if record is not None:
             compare(self.batch, record, partitions)
+            self._partitions = record.partitions
             return record
         if self.epochs.folder.exists():
             raise HomeError(
@@ -123,6 +124,7 @@ class BatchRegion(BatchAtRest):
         if self._store.decision("began", self.batch.name, 0) is None:
             self._store.record_decision("began", self.batch.name, 0, {"at_s": time.time()})
         self._store.create_region(self.batch.name, record, {})
+        self._partitions = record.partitions
         return record
 
     def _first_start(self) -> Positions:
@@ -151,6 +153,7 @@ class BatchRegion(BatchAtRest):
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
         self.epochs.folder.mkdir(parents=True, exist_ok=True)
+        self._nothing_due_at = None  # what was taken back may be due again
         self._run = Run(self, number)
         self._run.begin()
 
@@ -190,17 +193,31 @@ class BatchRegion(BatchAtRest):
 
     # -- what a run needs ---------------------------------------------------------------------------------------------
 
-    def ends(self) -> Positions:
-        """Return how much there is to read, of views nothing."""
+    def ends(self, first: Positions) -> Positions:
+        """Return how much there is to read, of views nothing.
+
+        Args: first: where the next epoch begins.
+        Raises: LogError: `PARTITIONS_CHANGED`, `RANGE_NOT_THERE`: a topic is another one now. A cut of that would be
+            recorded for good.
+        """
         ends: Positions = {}
         for given in self.batch.inputs:
             if given.topic is not None:
-                ends[given.log] = self._context.topics.readable_positions(given.log)
+                ends[given.log] = there = self._context.topics.readable_positions(given.log)
+                refuse_partitions(self.batch, self._partitions, {given.log: len(there)})
+                refuse_shorter(given.topic, first[given.log], there)
             elif given.folder is not None:
                 ends[given.log] = {0: self.files[given.log].end()}
             elif not given.view:
                 ends[given.log] = {0: self.all_logs[given.log].end()}
         return ends
+
+    def refuse_expired(self, epoch: Epoch) -> None:
+        """See that all is still there that an epoch reads of topics. Raises: LogError: `INPUT_EXPIRED`."""
+        for given in self.batch.inputs:
+            if given.topic is not None:
+                oldest = self._context.topics.first_positions(given.log)
+                refuse_expired(given.topic, epoch.first[given.log], epoch.last[given.log], oldest)
 
     def views(self) -> dict[str, int] | None:
         """Return the newest epoch of each view, or None while one of them has none."""
@@ -263,7 +280,9 @@ class BatchRegion(BatchAtRest):
             own = state.get(OWN)
             given[batch.name] = own if isinstance(own, DataFrame) else empty(self._session, batch.state)
         views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
-        begins, ends = _bounds(batch, epoch)
+        begins = ends = None
+        if isinstance(batch.cut, ByTime) and epoch.slice is not None:
+            begins, ends = batch.cut.bounds(epoch.slice)
         called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
         number = epoch.number
         marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
@@ -338,11 +357,7 @@ class BatchRegion(BatchAtRest):
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""
-        try:
-            # What is about to begin as well: of a direct epoch it would send.
-            self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
-        except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
-            log.warning("%s: cancelling said: %s", self.batch.name, error)
+        cancel_jobs(self._session, group)
 
     def decide(self, run: Run, decided: Decided, views: dict[str, int], at_s: float) -> bool:
         """Record where the next epoch is cut, unless whoever asked what there is was stopped meanwhile."""
@@ -369,16 +384,6 @@ class BatchRegion(BatchAtRest):
             record()
         self.on_complete()
         return True
-
-
-def _bounds(batch: Batch, epoch: Epoch) -> tuple[datetime | None, datetime | None]:
-    """Return the event time that an epoch covers."""
-    by = batch.cut
-    if not isinstance(by, ByTime) or epoch.slice is None:
-        return None, None
-    ends = (epoch.slice + 1) * by.every_us
-    began = datetime.fromtimestamp(0, UTC)
-    return began + timedelta(microseconds=ends - by.over * by.every_us), began + timedelta(microseconds=ends)
 
 
 def _as(frame: DataFrame, schema: StructType) -> DataFrame:

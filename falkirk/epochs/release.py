@@ -6,6 +6,7 @@ A sink that can't be reached makes its own epochs wait, and nothing else.
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import reduce
@@ -22,7 +23,7 @@ from falkirk.epochs.target import Target
 from falkirk.epochs.targets import target_of
 from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import SparkError
-from falkirk.local.spark import RELEASE_POOL
+from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.regions.context import Place
 from falkirk.theory.frontier import OffsetFrontier
@@ -30,8 +31,10 @@ from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
 
-#: What is being released may have to wait for a sink that does not answer; it is left to itself then.
+#: What is being released may have to wait for a sink that does not answer; after that its jobs are cancelled.
 STOP_S = 10.0
+#: A job that was cancelled is gone within this time.
+CANCEL_S = 5.0
 #: So many rows, in so many bytes of files, are released by one task, without a shuffle.
 FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
 #: Dead letters of an epoch have places of their own by where they come from: topics that were read, then sinks.
@@ -55,6 +58,8 @@ class Outlet:
         self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
+        self._session: SparkSession | None = None
         #: Up to which epoch all is out, and up to which the thread has been told to go.
         self._done = self._promised = 0
         #: Up to which epoch whoever looks after the application last asked for.
@@ -132,7 +137,7 @@ class Outlet:
             raise error
         self._done = done = max(first, self._done)
         if done < last and time.monotonic() >= self._not_before_s:
-            self._promised = last
+            self._promised, self._session = last, session
             self._thread = threading.Thread(
                 target=self._work, args=(session,), name=f"release-{self.epochs.name}", daemon=True
             )
@@ -148,10 +153,14 @@ class Outlet:
         return max(0, self._asked - self._done)
 
     def stop(self) -> None:
-        """Stop; what is being released stays there as far as it has come."""
+        """Stop; what is being released stays there as far as it has come. A job that went on in a session that lives
+        on, and began to send only later, would send what the next start has sent."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(STOP_S)
+        if self._thread is not None and self._thread.is_alive() and self._session is not None:
+            cancel_jobs(self._session, self._group)
+            self._thread.join(CANCEL_S)
 
     def _is_at_work(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -159,6 +168,7 @@ class Outlet:
     def _work(self, session: SparkSession) -> None:
         try:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
+            session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
             while self._done < (last := self._promised):  # more may be, while it is at work
                 for epoch in self.epochs.complete(self._done, last):
                     if self._stopping.is_set():

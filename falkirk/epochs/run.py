@@ -18,7 +18,7 @@ from falkirk.differential.runs import DAMAGED, damaged
 from falkirk.epochs.computed import OWN, Computed, Decided
 from falkirk.epochs.inputs import Inputs
 from falkirk.epochs.log import Epoch
-from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, StoreError
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, is_away
 from falkirk.operators.in_epoch import State
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Run:
         self._states: dict[int, State] = {}
         #: Some of them are in no file; they are read, or computed again, before anything else.
         self._unsaved, self._restored = False, False
-        self._saved_at_s = time.time()
+        self._saved_at_s = time.monotonic()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
         # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later. What sorts
         # by time needs what the epoch before it has left, too; and a topic takes one epoch after the other.
@@ -197,7 +197,7 @@ class Run:
     def _save_at_rest(self, last: Epoch) -> None:
         """Save the state after the last epoch, if no other has come at which it would be: its results may wait for
         that."""
-        is_time = self._batch.saves_at_rest(time.time() - self._saved_at_s)
+        is_time = self._batch.saves_at_rest(time.monotonic() - self._saved_at_s)
         if last.saved or not is_time or time.monotonic() < self._not_before_s.get(last.number, 0.0):
             return
         self._running[last.number] = future = self._pool.submit(self._save, last)
@@ -209,7 +209,7 @@ class Run:
         state = epoch.state or states.write(epoch, self._states[epoch.number])
         if self._region.adopt(self, lambda: epochs.record_state(epoch.number, state)):
             self._states, self._unsaved = {epoch.number: states.read(state, is_result=state == epoch.folder)}, False
-        self._saved_at_s = time.time()
+        self._saved_at_s = time.monotonic()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
         last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self._batch.cut
@@ -221,7 +221,8 @@ class Run:
         if isinstance(cut, ByTime):
             decided = self._region.next_slice(epochs)
             return decided is not None and self._region.decide(self, decided, views, time.time())
-        first, ends = self._region.first_of_next(epochs), self._region.ends()
+        first = self._region.first_of_next(epochs)
+        ends = self._region.ends(first)
         last = cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
         # What a cut has left is due as before.
         at_s = time.time() if last == ends else last_at_s
@@ -252,7 +253,7 @@ class Run:
         folder, direct = self._region.epochs.new_folder(epoch.number), self._region.direct.takes(epoch)
         try:
             rows, dead = self._region.write(epoch, folder, computed, direct=direct)
-            saves = self._batch.saves(epoch.number, time.time() - self._saved_at_s)
+            saves = self._batch.saves(epoch.number, time.monotonic() - self._saved_at_s)
             state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(computed, folder)
         except BaseException:
             self._region.epochs.drop(folder)  # it is tried again, and the disk may be full
@@ -271,7 +272,7 @@ class Run:
         if recorded and saves:
             self._unsaved = False
         if saves:
-            self._saved_at_s = time.time()
+            self._saved_at_s = time.monotonic()
 
     def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
         """Save the state after an epoch, if its policy says so; return the folder that it is in, if it is in one."""
@@ -321,7 +322,12 @@ class Run:
                 processor=self._batch.name,
                 epoch=number,
             ) from error
-        self._region.ends()  # while the broker is away, that is the reason, whatever Spark makes of it
+        # While the broker is away, or a topic not what it was, that is the reason, whatever Spark makes of it.
+        epochs = self._region.epochs.epochs()
+        self._region.ends(self._region.first_of_next(epochs))
+        for epoch in epochs:
+            if epoch.number == number and not epoch.is_complete:
+                self._region.refuse_expired(epoch)
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if _passes(error):
@@ -364,6 +370,4 @@ def _poison(text: str) -> str:
 
 def _passes(error: BaseException) -> bool:
     """Tell whether an error is only that the broker or the store is away, or a disk full."""
-    return is_full(error) or (
-        isinstance(error, LogError | StoreError) and error.condition in ("BROKER_AWAY", "STORE_AWAY")
-    )
+    return is_full(error) or is_away(error)

@@ -2,11 +2,17 @@
 
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from falkirk.coordinator.disk import is_full
+from falkirk.epochs.inputs import ROW
 from falkirk.errors import SparkError
-from falkirk.plan.frames import first_line
+from falkirk.regions.rows import RAW_BYTES_MAX
+from falkirk.spark_errors import first_line
+
+#: How the types of columns begin that not every target takes as they are.
+NESTED = ("struct", "array", "map")
 
 
 class Target(Protocol):
@@ -23,6 +29,14 @@ class Target(Protocol):
         """
 
 
+def in_order(rows: DataFrame, *, few: bool) -> DataFrame:
+    """Return an epoch's rows by their places.
+
+    Args: few: they are so few that one task is enough.
+    """
+    return rows.coalesce(1).sortWithinPartitions(ROW) if few else rows.orderBy(ROW)
+
+
 def release_failed(where: str, error: Exception) -> SparkError:
     """Return the error after which a release is tried again."""
     reason = "the disk is full" if is_full(error) else first_line(error)
@@ -33,3 +47,15 @@ def release_failed(where: str, error: Exception) -> SparkError:
         hint="It goes on from what is there.",
         topic=where,
     )
+
+
+def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: int, text: Column) -> DataFrame:
+    """Return what a target did not take as dead letters: (key, value, ROW).
+
+    Args: text: a row as far as it can be shown.
+    """
+    told = F.struct(
+        reason.alias("reason"), F.lit(where).alias("topic"), F.lit(epoch).alias("epoch"),
+        F.substring(text, 1, RAW_BYTES_MAX).alias("value"),
+    )  # fmt: skip
+    return rows.select(key.alias("key"), F.to_json(told).alias("value"), ROW)

@@ -9,15 +9,15 @@ from pyspark.sql import functions as F
 from falkirk.endpoints import Kafka
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.observed import observed
-from falkirk.epochs.target import release_failed
+from falkirk.epochs.target import letters, release_failed
 from falkirk.errors import LogError
 from falkirk.local.spark import tells_observed
 from falkirk.logs.topics import TopicFacts
-from falkirk.plan.frames import SPARK_ERRORS
 from falkirk.regions import fence
 from falkirk.regions.context import Context, Place
 from falkirk.regions.outputs import last_records
 from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
+from falkirk.spark_errors import SPARK_ERRORS
 
 Positions = dict[int, int]
 _ALL_ROWS = (1 << 63) - 1
@@ -119,13 +119,7 @@ class TopicTarget:
             return None
         too_large = F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit"))
         reason = F.coalesce("unfit", too_large)
-        told = F.struct(
-            reason.alias("reason"),
-            F.lit(self._topic).alias("topic"),
-            F.lit(epoch).alias("epoch"),
-            F.substring("text", 1, RAW_BYTES_MAX).alias("value"),
-        )
-        return data.where(unfit).select("key", F.to_json(told).alias("value"), ROW)
+        return letters(data.where(unfit), F.col("key"), reason, self._topic, epoch, F.col("text"))
 
     def _send(self, epoch: int, data: DataFrame, facts: TopicFacts) -> None:
         """Send what is not there yet of an epoch's (key, value, partition, ROW), which are in order."""

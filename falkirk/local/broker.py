@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import MachineError
+from falkirk.local import processes
 from falkirk.local.jars import broker_jars, cache_home
 from falkirk.local.java import find_java
 
@@ -44,7 +45,7 @@ class Broker:
 
     folder: str
     pid: int
-    created_at_s: float
+    began: str
     port: int
     controller_port: int
 
@@ -55,11 +56,7 @@ class Broker:
 
     def process(self) -> psutil.Process | None:
         """Return the broker's process while it is alive."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            if abs(process.create_time() - self.created_at_s) < 1.0 and process.status() != psutil.STATUS_ZOMBIE:
-                return process
-        return None
+        return processes.find(self.pid, self.began)
 
     def answers(self, timeout_s: float = 1.0) -> bool:
         """Tell whether it can be talked to."""
@@ -179,7 +176,7 @@ def _launch(folder: Path, ports: tuple[int, int], settings: Mapping[str, str], t
     broker = Broker(
         folder=str(folder),
         pid=process.pid,
-        created_at_s=psutil.Process(process.pid).create_time(),
+        began=processes.began(process.pid),
         port=ports[0],
         controller_port=ports[1],
     )

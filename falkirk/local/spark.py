@@ -1,12 +1,14 @@
 """The Spark session: built with what Real-time Mode and our checkpoints need, or the user's own, whose lacks are
 named."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
@@ -14,6 +16,8 @@ from falkirk.errors import SparkError
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
 from falkirk.policy import duration_s
+
+log = logging.getLogger("falkirk")
 
 _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -217,3 +221,11 @@ def observing(session: SparkSession) -> SparkSession:
 def tells_observed(session: SparkSession) -> bool:
     """Tell whether a session is as `observing` makes it, where that can be."""
     return "kafka" not in str(session.conf.get(_FIRST_INTERFACE))
+
+
+def cancel_jobs(session: SparkSession, group: str) -> None:
+    """Cancel the jobs of a group, and those of it that are about to begin: they might write."""
+    try:
+        session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
+    except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
+        log.warning("cancelling %s said: %s", group, error)

@@ -71,11 +71,10 @@ def read_range(
 
     Raises:
         LogError: `BROKER_AWAY` (maybe) after `stall_s` without progress, `TOPIC_MISSING`, `ACCESS_REFUSED`,
-            `RANGE_EXPIRED` when records of the range have been deleted, `RANGE_NOT_THERE` when the topic ends
-            before `last`.
-        InternalError: `RANGE_MISMATCH`: `first` and `last` name different partitions; one that either leaves
-        out
-            would be skipped in silence.
+            `RANGE_EXPIRED` when records of the range have been deleted, `RANGE_NOT_THERE` when the topic ends before
+            `last`.
+        InternalError: `RANGE_MISMATCH`: `first` and `last` name different partitions; one that either leaves out would
+            be skipped in silence.
     """
     for message in read_messages(connection, topic, first, last, stall_s=stall_s):
         value = header_value(message.headers())
@@ -100,7 +99,7 @@ def read_messages(
 ) -> Iterator[Message]:
     """Yield the same records as `read_range` as librdkafka's messages, undecoded. Raises the same.
 
-    Args: committed: without those of transactions that were aborted; then `last` is a `readable` position.
+    Args: committed: without those of transactions that were aborted; then `last` is one of `Topics.readable_positions`.
     """
     reading = _Reading(Connection.of(connection), topic, first, last, stall_s, committed=committed)
     try:

@@ -34,10 +34,10 @@ class Secret:
     def reveal(self) -> str:
         """Return the plain text.
 
-        Raises: DefinitionError: `SECRET_MISSING` when the environment variable has gone meanwhile.
+        Raises: DefinitionError: `SECRET_MISSING` when it is empty, or the environment variable has gone meanwhile.
         """
         value = self._value()
-        if value is None:
+        if not value:
             raise DefinitionError(
                 "SECRET_MISSING",
                 f"a secret is empty: {self.origin} holds nothing.",

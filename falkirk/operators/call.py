@@ -6,7 +6,7 @@ is planned the same function is called with empty DataFrames, and the call takes
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -80,6 +80,9 @@ class Call(ABC):
     @abstractmethod
     def folder(self, slot: str) -> Path | None:
         """Return where files are that a slot's notes name; None: nothing is computed, the call is only planned."""
+
+    def determined_by(self, steps: Iterable[DataFrame]) -> None:  # noqa: B027
+        """Take note of DataFrames that are not computed here, and by which the result comes out as it does."""
 
     @abstractmethod
     def once(self, rows: DataFrame) -> DataFrame:

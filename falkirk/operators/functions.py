@@ -1,4 +1,4 @@
-"""`map` and `stateful`: a user's Python function, row by row, in Spark's workers."""
+"""`map_rows` and `stateful`: a user's Python function, row by row, in Spark's workers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

@@ -20,7 +20,7 @@ from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
-from falkirk.differential.program import digest
+from falkirk.differential.program import digest, steps_of
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors import DefinitionError
@@ -57,6 +57,7 @@ class Iterating:
         slot = call.slot("iterate")
         folder, noted = call.folder(slot), call.noted(slot)
         if folder is None:
+            call.determined_by(steps_of(graph, session))
             call.note(slot, f"{graph.shape()}; program {digest(graph, session)}")
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
@@ -93,7 +94,7 @@ class Iterating:
             schema = StructType([StructField(f.name, f.dataType) for f in fields])
             like = session.createDataFrame([], schema)
             collections.append(Collection(Source(scope=outside, schema=schema, name=name), like))
-        token = limits.set(Limits(rounds=self._settings.rounds, until=self._settings.until))
+        token = limits.set(self._limits())
         try:
             result = self._processor.body(*collections)
         finally:
@@ -116,6 +117,10 @@ class Iterating:
                 processor=self._processor.name,
             )
         return graph
+
+    def _limits(self) -> Limits:
+        vouched = self._processor.word is not None
+        return Limits(rounds=self._settings.rounds, until=self._settings.until, is_vouched=vouched)
 
     def _returned(self, graph: Graph) -> StructType:
         changes = [StructField(CHANGE, LongType())] if self._settings.sends == "changes" else []

@@ -1,6 +1,6 @@
 """What runs in Spark's Python workers: a user's function, row by row, and what becomes of a row on which it fails.
 
-Nothing of Falkirk need be installed there: this module travels with the function (`by_value`).
+Nothing of Falkirk need be installed there: this module travels with the function (`register_pickle_by_value`).
 """
 
 import json
@@ -134,7 +134,7 @@ def folding(
         for batch in batches:
             for each in batch.to_pylist():
                 key = tuple(each["key"].values())
-                if key != of:
+                if key != of and repr(key) != repr(of):  # NaN equals nothing, and is one key to Spark
                     _keep(out, keys, of, state)
                     of, state = key, None
                 if each["row"] is None:

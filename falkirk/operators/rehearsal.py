@@ -1,6 +1,6 @@
 """Rehearsal: a call with nothing in it, by which the planner learns what a batch's operators keep and refuse."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +35,10 @@ class Rehearsal(Call):
     def once(self, rows: DataFrame) -> DataFrame:
         """See Call."""
         return rows
+
+    def determined_by(self, steps: Iterable[DataFrame]) -> None:
+        """See Call."""
+        self.computed += steps
 
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None

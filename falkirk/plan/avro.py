@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
@@ -16,6 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from falkirk.declared import Sink
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
+from falkirk.spark_errors import SPARK_ERRORS, first_line
 
 #: A field that a reader adds, with a default: Spark makes nulls of what does not parse, and this tells them from a
 #: record whose fields are null.
@@ -66,10 +66,10 @@ def check_sink(sink: Sink, data: DataFrame, columns: list[str]) -> None:
     rows = data.select(*[F.col(f"`{name}`") for name in columns])
     try:
         wanted = rows.select(from_avro(F.lit(None).cast("binary"), to.schema).alias("read")).schema["read"].dataType
-    except (PySparkException, Py4JJavaError) as error:
+    except SPARK_ERRORS as error:
         raise DefinitionError(
             "SCHEMA_INVALID",
-            f"the schema of topic {to.topic!r} is no Avro schema of a record: {_first(error)}.",
+            f"the schema of topic {to.topic!r} is no Avro schema of a record: {first_line(error)}.",
             where=to.where,
             schema=to.schema,
         ) from error
@@ -80,7 +80,7 @@ def check_sink(sink: Sink, data: DataFrame, columns: list[str]) -> None:
         parser = jvm.org.apache.avro.Schema.Parser()
         jvm.org.apache.spark.sql.avro.AvroSerializer(rows._jdf.schema(), parser.parse(to.schema), False)
     except Py4JJavaError as error:
-        raise _mismatch(sink, to, _first(error)) from error
+        raise _mismatch(sink, to, first_line(error)) from error
     fields = {field.name.casefold(): field.dataType for field in rows.schema.fields}
     assert isinstance(wanted, StructType)
     for field in wanted.fields:
@@ -122,8 +122,3 @@ def _mismatch(sink: Sink, to: Kafka, reason: str) -> DefinitionError:
         hint='Select the columns of the schema with its types; what may be null is ["null", …] there.',
         sink=sink.name,
     )
-
-
-def _first(error: Exception) -> str:
-    said = str(getattr(error, "java_exception", error)).strip().split("\n")[0]
-    return said.removeprefix("org.apache.spark.sql.avro.IncompatibleSchemaException: ").removesuffix(".")

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
@@ -26,12 +24,14 @@ from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan import avro, frames
 from falkirk.plan.columns import require
+from falkirk.plan.fingerprint import of_session
 from falkirk.plan.inference.batch import Called, doubts_of
 from falkirk.plan.inference.escapes import watched
 from falkirk.plan.inference.properties import Properties, of_batch
 from falkirk.plan.promises import check_key
 from falkirk.plan.region import BatchLogs
-from falkirk.policy import Lazy, Policy
+from falkirk.policy import FullHistory, Lazy, Policy
+from falkirk.spark_errors import SPARK_ERRORS, first_line
 from falkirk.stream import Body
 
 #: What says where a row comes from, of a parameter that is marked `fk.Stamped`: of a topic's row `row` is 0, of
@@ -155,6 +155,7 @@ class Batch:
             files=tuple(i.log for i in self.inputs if i.folder is not None),
             sinks=tuple(sink.name for sink in self.sinks),
             dead_letters=self.dead_letter_topic,
+            full_history=isinstance(self.policy, FullHistory),
         )
 
     def saves(self, epoch: int, since_s: float) -> bool:
@@ -239,10 +240,10 @@ def plan_batch(
         with frames.quiet():
             call = called()
             doubts = doubts_of(processor, call, called)
-    except (PySparkException, Py4JJavaError, TypeError, AttributeError) as error:
+    except (*SPARK_ERRORS, TypeError, AttributeError) as error:
         raise DefinitionError(
             "BATCH_INVALID",
-            f"batch {processor.name!r} does not run: {frames.first_line(error)}",
+            f"batch {processor.name!r} does not run: {first_line(error)}",
             where=processor.where,
             hint=_hint(error),
             processor=processor.name,
@@ -289,6 +290,7 @@ def plan_batch(
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
+            **of_session(session),
         },
     )
 

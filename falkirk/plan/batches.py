@@ -63,12 +63,16 @@ class BatchPlanner:
         may_fail = any((i.topic is not None and not i.reads_hop) or i.folder is not None for i in inputs)
         for to in (s.to for s in sinks):
             may_fail = may_fail or isinstance(to, Kafka) or (isinstance(to, Sql) and to.may_refuse)
-        dead = f"{self._app.name}-{name}.dead-letters"
+        dead = self._dead_letters(name)
         batch = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead, may_fail=may_fail)
         if batch.dead_letter_topic is not None:
             self._live.dead_letter_topics.add(batch.dead_letter_topic)
         self._planned[name] = batch
         return batch
+
+    def _dead_letters(self, batch: str) -> str:
+        """Return the topic of what does not fit a batch."""
+        return f"{self._app.name}-{batch}.dead-letters"
 
     def _input(self, name: str, reader: Processor) -> Input:
         if not isinstance(reader.cut, ByTime) or name in reader.views:
@@ -84,7 +88,7 @@ class BatchPlanner:
             label = f"{given.name}-by-{by.column}"
             known = sum(name == label or name.startswith(f"{label}-") for name in self._planned)
             sorter = sorter_of(label if not known else f"{label}-{known + 1}", reader, given, by)
-            dead = f"{self._app.name}-{sorter.name}.dead-letters"
+            dead = self._dead_letters(sorter.name)
             read = (stamped(given, frames.STAMP, reader.where),)
             batch = plan_batch(sorter, (), read, self._session, dead_letter_topic=dead, may_fail=True, sorts=by)
             self._planned[batch.name] = self._sorters[given.log, by] = batch
@@ -133,7 +137,7 @@ class BatchPlanner:
         view = view_of(upstream, keys, schema)
         if view.name not in self._planned:
             changes = stamped(given, frames.STAMP, upstream.where)
-            dead = f"{self._app.name}-{view.name}.dead-letters"
+            dead = self._dead_letters(view.name)
             self._planned[view.name] = plan_batch(
                 view, (), (changes,), self._session, dead_letter_topic=dead, may_fail=False
             )

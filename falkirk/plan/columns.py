@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from falkirk.errors import DefinitionError
-from falkirk.plan.frames import Frame, first_line, key_column, quiet
+from falkirk.plan.frames import Frame, key_column, quiet
+from falkirk.spark_errors import first_line
 
 #: Of a record's header.
 _STAMP_BYTES = 60

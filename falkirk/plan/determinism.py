@@ -14,15 +14,17 @@ from pyspark.sql import DataFrame
 
 from falkirk.asserting import Word
 from falkirk.plan.inference import clocks, python
-from falkirk.plan.inference.functions import ONE_OF_SEVERAL, SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
+from falkirk.plan.inference.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
+from falkirk.plan.inference.typed import of_types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InBatch:
     """What there is in a batch's analysed plan.
 
-    Args: plan: Spark's, as JSON. operations: all that are in it. undetermined: those of which no replay is known to
-        give the same rows. words: what the user vouches for of its Python functions, if that is so of all of them.
+    Args: plan: Spark's, as JSON, and the binary literals in it. operations: all that are in it. undetermined: those of
+        which no replay is known to give the same rows. words: what the user vouches for of its Python functions, if
+        that is so of all of them.
     """
 
     plan: Any
@@ -34,44 +36,22 @@ class InBatch:
     def of(cls, data: DataFrame) -> "InBatch":
         """Look at a DataFrame's plan."""
         analyzed = data._jdf.queryExecution().analyzed()
-        plan = json.loads(analyzed.toJSON())
-        found = frozenset((*_names(plan), *clocks.in_plan(plan)))
-        if "Deduplicate" in found and _keeps_one_of_several(analyzed):
-            found |= {ONE_OF_SEVERAL}
-        doubtful = {name for name in found if entry_of(name).nature not in SAME_IN_BATCH}
-        if any(entry_of(name).nature is Nature.FLOATING for name in found):
-            doubtful |= set(_of_floats(analyzed))
+        text = str(analyzed.toJSON())
+        plan = json.loads(text)
+        named = frozenset((*_names(plan), *clocks.in_plan(plan)))
+        typed = frozenset(of_types(data, named))
+        found = named | typed
+        doubtful = typed | {name for name in found if entry_of(name).nature not in SAME_IN_BATCH}
         words = (python.words(data) or ()) if found & python.PYTHON else ()
         undetermined = frozenset(doubtful - python.PYTHON if words else doubtful)
+        if "[B@" in text:  # a place in memory
+            plan.append([str(each) for each in python.expressions(analyzed) if _is_binary(each)])
         return cls(plan=plan, operations=found, undetermined=undetermined, words=words)
 
 
-def _keeps_one_of_several(plan: Any) -> bool:
-    """Whether duplicates are dropped by some of their columns: then the others say which one was kept."""
-    if plan.nodeName() == "Deduplicate" and plan.keys().size() < plan.output().size():
-        return True
-    children = plan.children()
-    return any(_keeps_one_of_several(children.apply(i)) for i in range(children.size()))
-
-
-#: Types whose values add up to the same in any order. An average adds up whole numbers as floating-point ones, and
-#: long ones are soon beyond 2^53, where those are rounded.
-_EXACT = ("byte", "short", "integer", "long", "decimal", "interval ")
-_EXACT_IN_AVERAGES = ("byte", "short", "integer", "decimal", "interval ")
-
-
-def _of_floats(plan: Any) -> Iterator[str]:
-    """Yield the aggregates that add what is not known to be exact: the last bits of such a sum depend on its order."""
-    for expression in python.expressions(plan):
-        name = str(expression.getClass().getSimpleName())
-        if entry_of(name).nature is not Nature.FLOATING:
-            continue
-        child = expression.children().apply(0)
-        if entry_of(str(child.getClass().getSimpleName())).nature is Nature.FLOATING:
-            continue  # try_sum() stands for a sum, which is looked at itself
-        exact = _EXACT if name in ("Sum", "TrySum") else _EXACT_IN_AVERAGES
-        if not str(child.dataType().typeName()).startswith(exact):
-            yield name
+def _is_binary(expression: Any) -> bool:
+    """Whether it is a literal of which JSON does not have the value."""
+    return bool(expression.getClass().getSimpleName() == "Literal" and expression.dataType().typeName() == "binary")
 
 
 def operations(data: DataFrame) -> Counter[str]:

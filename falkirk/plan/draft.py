@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from falkirk.plan.frames import Frame
+from falkirk.plan.inference.functions import spoken
 from falkirk.plan.inference.live import Doubts
 from falkirk.plan.region import Undetermined
 from falkirk.stream import Node, SourceNode
@@ -27,6 +28,7 @@ class Draft:
     `split`: the log it reads may hold several records that come from one record of the user's source.
     `inherited`: what makes the log tentative that it reads. `doubts`: what may come out differently in its own steps.
     `repeated_by`: the acknowledged processor, here or before, that may send again.
+    `ordered_by`: the hop of its own that it reads: another one like it would have another order.
     """
 
     source: SourceNode
@@ -38,6 +40,7 @@ class Draft:
     processors: list[str] = field(default_factory=list)
     inherited: Undetermined | None = None
     repeated_by: str | None = None
+    ordered_by: str | None = None
     doubts: Doubts = field(default_factory=Doubts)
 
     @property
@@ -45,3 +48,14 @@ class Draft:
         """What makes it tentative: what may come out differently rather than a policy by which nothing may."""
         causes = [cause for cause in (self.inherited, self.doubts.matters) if cause is not None]
         return next((cause for cause in causes if cause.operations), causes[0] if causes else None)
+
+    @property
+    def apart(self) -> str | None:
+        """Why it would come to something else, were it computed a second time for another reader; None: it would not.
+
+        What it drew in a hop of its own is behind that hop.
+        """
+        drawn = self.doubts.drawn_for(self.frame)
+        if drawn:
+            return f"each of them would see another {spoken(drawn[0])}"
+        return None if self.ordered_by is None else f"each of them would have another order in {self.ordered_by}"

@@ -39,7 +39,7 @@ def explain(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> Rende
         lines.append(Text(f"core slots: {total} needed, {available} available: {verdict}"))
     outputs = [_block(f"{p.sink} ─▶ {p.to}", [("promise", p.headline), *_promised(p)]) for p in promises_of(plan)]
     push = [_block(p.name, _pushed(p.path, p.topic.topic, p.answers)) for p in plan.push]
-    regions = [_block(r.name, _runs(plan, r, need)) for r, need in zip(plan.regions, slots, strict=True)]
+    regions = [_block(r.name, _runs(r, need)) for r, need in zip(plan.regions, slots, strict=True)]
     batches = [_block(batch.name, _computes(batch)) for batch in plan.batches]
     known = [_block(name, _is(known)) for name, known in plan.properties.items()]
     return Group(
@@ -114,7 +114,7 @@ def _is(known: Properties) -> Iterator[tuple[str, str]]:
 # -- how it runs -------------------------------------------------------------------------------------------------------
 
 
-def _runs(plan: Plan, region: Region, need: RegionSlots) -> Iterator[tuple[str, str]]:
+def _runs(region: Region, need: RegionSlots) -> Iterator[tuple[str, str]]:
     yield "runs", ", ".join(region.processors) or "passes on what it reads"
     yield "reads", region.source.topic.topic
     written = region.output.topic

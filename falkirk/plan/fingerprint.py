@@ -1,19 +1,27 @@
 """Fingerprint: what a region's checkpoint rests on, as text, to be compared when a home is opened again."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from falkirk.endpoints import Kafka
 from falkirk.plan import frames
 from falkirk.plan.frames import Frame
 from falkirk.plan.region import steps_of
-from falkirk.stream import Node, Step
+from falkirk.stream import Latest, Node, Step
+
+#: By what a fingerprint calls it: settings of the session on which the same steps depend for what they come to.
+_SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
+#: What homes of earlier versions have not recorded.
+NOT_ALWAYS_RECORDED = frozenset(_SETTINGS)
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
-#: What PySpark draws a seed for, anew in each process, unless it is given one.
-_SEEDED = re.compile(r"\b(rand|randn|random|randstr|uniform|uuid|shuffle)\(")
-_SEED = re.compile(r"(?<![\w.])-?\d{10,}L?(?=\))")
+#: What PySpark draws a seed for, anew at each call, unless it is given one; and with how many arguments it has one.
+_SEEDED = {"rand": 1, "randn": 1, "random": 1, "uuid": 1, "shuffle": 2, "randstr": 2, "uniform": 3}
+_DRAWN = re.compile(r"-?\d{10,}")
 
 
 def fingerprint(
@@ -40,13 +48,18 @@ def fingerprint(
         "stamp": shape,
         "keyed step": "; ".join(text_of(step) for step in keyed) or "none",
         "state partitions": str(state_partitions) if keyed else "none",
+        **of_session(frame.data.sparkSession),
     }
+
+
+def of_session(session: SparkSession) -> dict[str, str]:
+    """Return what of a session must stay the same."""
+    return {name: str(session.conf.get(setting)) for name, setting in _SETTINGS.items()}
 
 
 def text_of(step: Step) -> str:
     """Return what a step says, without the seeds that PySpark draws and the numbers that it gives."""
-    text = _render(step.arguments)
-    return step.operation + _without_numbers(_SEED.sub("seed", text) if _SEEDED.search(text) else text)
+    return step.operation + _without_numbers(_render(step.arguments))
 
 
 def _render(value: Any) -> str:
@@ -54,9 +67,23 @@ def _render(value: Any) -> str:
         return _render([*value.items()])
     if isinstance(value, tuple | list):
         return "(" + ", ".join(map(_render, value)) + ")"
-    if hasattr(value, "_jc"):
-        return str(value._jc.toString())
-    return str(value)
+    text = str(value._jc.toString()) if hasattr(value, "_jc") else str(value)
+    column = value.column if isinstance(value, Latest) else value
+    if hasattr(column, "_jc") and any(f"{name}(" in text for name in _SEEDED):
+        for seed in _seeds(column._jc.node()):
+            text = re.sub(rf"(?<![\w.]){seed}L?(?=\))", "seed", text)
+    return text
+
+
+def _seeds(node: Any) -> Iterator[str]:
+    """Yield the seeds that were drawn for functions in a column: the last of their arguments, and nothing else."""
+    parts = [node.children().apply(i) for i in range(node.children().size())]
+    if node.getClass().getSimpleName() == "UnresolvedFunction" and _SEEDED.get(node.functionName()) == len(parts):
+        seed = parts[-1]
+        if seed.getClass().getSimpleName() == "Literal" and _DRAWN.fullmatch(str(seed.value())):
+            yield str(seed.value())
+    for part in parts:
+        yield from _seeds(part)
 
 
 def _without_numbers(text: str) -> str:

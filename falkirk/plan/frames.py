@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
@@ -24,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
 
 from falkirk.errors import DefinitionError
+from falkirk.spark_errors import SPARK_ERRORS, first_line
 from falkirk.stream import Latest, Step
 
 STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
@@ -192,19 +192,6 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
     )
 
 
-#: What a Spark job that fails raises: PySpark has classes of its own for most of Java's, but not for all.
-SPARK_ERRORS = (PySparkException, Py4JJavaError)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of Spark's message, without its error class and trailing dot."""
-    if isinstance(error, Py4JJavaError):
-        said = str(error.java_exception).removeprefix(f"{error.java_exception.getClass().getName()}: ")
-    else:
-        said = str(error)
-    return said.strip().split("\n")[0].removesuffix(".")
-
-
 def _carry(frame: Frame) -> list[Column]:
     return [F.col(name) for name in frame.carried]
 
@@ -222,14 +209,15 @@ def _refuse_ours(frame: Frame, columns: Sequence[Any]) -> None:
             raise _SeesOurs(f"it would see {references.apply(i).name()}")
 
 
-def _is_star(column: Any) -> bool:
+def is_star(column: Any) -> bool:
+    """Whether what is selected is all columns."""
     return str(column._jc.toString()) == "*" if hasattr(column, "_jc") else bool(column == "*")
 
 
 def _select(frame: Frame, *columns: Any) -> Frame:
     plain = [c for entry in columns for c in (entry if isinstance(entry, list | tuple) else (entry,))]
     users = [F.col(f"`{name}`") for name in frame.columns]
-    expanded = [c for entry in plain for c in (users if _is_star(entry) else [entry])]
+    expanded = [c for entry in plain for c in (users if is_star(entry) else [entry])]
     if expanded:
         _refuse_ours(frame, expanded)
     return replace(frame, data=frame.data.select(*expanded, *_carry(frame)))

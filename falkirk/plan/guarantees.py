@@ -301,7 +301,7 @@ def _durable_of_batch(batch: Batch) -> tuple[str, ...]:
 def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return who goes back when one of these fails, where each region has saved after half of what it has read."""
     half = {
-        name: Point(number=1, read=_half(layout, *stage.inputs), sent=_half(layout, stage.output))
+        name: Point(number=1, read=_half(*stage.inputs), sent=_half(stage.output))
         for name, stage in layout.stages.items()
     }
     begin = Point(number=-1, read=EMPTY, sent=EMPTY)
@@ -320,7 +320,7 @@ def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, t
     return {name: processors.get(name, (name,)) for name in told}
 
 
-def _half(layout: Layout, *logs: str) -> OffsetFrontier:
+def _half(*logs: str) -> OffsetFrontier:
     return OffsetFrontier.of({TopicPartition(topic=log, partition=0): 5 for log in logs})
 
 

@@ -61,15 +61,22 @@ def leave(draft: Draft, processor: Processor) -> None:
         draft.doubts.matters, draft.repeated_by = None, processor.name  # nobody is promised the same again
 
 
-def is_logged(policy: Policy, *, shared: bool) -> bool:
-    """Tell whether what a processor sends must be in a log, though its one reader could be fused with it."""
+def is_logged(policy: Policy, draft: Draft, *, shared: bool) -> bool:
+    """Tell whether what a processor sends must be in a log, though a reader could be fused with it.
+
+    Args: draft: its output. shared: it has several readers.
+    """
+    if isinstance(policy, Ephemeral):
+        return shared and draft.apart is not None
     return shared or isinstance(policy, LogSends)
 
 
-def why_logged(processor: Processor) -> str:
-    """Return why the output of a live processor is a hop."""
+def why_logged(processor: Processor, draft: Draft) -> str:
+    """Return why the output of a live processor is a hop. Args: draft: that output."""
     if isinstance(processor.policy, LogSends):
         return f"{processor.name} logs what it sends before anything sees it (fk.LogSends)"
+    if isinstance(processor.policy, Ephemeral):
+        return f"{processor.name} has several readers, and {draft.apart}: its output is a log"
     return f"{processor.name} is not ephemeral and is read by others: its output is a log"
 
 

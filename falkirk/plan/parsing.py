@@ -10,7 +10,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.plan import avro
-from falkirk.plan.frames import BAD, STAMP, Frame, check_names, first_line
+from falkirk.plan.frames import BAD, STAMP, Frame, check_names
+from falkirk.spark_errors import first_line
 
 #: The columns of Spark's Kafka source, for analysis without a broker.
 KAFKA_DDL = (
@@ -32,12 +33,12 @@ class Parsing:
     kept: list[Column]
 
 
-def parsing(topic: Kafka, source_index: int = 0) -> Parsing:
+def parsing(topic: Kafka) -> Parsing:
     """Return how a topic's records are parsed.
 
     Bad is: no value, a value that does not parse as the schema or has a wrong type, a null in a NOT NULL column.
     """
-    stamp = F.struct(F.lit(source_index).alias("source"), "partition", "offset").alias(STAMP)
+    stamp = F.struct(F.lit(0).alias("source"), "partition", "offset").alias(STAMP)
     if topic.format == "binary":
         fields, names = F.struct("value"), ["value"]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null"))

@@ -4,7 +4,8 @@ It walks the recorded steps of each sink from the source on, on empty DataFrames
   * before a keyed step whose records of one key may come from several partitions: the order in which they meet is
     non-deterministic, so a sequencer hop records it;
   * before a second keyed step, since a Real-time Mode query has one;
-  * behind a processor that is not ephemeral and is read by others: its output is a log.
+  * behind a processor that is not ephemeral and is read by others: its output is a log;
+  * behind an ephemeral one that has several readers, each of which would see something else of one input.
 Everything else is fused.
 
 What may come out differently on a replay, where anybody could tell (inference/live.py), and all that is computed from
@@ -27,6 +28,7 @@ from falkirk.declared import Processor, Sink
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
+from falkirk.logs.internal import internal_topic
 from falkirk.plan import avro, columns, determinism, frames, mechanisms, promises
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import told_direct
@@ -134,7 +136,7 @@ class _Planner:
         return draft.source, draft.frame, self.logs[name].grouped_by
 
     def _internal(self, name: str) -> str:
-        return f"falkirk.{self.app.name}.{self.identity}.{name}"
+        return internal_topic(self.app.name, self.identity, name)
 
     @contextmanager
     def visit(self, processor: Processor) -> Iterator[None]:
@@ -169,15 +171,15 @@ class _Planner:
                 upstream=name,
             )
         assert processor.cut is None, "what reads a batch runs in micro-batches itself (engines.py)"
-        shared = not isinstance(processor.policy, Ephemeral) and self._readers(name) > 1
         if name in self.logs:
             return self._begin_at(self.logs[name])
         with self.visit(processor):
             draft = self._process(processor)
+        shared = self._readers(name) > 1
         fused = direct or isinstance(processor.policy, Ephemeral)
-        if fused and not logged and not mechanisms.is_logged(processor.policy, shared=shared):
+        if fused and not logged and not mechanisms.is_logged(processor.policy, draft, shared=shared):
             return draft
-        reason = f"{name} is read by a batch, which reads logs" if logged else mechanisms.why_logged(processor)
+        reason = f"{name} is read by a batch, which reads logs" if logged else mechanisms.why_logged(processor, draft)
         self.logs[name] = self._hop(draft, f"{name}-out", (), reason, processor.where)
         return self._begin_at(self.logs[name])
 
@@ -247,7 +249,7 @@ class _Planner:
                     draft.doubts.note(determinism.undetermined(had, has), processor, step)
                 brought.log(draft.frame)
                 name = self._unused(f"{processor.name}-by-{_key_label(keys)}")
-                draft = self._begin_at(self._hop(draft, name, keys, reason, step.where))
+                draft = replace(self._begin_at(self._hop(draft, name, keys, reason, step.where)), ordered_by=name)
                 mechanisms.enter(draft, processor)
         before = draft.frame
         draft.frame = frames.apply(before, step)

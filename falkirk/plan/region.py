@@ -55,6 +55,7 @@ class BatchLogs:
 
     Args: name. log: of its epochs. topics, files: the topics and the logs of files that it reads. sinks: the names of
         those that it writes. dead_letters: the topic of what does not fit, if it reads anything that may not.
+        full_history: all that it has read is kept.
     """
 
     name: str
@@ -63,6 +64,7 @@ class BatchLogs:
     sinks: tuple[str, ...]
     dead_letters: str | None
     files: tuple[str, ...] = ()
+    full_history: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

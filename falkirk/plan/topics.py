@@ -1,18 +1,16 @@
 """Topics of a plan: those that Falkirk makes itself (hops, held logs, dead letters), and checks of the user's."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from falkirk.app import App
 from falkirk.declared import Sink
 from falkirk.endpoints import Files, Kafka
 from falkirk.errors import DefinitionError, LogError
+from falkirk.logs.internal import KEEP
 from falkirk.logs.topics import TopicFacts, Topics
 from falkirk.plan.region import Plan
 from falkirk.stream import SourceNode
-
-#: A hop, a held log and their dead letters keep everything until Falkirk says what may go: expiry by time would tear a
-#: hole.
-_KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
 def check_declared(app: App) -> None:
@@ -89,7 +87,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
         `OUTPUT_COMPACTED` for a sink that is written from one; `BROKER_AWAY`.
     """
     for push in plan.push:
-        topics.create(push.topic.topic, plan.state_partitions, _KEEP)
+        topics.create(push.topic.topic, plan.state_partitions, KEEP)
     for region in plan.regions:
         source, output = region.source.topic, region.released_to or region.output
         for topic, where, internal in (
@@ -97,7 +95,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
             (output.topic, region.where, region.hop is not None),
         ):
             if internal:
-                topics.create(topic, plan.state_partitions, _KEEP)
+                topics.create(topic, plan.state_partitions, KEEP)
             elif create_missing and not topics.exists(topic):
                 topics.create(topic, partitions, {})
             else:
@@ -107,9 +105,9 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
             refuse_compacted(facts, region.where)
             # What goes into the held log must fit into the sink's topic as well.
             limit = {"max.message.bytes": str(facts.max_message_bytes)}
-            topics.create(region.output.topic, facts.partitions, _KEEP | limit)
+            topics.create(region.output.topic, facts.partitions, KEEP | limit)
         if not topics.exists(region.dead_letter_topic):
-            topics.create(region.dead_letter_topic, 1, _KEEP)
+            topics.create(region.dead_letter_topic, 1, KEEP)
     for batch in plan.batches:
         outside = [(i.topic.topic, batch.where) for i in batch.inputs if i.topic is not None and not i.reads_hop]
         outside += [(sink.to.topic, sink.where) for sink in batch.sinks if isinstance(sink.to, Kafka)]
@@ -119,7 +117,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
             else:
                 _require(topics, topic, where)
         if batch.dead_letter_topic is not None and not topics.exists(batch.dead_letter_topic):
-            topics.create(batch.dead_letter_topic, 1, _KEEP)
+            topics.create(batch.dead_letter_topic, 1, KEEP)
 
 
 def refuse_compacted(facts: TopicFacts, where: object) -> None:
@@ -162,6 +160,40 @@ def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> Non
             retention_s=facts.retention_ms / 1000,
             interval_s=interval_s,
         )
+
+
+def refuse_shorter(topic: Kafka, needed: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    """See that an input topic has not become shorter than what has been read of it.
+
+    Args: needed: from where it is to be read, per partition. ends: up to where it can be.
+    Raises: LogError: `RANGE_NOT_THERE`.
+    """
+    for partition, end in ends.items():
+        if end < needed.get(partition, 0):
+            raise LogError(
+                "RANGE_NOT_THERE",
+                f"partition {partition} of topic {topic.topic!r} ends at {end}, before {needed[partition]}, where "
+                "reading is to go on.",
+                where=topic.where,
+                hint="Was the topic deleted and made again? Begin with a new home.",
+                topic=topic.topic,
+                partition=partition,
+                end=end,
+            )
+
+
+def refuse_expired(topic: Kafka, first: Mapping[int, int], last: Mapping[int, int], oldest: Mapping[int, int]) -> None:
+    """See that an input topic still has the records [first, last). Raises: LogError: `INPUT_EXPIRED`."""
+    for partition, end in last.items():
+        if first.get(partition, 0) < min(end, oldest.get(partition, 0)):
+            raise LogError(
+                "INPUT_EXPIRED",
+                f"records of {topic.topic!r} that are still needed have been deleted.",
+                where=topic.where,
+                hint="Its retention must outlast what is between two epochs, and any downtime. Begin with a new home.",
+                topic=topic.topic,
+                partition=partition,
+            )
 
 
 def _require(topics: Topics, topic: str, where: object) -> None:

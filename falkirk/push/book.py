@@ -1,7 +1,7 @@
 """Book: what is known of the requests of one source: which there are, where they are in their topic, what came of them.
 
-The topic of requests is the memory: a request is known for as long as it is there, and what is in this book can be read
-from it, and from the topic of answers, again. Nothing here knows of Kafka, threads or a clock.
+The topic of requests is the memory: what is in this book can be read from it, and from the topic of answers, again.
+Nothing here knows of Kafka, threads or a clock.
 """
 
 from collections import deque
@@ -39,6 +39,11 @@ class Entry:
     is_accepted: bool = False
     is_silent: bool = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all that will ever be known of it is."""
+        return self.is_accepted and (self.answer is not None or self.is_silent)
+
     def is_done(self, *, wants_answer: bool) -> bool:
         """Tell whether what its client waits for is there."""
         return self.answer is not None or self.is_silent if wants_answer else self.is_accepted
@@ -56,6 +61,8 @@ class Book:
         self._speaking: dict[int, deque[Entry]] = {}
         self._accepted: dict[int, int] = {}
         self._silent: dict[int, int] = {}
+        #: Per partition, the place behind all that was forgotten.
+        self._forgotten: dict[int, int] = {}
         self.weight_bytes = 0
 
     def find(self, request_id: str, digest: bytes) -> Entry | None:
@@ -124,23 +131,22 @@ class Book:
             entry.is_silent = True
         return [*accepted, *silent]
 
-    def disposable(self, acknowledged: Positions, before_ms: int) -> dict[int, int]:
-        """Return, per partition, below which place nobody reads any more, and all was asked before that time."""
-        below = {}
-        for partition, entries in self._known.items():
-            for entry in entries:
-                if entry.at_ms >= before_ms or not _is_before(entry, acknowledged):
-                    break
-                assert entry.place is not None
-                below[partition] = entry.place[1] + 1
-        return below
+    def forget(self, before_ms: int) -> None:
+        """Forget the requests that were asked before that time, up to the first of which not all is known. They may be
+        in the topic for long after, for a reader that seldom saves."""
+        for entries in self._known.values():
+            while entries and entries[0].at_ms < before_ms and entries[0].is_over:
+                entry = entries.popleft()
+                assert entry.place is not None, "it is known to be in the topic"
+                self._forgotten[entry.place[0]] = entry.place[1] + 1
+                self.weight_bytes -= _weight(entry) + len(entry.answer or b"")
+                if self._entries.get(entry.id) is entry:
+                    del self._entries[entry.id]
 
-    def forget(self, below: Positions) -> None:
-        """Forget the requests that are gone from their topic."""
-        for entry in _take(self._known, below):
-            self.weight_bytes -= _weight(entry) + len(entry.answer or b"")
-            if self._entries.get(entry.id) is entry:
-                del self._entries[entry.id]
+    def disposable(self, acknowledged: Positions) -> dict[int, int]:
+        """Return, per partition, below which place nobody reads any more, and all is forgotten."""
+        below = {p: min(offset, acknowledged.get(p, 0)) for p, offset in self._forgotten.items()}
+        return {p: offset for p, offset in below.items() if offset}
 
     def oldest_ms(self) -> int | None:
         """Return when the oldest of all was asked; None: there are none."""

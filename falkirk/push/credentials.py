@@ -29,8 +29,11 @@ def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
     try:
         if not file.exists():
             _write_secret(file, secrets.token_urlsafe(32))
-        return file.read_text(encoding="ascii").strip(), f"$(cat {shlex.quote(str(file))})"
-    except (OSError, UnicodeDecodeError) as error:
+        kept = file.read_text(encoding="ascii").strip()
+        if not kept:
+            raise ValueError("it is empty")  # whoever shows nothing would show it
+        return kept, f"$(cat {shlex.quote(str(file))})"
+    except (OSError, ValueError) as error:
         raise HomeError(
             "HOME_UNUSABLE",
             f"the token for HTTP can't be kept: {error}.",

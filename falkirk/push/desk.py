@@ -134,14 +134,13 @@ class Desk:
         if is_silent:
             self._tell(book.silence(upto))
 
-    def forget(self, below: Mapping[int, int]) -> None:
-        """Forget the requests that are gone from the topic."""
-        if self._book is not None:
-            self._book.forget(below)
-
-    def disposable(self, acknowledged: Mapping[int, int], before_ms: int) -> dict[int, int]:
-        """Return what may be dropped from the topic: see `Book.disposable`."""
-        return {} if self._book is None else self._book.disposable(acknowledged, before_ms)
+    def forget(self, before_ms: int, acknowledged: Mapping[int, int]) -> dict[int, int]:
+        """Forget what is over and was asked before that time; return what may be dropped from the topic: see
+        `Book.disposable`."""
+        if self._book is None:
+            return {}
+        self._book.forget(before_ms)
+        return self._book.disposable(acknowledged)
 
     def _tell(self, entries: list[Entry]) -> None:
         for entry in entries:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
+from falkirk.logs.internal import internal_topic
 from falkirk.policy import duration_s
 
 #: An id is remembered at least this long: a client that was cut off asks again within it.
@@ -88,5 +89,5 @@ class Http:
 
         All records of one id are in one partition, since the gateway alone writes it.
         """
-        name = f"falkirk.{application}.{identity}.{source}"
+        name = internal_topic(application, identity, source)
         return RequestTopic(name, schema=self.schema, key=self.id, where=self.where)

@@ -94,6 +94,8 @@ def encode(value: dict[str, Any], schema: StructType) -> bytes:
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise _invalid("a text holds half of a surrogate pair") from error
+    except RecursionError as error:
+        raise _invalid("it is nested too deeply") from error
 
 
 def _struct(value: object, schema: StructType, at: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ up to where all that came of the requests is outside.
 import asyncio
 import contextlib
 import errno
+import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -29,6 +30,8 @@ from falkirk.push.server import Counter, application
 
 #: Clients that are answered while it stops have so long to take it.
 _CLOSE_S = 2.0
+#: A connection on which nothing is asked is closed after this time: each takes one of the process's descriptors.
+_IDLE_S = 30.0
 
 
 class Gateway:
@@ -82,13 +85,13 @@ class Gateway:
                 continue  # of a file that was changed since the coordinator read it
             counter.schema = StructType.fromJson(told["schema"])
             if line is None:
-                line = self._lines[name] = self._line(name, counter, told["topic"], told["answers"])
+                line = self._lines[name] = self._line(counter, told["topic"], told["answers"])
             if "accepted" in told:
                 line.take(
                     Progress(accepted=_positions(told["accepted"]), acknowledged=_positions(told["acknowledged"]))
                 )
 
-    def _line(self, name: str, counter: Counter, topic: str, answers: str | None) -> Line:
+    def _line(self, counter: Counter, topic: str, answers: str | None) -> Line:
         assert self._loop is not None
         line = Line(self._connection, topic, answers, counter.http.window_s, counter.desk, self._loop)
         line.start()
@@ -113,6 +116,8 @@ class Gateway:
     # -- in the gateway's thread --------------------------------------------------------------------------------------
 
     async def _run(self, token: str, ready: "Future[str]") -> None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # clients that wait are many, and often only 1,024 may
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         for name, http in self._app.pushed.items():
             # The line is there once the desk is open, and nothing is sent before.
@@ -120,8 +125,9 @@ class Gateway:
             self._counters[name] = Counter(http=http, desk=desk)
         by_path = {counter.http.path: counter for counter in self._counters.values()}
         runner = web.AppRunner(
-            application(by_path, token), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S
-        )
+            application(by_path, token), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S,
+            keepalive_timeout=_IDLE_S,
+        )  # fmt: skip
         try:
             await runner.setup()
             await self._bind(runner)

@@ -62,6 +62,8 @@ class Line:
         self._queue: SimpleQueue[tuple[Entry, bytes]] = SimpleQueue()
         self._progress: Progress | None = None
         self._failure: Exception | None = None
+        #: Below which places the topic has nothing any more.
+        self._dropped: dict[int, int] = {}
         self._thread = threading.Thread(target=self._work, name=f"falkirk-push-{topic}", daemon=True)
 
     def start(self) -> None:
@@ -91,7 +93,8 @@ class Line:
             except Exception as error:  # whatever it is, those who wait must not wait for nothing
                 if not isinstance(error, LogError):
                     log.exception("requests in %s: beginning again", self._topic)
-                self._post(self._desk.close, _reason(error))
+                # Done before a new queue is there: what the open desk has taken is in the old one.
+                self._call(self._desk.close, _reason(error))
                 self._stopping.wait(_PAUSE_S)
 
     def _serve(self) -> None:
@@ -197,10 +200,10 @@ class Line:
 
     def _trim(self, progress: Progress) -> None:
         before_ms = int((time.time() - self._window_s) * 1000)
-        below = self._call(self._desk.disposable, progress.acknowledged, before_ms)
-        if below:
+        below = self._call(self._desk.forget, before_ms, progress.acknowledged)
+        if below != self._dropped:
             self._topics.delete_below(self._topic, below)
-            self._post(self._desk.forget, below)
+            self._dropped = below
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 

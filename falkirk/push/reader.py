@@ -12,6 +12,8 @@ from falkirk.logs.ranges import Message
 
 #: Messages taken at once.
 _BATCH = 1_000
+#: How long the broker may take to tell positions.
+_TIMEOUT_S = 10.0
 
 
 class Reader:
@@ -65,9 +67,7 @@ def read_until(reader: Reader, ends: Mapping[int, int], is_over: Callable[[], bo
                 yield message
 
 
-def positions_at(
-    connection: Connection, topic: str, since_ms: int, ends: Mapping[int, int], timeout_s: float = 10.0
-) -> dict[int, int]:
+def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mapping[int, int]) -> dict[int, int]:
     """Return the positions of the first records that are not older, per partition; where there are none, `ends`.
 
     Raises: LogError: `BROKER_AWAY`.
@@ -75,7 +75,7 @@ def positions_at(
     errors = ClientErrors()
     consumer = _consumer(connection, errors)
     try:
-        found = consumer.offsets_for_times([TopicPartition(topic, p, max(0, since_ms)) for p in ends], timeout_s)
+        found = consumer.offsets_for_times([TopicPartition(topic, p, max(0, since_ms)) for p in ends], _TIMEOUT_S)
     except KafkaException as error:
         raise fault(error.args[0], "reading a topic's positions", connection, errors, topic) from error
     finally:

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from falkirk.errors import LogError
 from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, away, fault, is_away, quiet_options
+from falkirk.logs.internal import KEEP, internal_topic
 from falkirk.logs.ranges import read_messages
 from falkirk.logs.topics import Topics
 from falkirk.redrive.letters import Kind, Letter, Origin
@@ -32,8 +33,6 @@ AT_ONCE = 200
 #: A record this near is read on to; one further away is sought.
 _NEAR = 500
 _PATIENCE_S = 30.0
-#: Notes are kept for ever, as the dead letters are.
-_KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 _TAKEN_OVER = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
@@ -54,7 +53,7 @@ class Notes:
     """
 
     def __init__(self, connection: Connection, topics: Topics, application: str, identity: str) -> None:
-        self.topic = f"falkirk.{application}.{identity}.redriven"
+        self.topic = internal_topic(application, identity, "redriven")
         self._connection, self._topics = connection, topics
 
     def read(self) -> frozenset[Origin]:
@@ -66,8 +65,8 @@ class Notes:
         return frozenset((t, p, o) for m in messages for t, p, o in json.loads(m.value() or b"[]"))
 
     def prepare(self) -> None:
-        """Make the topic if it is not there."""
-        self._topics.create(self.topic, 1, _KEEP)
+        """Make the topic if it is not there; notes are kept for ever, as the dead letters are."""
+        self._topics.create(self.topic, 1, KEEP)
 
 
 class Originals:

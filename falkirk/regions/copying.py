@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 
 from falkirk.errors import SparkError
 from falkirk.local.spark import writes_elsewhere
-from falkirk.plan.frames import SPARK_ERRORS, first_line
 from falkirk.regions import fence
 from falkirk.regions.context import Context
 from falkirk.regions.outputs import settled_ends
 from falkirk.regions.rows import without
+from falkirk.spark_errors import SPARK_ERRORS, first_line
 
 _Positions = dict[int, int]
 

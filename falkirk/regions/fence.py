@@ -1,13 +1,11 @@
 """Fence: nothing of a former incarnation may still arrive in an output topic once its tail is being read.
 
 Three walls, each for a failure that was seen:
-  1. processes: the JVMs of the former run are killed by recorded identity (coordinator/home.py). Killing Python
-  alone leaves
-     its JVM writing.
+  1. processes: the JVMs of the former run are killed by recorded identity (coordinator/home.py). Killing Python alone
+     leaves its JVM writing.
   2. lingering producers, in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds
-  records. The
-     producer has a client id of its own per region and incarnation; wait until no task uses it, then flush it. Other
-     regions' producers are not touched.
+     records. The producer has a client id of its own per region and incarnation; wait until no task uses it, then
+     flush it. Other regions' producers are not touched.
   3. a position: the end of every output partition, recorded as a decision once 1 and 2 are done and the broker has
      answered. What an older incarnation adds behind it (a request that sat in a stalled broker's socket) is void.
 """
@@ -21,7 +19,10 @@ from pyspark.sql import SparkSession
 from falkirk.errors import SparkError
 
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
-
+#: How long a task of a stopped region may go on writing.
+WRITING_S = 60.0
+#: How often it is looked whether it still does.
+_LOOK_S = 0.02
 
 #: The guarantee rests on these: a batch that expired would leave a hole below a released stamp.
 _PRODUCER = {
@@ -43,16 +44,13 @@ def client_id(application: str, region: str, incarnation: int) -> str:
     return f"falkirk-{application}-{region}-{incarnation}"
 
 
-def flush_lingering(
-    session: SparkSession, belongs: Callable[[str], bool], *, timeout_s: float = 60.0, pause_s: float = 0.02
-) -> int:
-    """Wait until this JVM's pooled producers with a client id that `belongs` are unused, flush them; return how many.
+def flush_lingering(session: SparkSession, belongs: Callable[[str], bool]) -> None:
+    """Wait until this JVM's pooled producers with a client id that `belongs` are unused, and flush them.
 
     Blocks while the broker is away: there is nothing right that could be done meanwhile.
-    Raises: SparkError: `WRITER_STILL_RUNNING` when a task still uses one after `timeout_s`.
+    Raises: SparkError: `WRITER_STILL_RUNNING` when a task still uses one after `WRITING_S`.
     """
-    deadline = time.monotonic() + timeout_s
-    flushed = 0
+    deadline = time.monotonic() + WRITING_S
     for entry in [e for name, e in _pooled(session) if belongs(name)]:
         while entry.refCount() > 0:
             if time.monotonic() > deadline:
@@ -62,10 +60,8 @@ def flush_lingering(
                     certainty="maybe",
                     hint="The Spark application is restarted to be rid of it.",
                 )
-            time.sleep(pause_s)
+            time.sleep(_LOOK_S)
         entry.producer().producer().flush()
-        flushed += 1
-    return flushed
 
 
 def _pooled(session: SparkSession) -> list[tuple[str, Any]]:

@@ -35,6 +35,7 @@ from falkirk.regions.at_rest import RegionAtRest
 from falkirk.regions.context import Context
 from falkirk.regions.record import record_of
 from falkirk.regions.rows import Release, without
+from falkirk.spark_errors import first_line
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.positions import is_caught_up
 
@@ -180,7 +181,7 @@ class LiveRegion(RegionAtRest):
         except PySparkException as error:
             raise SparkError(
                 "QUERY_NOT_STARTED",
-                f"Spark does not start region {region.name!r}: {frames.first_line(error)}.",
+                f"Spark does not start region {region.name!r}: {first_line(error)}.",
                 where=region.where,
                 region=region.name,
             ) from error
@@ -309,7 +310,7 @@ class LiveRegion(RegionAtRest):
             unsafe = error is not None and _is_producer_error(str(error))
             self.query.stop()
         except (PySparkException, Py4JError) as error:  # Py4J's own: the JVM is gone
-            log.warning("%s: stopping said: %s", self.region.name, frames.first_line(error))
+            log.warning("%s: stopping said: %s", self.region.name, first_line(error))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self.query = None
 

@@ -9,6 +9,7 @@ from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import HomeError, LogError
 from falkirk.logs.ranges import read_range
 from falkirk.plan.batch import SENDS, Batch
+from falkirk.plan.fingerprint import NOT_ALWAYS_RECORDED
 from falkirk.plan.region import Region
 from falkirk.regions.context import Context
 from falkirk.regions.rows import OutputTopic
@@ -71,7 +72,7 @@ def renamed(region: Region | Batch, written: str) -> HomeError:
 
 def _fits(name: str, before: str | None, now: str) -> bool:
     if name != SENDS:
-        return before == now
+        return before == now or (before is None and name in NOT_ALWAYS_RECORDED)
     # Of an epoch from before, a column that is new has nulls.
     return before is None or _columns(before) <= _columns(now)
 
@@ -87,19 +88,7 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, 
 
     Raises: HomeError: `APPLICATION_CHANGED`. LogError: `PARTITIONS_CHANGED`.
     """
-    for topic, count in partitions.items():
-        before = record.partitions.get(topic)
-        if before is not None and before != count:
-            raise LogError(
-                "PARTITIONS_CHANGED",
-                f"topic {topic!r} has {count} partitions and had {before} when this home was made: records of a key "
-                "would move to another channel.",
-                where=region.where,
-                hint="Begin with a new home and a new output topic.",
-                topic=topic,
-                before=before,
-                now=count,
-            )
+    refuse_partitions(region, record.partitions, partitions)
     changed = {
         name: (record.fingerprint.get(name), value)
         for name, value in region.fingerprint.items()
@@ -114,3 +103,19 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, 
             hint="Undo the change, or begin with a new home (it reads its input from the start).",
             changed=changed,
         )
+
+
+def refuse_partitions(region: Region | Batch, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """See that topics have as many partitions as when the home was made. Raises: LogError: `PARTITIONS_CHANGED`."""
+    for topic, count in now.items():
+        if before.get(topic, count) != count:
+            raise LogError(
+                "PARTITIONS_CHANGED",
+                f"topic {topic!r} has {count} partitions and had {before[topic]} when this home was made: records of a "
+                "key would move to another channel.",
+                where=region.where,
+                hint="Begin with a new home and a new output topic.",
+                topic=topic,
+                before=before[topic],
+                now=count,
+            )

@@ -193,12 +193,15 @@ class Application:
 
 
 class Load:
-    """Keyed records at a steady rate, from a thread, until stopped. `record` may be another."""
+    """Keyed records at a steady rate, from a thread, until stopped. `record` may be another.
+
+    `rate`, in records per second, may be changed meanwhile.
+    """
 
     def __init__(self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40) -> None:
         settings = {"linger.ms": 2, "delivery.timeout.ms": 600_000, "enable.idempotence": True, "log_level": 0}
         self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
-        self._topic, self._rate, self._random, self._words = topic, rate, random.Random(seed), words
+        self._topic, self.rate, self._random, self._words = topic, rate, random.Random(seed), words
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True)
         self.sent = 0
@@ -213,8 +216,9 @@ class Load:
         assert self._producer.flush(120) == 0
 
     def _produce(self) -> None:
-        began = time.monotonic()
-        while not self._stopping.wait(max(0.0, began + self.sent / self._rate - time.monotonic())):
+        due_s = time.monotonic()
+        while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
+            due_s += 1 / self.rate
             key, value = self.record(self.sent)
             self._producer.produce(self._topic, key=key, value=json.dumps(value))
             self._producer.poll(0)
@@ -285,9 +289,9 @@ def assert_exactly_once(run: Counting, sent: int) -> None:
     assert verdict.counts.observed_outputs == verdict.counts.inputs >= sent
 
 
-def some_behind_a_commit(run: Counting) -> None:
-    """Wait until a checkpoint has been made and results have been released since."""
+def some_behind_a_commit(run: Counting, topic: str | None = None) -> None:
+    """Wait until a checkpoint has been made and there are results since. Args: topic: where, if not in the sink's."""
     run.application.wait_next_commit()
-    topics = Topics(Connection.of(run.bootstrap))
-    before = sum(topics.end_positions(run.counts).values())
-    wait_until(lambda: sum(topics.end_positions(run.counts).values()) > before + 100, 120, "results after the commit")
+    topics, topic = Topics(Connection.of(run.bootstrap)), topic or run.counts
+    before = sum(topics.end_positions(topic).values())
+    wait_until(lambda: sum(topics.end_positions(topic).values()) > before + 100, 120, "results after the commit")

@@ -1,24 +1,14 @@
 """The broker dies, or hangs and goes on: the application waits, and nothing is lost, repeated or out of order."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, some_behind_a_commit
 from tests.support import wait_until
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that may be tormented: no other test uses it."""
-    folder = tmp_path / "broker"
-    yield local_broker.start(folder)
-    local_broker.stop(folder)
 
 
 def _process(broker: Broker) -> psutil.Process:

@@ -119,7 +119,7 @@ def test_without_the_fence_lingering_records_come_twice(
     broker: Broker, spark: SparkSession, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flush = fence.flush_lingering
-    monkeypatch.setattr(fence, "flush_lingering", lambda *args, **options: 0)
+    monkeypatch.setattr(fence, "flush_lingering", lambda *arguments: None)
     clients: list[str] = []
 
     def lingers(client: str) -> bool:
@@ -127,7 +127,7 @@ def test_without_the_fence_lingering_records_come_twice(
         return _held_bytes(client) > 0  # nothing, if a checkpoint has come in between
 
     def arrive_late() -> None:
-        assert flush(spark, lambda client: client == clients[-1]) == 1
+        flush(spark, lambda client: client == clients[-1])
 
     verdict, _ = _stop_with_lingering_buffers(broker, home, tag, lingers, arrive_late)
     assert verdict.guarantee is not Guarantee.EXACTLY_ONCE

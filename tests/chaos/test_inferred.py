@@ -45,6 +45,7 @@ class Run:
     def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...], begun: Path) -> None:
         self._config, self._tag, self.topics = {"bootstrap.servers": bootstrap}, tag, Topics(Connection.of(bootstrap))
         self.sinks, self.prompt = sinks, {"rows", "hopped", "lots"}
+        self._read: dict[str, list[Any]] = {}
         self._begun, self._held = begun, Path(f"{begun}.held")
         #: What `falkirk plan` says of each of them.
         self.promises: dict[str, dict[str, Any]] = {}
@@ -52,7 +53,11 @@ class Run:
             self.topics.create(f"{name}-{tag}", 2, {})
 
     def records(self, name: str) -> list[Any]:
-        return list(read_topic(self._config, f"{name}-{self._tag}"))
+        """Return what is in a topic; it is read again only when it has grown: the application needs the processors."""
+        there = self.count(name)
+        if len(self._read.get(name, ())) != there:
+            self._read[name] = list(read_topic(self._config, f"{name}-{self._tag}"))
+        return self._read[name]
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [json.loads(record.value) for record in self.records(name)]
@@ -89,6 +94,10 @@ class Run:
     def is_complete(self) -> bool:
         """Whether there are as many results as there have to be."""
         return all(self._found(name) >= self._expected(name) for name in self.sinks)
+
+    def found(self) -> dict[str, tuple[int, int]]:
+        """Return how many results each sink has, and how many it has to have."""
+        return {name: (self._found(name), self._expected(name)) for name in self.sinks}
 
     def kept(self) -> list[str]:
         """Return the ids of the events that are kept."""
@@ -224,9 +233,10 @@ def tormented(
     try:
         # Each epoch takes its time, however little is in it: fewer events, so that all of it comes to an end.
         rate, most = (100.0, 400) if sinks is LIVE else (30.0, 150)
-        with Events(broker.bootstrap, f"events-{tag}", rate=rate, seed=seed) as load:
+        with Events(broker.bootstrap, f"events-{tag}", rate=rate / 10, seed=seed) as load:
             for kill in range(kills):
                 application.wait_committed(1)
+                load.rate = rate
                 before, more_results = {name: run.count(name) for name in sinks}, draw.randint(50, most)
                 wait_until(
                     partial(run.has_more, before, more_results), 180, f"{more_results} more\n{application.log()}"
@@ -239,9 +249,13 @@ def tormented(
                     application.host().kill()
                     application.forget_status()
                 run.let_go()
+                load.rate = rate / 10  # or what has to be worked off is the more, the slower the machine starts it
             application.wait_committed(1)
             assert sinks is not LIVE or application.suppressed() > 0, "a replay made nothing again: nothing was tested"
-        wait_until(run.is_complete, 180, f"all results of {load.sent} events\n{application.log()}")
+        wait_until(
+            run.is_complete, 180,
+            lambda: f"all results of {load.sent} events: {run.found()}; {application.status()}\n{application.log()}",
+        )  # fmt: skip
         if sinks is LIVE:  # where nothing comes no further epoch is complete
             application.wait_next_commit()
         yield run

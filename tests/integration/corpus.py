@@ -162,6 +162,10 @@ LIVE = {
     "a sample": live(ARRIVAL, sampled, same=False),
     "a seeded sample": live(ARRIVAL, lambda s: s.where(F.rand(7) < 0.5), same=False),
     "a cipher": live(ARRIVAL, lambda s: s.select(F.expr("aes_encrypt(s, '0000111122223333')").alias("c")), same=False),
+    "lots of all kinds": live(ARRIVAL, lambda s: s.select(
+        F.uuid().alias("u"), F.randstr(5).alias("t"), F.uniform(F.lit(1), F.lit(5)).alias("i"), F.randn().alias("g"),
+        F.transform("a", lambda x: F.concat(x, F.rand().cast("string"))).alias("a"), F.lit(12345678901).alias("c"),
+    ), same=False),
     "a shuffled array": live(ARRIVAL, lambda s: s.select(F.shuffle("a").alias("a")), same=False),
     "a tag behind a count": live(ARRIVAL, lambda s: tagged(s.groupBy("s").count()), same=False, twice=True),
     "too late": live(ARRIVAL, lambda s: in_time(s), same=False),
@@ -222,6 +226,14 @@ LIVE = {
     ),
     "parts that share, then a count": live(
         CHECKPOINT, lambda s: tagged(s).explode("a", "part"), lambda s: s.groupBy("lot").count(), twice=True,
+    ),
+    "a word for the present, parsed, in a state": live(
+        CHECKPOINT,
+        lambda s: s.selectExpr("s", "to_timestamp('now') AS now").groupBy("s").agg(F.max("now").alias("x")),
+        key="s", same=False, ordered=True,
+    ),
+    "a clock in Python beside a lot": live(
+        CHECKPOINT, lambda s: s.withColumns({"id": F.uuid(), "at": F.lit(time.time_ns())}), same=False,
     ),
     "a clock in Python": live(CHECKPOINT, lambda s: s.withColumn("now", F.lit(time.time())), same=False),
     "a lot in Python": live(CHECKPOINT, lambda s: s.withColumn("lot", F.lit(random.random())), same=False),

@@ -110,6 +110,24 @@ def told(step: Callable[[DataFrame], DataFrame]) -> Body:
     return lambda events: step(events)
 
 
+def _in_a_view(events: DataFrame) -> DataFrame:
+    events.createOrReplaceTempView("falkirk_corpus")
+    return events.sparkSession.sql("WITH q AS (SELECT s, n FROM falkirk_corpus) SELECT a.s FROM q a JOIN q b USING (s)")
+
+
+def _in_any_case(events: DataFrame) -> DataFrame:
+    """Return keys with spellings that a collation holds for one."""
+    return events.select(F.expr("collate(if(n > 2, upper(s), s), 'UTF8_LCASE')").alias("s"), "n")
+
+
+def _filled(how: Callable[[Any], Any], least: str, greatest: str) -> Body:
+    """Return a sum of what is so large that two of them overflow."""
+    amount = f"CASE d WHEN 1e16 THEN {greatest} WHEN -1e16 THEN {least} ELSE 0 END"
+    return lambda events: by_key(events, how(F.expr(amount)).alias("x"))
+
+
+_FULL = f"{9 * 10**37}"
+
 BATCHES = {
     "rows": batch(EPOCH, told(lambda e: e.where("n > 1").select("s", "n"))),
     "lambdas": batch(EPOCH, told(lambda e: e.select(
@@ -158,6 +176,41 @@ BATCHES = {
             e.where("s = 'k0'").agg(F.sum(F.struct("d")["d"])).scalar().alias("x"),
         )),
         same=False, ordered=True,
+    ),
+    "summed if it does not overflow": batch(
+        EPOCH, _filled(F.try_sum, str(-(2**62)), str(2**62)), same=False, ordered=True
+    ),
+    "summed as wide decimals if it does not overflow": batch(
+        EPOCH, _filled(F.try_sum, f"-{_FULL}", _FULL), same=False, ordered=True
+    ),
+    "grouped under a collation": batch(
+        EPOCH, told(lambda e: by_key(_in_any_case(e), F.count("*").alias("x"))), same=False, ordered=True
+    ),
+    "distinct under a collation": batch(EPOCH, told(lambda e: _in_any_case(e).select("s").distinct()), same=False,
+                                        ordered=True),
+    "greatest under a collation": batch(EPOCH, told(lambda e: _in_any_case(e).agg(F.max("s").alias("x"))), same=False,
+                                        ordered=True),
+    "grouped in one spelling of a collation": batch(
+        EPOCH, told(lambda e: _in_any_case(e).groupBy(F.expr("collate(lower(s), 'UTF8_BINARY')").alias("s")).count()),
+    ),
+    "in a view and a common table expression": batch(EPOCH, _in_a_view),
+    "in SQL that is given a DataFrame": batch(
+        EPOCH, told(lambda e: e.sparkSession.sql("SELECT s, n FROM {rows} WHERE n > 1", rows=e)),
+    ),
+    "with a binary literal": batch(EPOCH, told(lambda e: e.select("s", F.lit(b"abc").alias("x")))),
+    "with a binary literal that Python draws": batch(
+        EPOCH, told(lambda e: e.select("s", F.lit(random.randbytes(8)).alias("x"))), same=False
+    ),
+    "pivoted": batch(EPOCH, told(lambda e: e.groupBy("s").pivot("n", [1, 2]).agg(F.max("t")))),
+    "observed": batch(EPOCH, told(lambda e: e.observe("seen", F.count(F.lit(1))).select("s", "n"))),
+    "joined laterally": batch(EPOCH, told(lambda e: e.sparkSession.sql(
+        "SELECT s, m FROM {rows}, LATERAL (SELECT n + 1 AS m)", rows=e,
+    ))),
+    "rolled up": batch(EPOCH, told(lambda e: e.rollup("s").agg(F.grouping("s").alias("all"), F.max("n").alias("x")))),
+    "stacked": batch(EPOCH, told(lambda e: e.selectExpr("s", "stack(2, n, n + 1) AS m"))),
+    "in sessions": batch(EPOCH, told(lambda e: e.groupBy(F.session_window("t", "2 seconds")).count())),
+    "regressed on": batch(
+        EPOCH, told(lambda e: by_key(e, F.regr_avgx("d", "d").alias("x"))), same=False, ordered=True
     ),
     "whichever comes first": batch(EPOCH, told(lambda e: by_key(e, F.first("n").alias("x"))), same=False, ordered=True),
     "all in a list": batch(EPOCH, told(lambda e: by_key(e, F.collect_list("n").alias("x"))), same=False, ordered=True),

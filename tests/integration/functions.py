@@ -62,9 +62,23 @@ from_unixtime(n); timestamp_seconds(n); timestamp_millis(n); unix_date(dt); unix
 make_timestamp(2020, 1, 1, 1, 1, 1); from_utc_timestamp(t, 'UTC'); to_utc_timestamp(t, 'UTC'); extract(YEAR FROM t);
 date_part('YEAR', t); monthname(dt); dayname(dt); t + interval 1 day; dt + interval 1 day; t - t; dt - dt;
 t + interval 1 month; dt + interval 1 month; timestampadd(HOUR, 1, t); timestampdiff(HOUR, t, t);
-window(t, '1 minute')
+window(t, '1 minute'); t - interval 1 month; interval 1 day * n; make_dt_interval(n) / 2; extract(SECOND FROM t);
+try_make_interval(n); try_make_timestamp(2020, 1, 1, 1, 1, 1); to_timestamp_ntz(s);
+time_bucket(INTERVAL '1' HOUR, t); to_date('2020-01-01'); to_timestamp('epoch'); try_to_timestamp('now', 'yyyy');
+to_date(concat(s, 'today'))
 """
-DETERMINISTIC = [text.strip() for text in ";".join((_TEXT, _NUMBERS, _LOGIC, _COLLECTIONS, _TIME)).split(";")]
+_FORMATS = """
+aes_decrypt(b, '0000111122223333'); try_aes_decrypt(b, '0000111122223333'); hmac('k', s, 'SHA-256'); to_base32(b);
+from_base32(s); jaro_winkler_similarity(s, s); to_xml(st); schema_of_csv('1,a'); schema_of_json('{}');
+schema_of_xml('<a/>'); schema_of_variant(parse_json(s)); xpath(s, 'a'); xpath_string(s, 'a'); xpath_double(s, 'a');
+try_url_decode(s); try_parse_url(s, 'HOST'); validate_utf8(s); try_validate_utf8(s); is_valid_variant(parse_json(s));
+variant_get(parse_json(s), '$.a', 'int'); try_variant_get(parse_json(s), '$.a', 'int'); collate(s, 'UNICODE');
+bitmap_count(b); bitmap_bit_position(n); bitmap_bucket_number(n); hll_sketch_estimate(b); hll_union(b, b);
+theta_sketch_estimate(b); assert_true(n > 1); if(n > 1, s, raise_error('x')); lpad(b, 5, b); contains(b, b);
+s like any ('a', 'b'); s not like any ('a', 'b'); s not like all ('a', 'b'); ceil(d::decimal(10, 3), 1);
+floor(d::decimal(10, 3), 1); vector_inner_product(array(1f), array(1f))
+"""
+DETERMINISTIC = [text.strip() for text in ";".join((_TEXT, _NUMBERS, _LOGIC, _COLLECTIONS, _TIME, _FORMATS)).split(";")]
 
 #: Each gives the same on a replay while the order of a key's records is fixed.
 AGGREGATES = [
@@ -75,6 +89,8 @@ AGGREGATES = [
     "stddev(d)", "var_pop(d)", "skewness(d)", "kurtosis(d)", "corr(d, d)", "covar_pop(d, d)",
     "approx_count_distinct(s)",
     "try_sum(n)", "try_avg(n)", "sum(case when n > 1 then 1 else 0 end)", "max(struct(n, s))", "max(upper(s))",
+    "regr_count(d, d)", "regr_avgx(d, d)", "regr_sxx(d, d)", "bitmap_construct_agg(n)", "bitmap_or_agg(b)",
+    "max(collate(s, 'UTF8_LCASE'))", "vector_sum(array(1f))",
 ]  # fmt: skip
 
 #: Each may give something else on a replay, on another machine or in another session.
@@ -84,5 +100,7 @@ UNDETERMINED = [
     "input_file_name()", "current_user()", "current_timezone()", "current_database()", "version()", "shuffle(a)",
     "randstr(5)", "uniform(1, 5)", "java_method('java.util.UUID', 'randomUUID')",
     "aes_encrypt(s, '0000111122223333')",
+    "to_date('today')", "to_timestamp('now')", "try_to_date(' Tomorrow')", "try_to_timestamp('yesterday UTC')",
+    "to_timestamp_ntz('now')", "year('today')",
     "upper(concat(s, cast(rand() as string)))", "transform(a, x -> rand())", "if(n > 1, uuid(), s)",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
@@ -67,7 +66,9 @@ class Wire:
                 raise AssertionError(f"the query ended: {query.exception()}")
             return self.count(topic) >= expected
 
-        wait_until(there, TIMEOUT_S, f"{expected} records in {topic}; it has {self.count(topic)}: {query.status}")
+        wait_until(
+            there, TIMEOUT_S, lambda: f"{expected} records in {topic}; it has {self.count(topic)}: {query.status}"
+        )
 
     def expire(self, topic: str) -> None:
         """Delete all records that are in a topic now."""
@@ -80,6 +81,7 @@ class Wire:
         """Give a topic more partitions, and wait until they are there."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
         wait_until(lambda: self.topics.facts(topic).partitions == partitions, 30, "the new partitions")
+        self.producer.list_topics(topic, timeout=10)  # so that it knows them
 
 
 def settle(query: Query) -> None:
@@ -100,7 +102,7 @@ def await_one(query: Query, condition: Callable[[], object], what: str) -> None:
         assert query.isActive, query.exception()
         return condition()
 
-    wait_until(holds, 120, f"{what}: {query.status}")
+    wait_until(holds, 120, lambda: f"{what}: {query.status}")
 
 
 def failed(query: Query) -> fk.FalkirkError:
@@ -109,8 +111,3 @@ def failed(query: Query) -> fk.FalkirkError:
     error = query.exception()
     assert error is not None
     return error
-
-
-def in_home(home: Path, file: str) -> str:
-    """Return the text of a file of a home."""
-    return (home / file).read_text()

@@ -12,7 +12,7 @@ import falkirk as fk
 from falkirk.coordinator.store import Store
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.region import BatchRegion
-from falkirk.epochs.targets import TableTarget
+from falkirk.epochs.table import TableTarget
 from falkirk.errors import SparkError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection

@@ -21,7 +21,7 @@ from falkirk.logs.ranges import read_range
 from falkirk.query import Query, run_here
 from tests.chaos.harness import Load, judge_counts
 from tests.integration.batches import ROWS, application
-from tests.integration.live import Wire
+from tests.integration.live import Wire, await_one
 from tests.integration.test_batch_failures import assert_walk
 from tests.integration.test_batches import WORDS, Table
 from tests.support import wait_until
@@ -47,20 +47,13 @@ class Search:
         words = [WORDS[i % len(WORDS)] for i in range(2 * ROWS)]
         self.sent.update(words)
         self.wire.send(self.events, [{"word": w, "n": i} for i, w in enumerate(words)])
-        self._await(query, lambda: self.counted() == dict(self.sent), f"{self.sent}")
+        await_one(query, lambda: self.counted() == dict(self.sent), f"{self.sent}")
         self.wire.send(self.queries, [{"id": asked, "word": "ash"}])
-        self._await(query, lambda: {asked} <= self.ids(self.answered.rows()) & self.ids(self.told()), "an answer")
-        self._await(query, lambda: len(self.answered.rows()) == len(self.told()), "each answer in both sinks")
+        await_one(query, lambda: {asked} <= self.ids(self.answered.rows()) & self.ids(self.told()), "an answer")
+        await_one(query, lambda: len(self.answered.rows()) == len(self.told()), "each answer in both sinks")
         weight = self.sent.total() + void * ROWS
-        self._await(query, lambda: sum(r["weight"] for r in self.wire.rows(self.weights)) >= weight, f"{weight}")
-        self._await(query, lambda: len(self.walk.rows()) >= self.sent.total() // ROWS - 1, "the walk")
-
-    def _await(self, query: Query, condition: Any, what: str) -> None:
-        def holds() -> object:
-            assert query.isActive, query.exception()
-            return condition()
-
-        wait_until(holds, 120, f"{what}: {query.status}")
+        await_one(query, lambda: sum(r["weight"] for r in self.wire.rows(self.weights)) >= weight, f"{weight}")
+        await_one(query, lambda: len(self.walk.rows()) >= self.sent.total() // ROWS - 1, "the walk")
 
     def counted(self) -> dict[str, int]:
         return {r["word"]: r["total"] for r in self.totals.rows()}

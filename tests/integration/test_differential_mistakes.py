@@ -7,10 +7,12 @@ import pytest
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
+from falkirk.asserting import deterministic
 from falkirk.differential import Collection, fixpoint
 from falkirk.differential.collection import Limits, limits
 from falkirk.differential.graph import Graph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
+from falkirk.differential.program import digest
 from falkirk.errors import DefinitionError
 
 COLUMNS = "k STRING, v INT, d DOUBLE, many ARRAY<INT>, long INTERVAL DAY TO SECOND, nothing VOID"
@@ -85,6 +87,21 @@ MISTAKES: dict[str, tuple[Program, str, dict[str, Any]]] = {
     ),
     "random": (lambda c: c.select(F.rand()), "NON_DETERMINISTIC", {"operation": "select"}),
     "clock": (lambda c: c.where("current_timestamp() > '2020-01-01'"), "NON_DETERMINISTIC", {"operation": "where"}),
+    "Python": (lambda c: c.select(F.udf(str.upper)("k")), "NON_DETERMINISTIC", {"operations": ("PythonUDF",)}),
+    "word for a clock": (
+        lambda c: c.where("CAST('now' AS DATE) > '2020-01-01'"), "NON_DETERMINISTIC", {"operations": ("Present",)},
+    ),
+    "star in a function": (lambda c: c.select(F.to_json(F.struct("*"))), "STEP_INVALID", {"operation": "select"}),
+    "star in a condition": (
+        lambda c: c.select("k", "v").where("xxhash64(*) > 0"), "STEP_INVALID", {"operation": "where"},
+    ),
+    "star in a column": (
+        lambda c: c.select("k").withColumns({"h": F.xxhash64("*")}), "STEP_INVALID", {"operation": "withColumns"},
+    ),
+    "collation": (
+        lambda c: c.select(F.expr("CAST(k AS STRING COLLATE UTF8_LCASE) k")).distinct(), "TYPE_UNSUITABLE",
+        {"column": "k"},
+    ),
     "left": (leave, "LOOP_LEFT", {}),
     "left for another": (enter_another, "LOOP_LEFT", {}),
     "rounds": (looped(lambda v: v, rounds=0), "ROUNDS_INVALID", {"rounds": 0}),
@@ -102,6 +119,33 @@ def test_a_mistake_is_told_where_it_is_made(rows: Collection, mistake: str) -> N
     assert told.value.condition == condition
     assert {name: told.value.parameters[name] for name in carries} == carries
     assert getattr(told.value.where, "file", "").endswith("test_differential_mistakes.py")
+
+
+def test_a_star_is_the_users_columns(rows: Collection) -> None:
+    assert rows.select(F.col("*"), F.lit(1).alias("one")).columns == [*rows.columns, "one"]
+    assert rows.select("*").columns == rows.columns
+
+
+def test_a_function_may_be_vouched_for(rows: Collection) -> None:
+    vouched = F.udf(deterministic(lambda text: text.upper()))
+    assert rows.select(vouched("k").alias("u")).columns == ["u"]
+
+
+def test_another_python_function_is_another_program(rows: Collection, session: SparkSession) -> None:
+    def program(less: int) -> str:
+        step = F.udf(deterministic(lambda text: text[less:]))
+        return digest(rows.select(step("k").alias("u")).graph(), session)
+
+    assert program(1) == program(1)
+    assert program(1) != program(2)
+
+
+def test_what_an_iteration_does_may_be_vouched_for(rows: Collection) -> None:
+    token = limits.set(Limits(is_vouched=True))
+    try:
+        assert rows.select(F.udf(str.upper)("k").alias("u")).columns == ["u"]
+    finally:
+        limits.reset(token)
 
 
 @pytest.fixture

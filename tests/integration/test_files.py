@@ -13,7 +13,7 @@ import falkirk as fk
 from falkirk.coordinator.home import open_home
 from falkirk.coordinator.visit import Visit
 from falkirk.epochs.files import FileLog
-from falkirk.epochs.targets import TableTarget
+from falkirk.epochs.table import TableTarget
 from falkirk.errors import DefinitionError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection

@@ -24,7 +24,7 @@ from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.run import Run
 from falkirk.epochs.states import States
-from falkirk.epochs.targets import TableTarget
+from falkirk.epochs.table import TableTarget
 from falkirk.errors import InternalError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection

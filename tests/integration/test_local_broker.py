@@ -76,7 +76,7 @@ def test_a_broker_that_its_starter_could_not_record_is_replaced(folder: Path) ->
 
 
 def test_a_recorded_pid_that_belongs_to_another_process_now_is_no_broker(tmp_path: Path) -> None:
-    record = {"folder": str(tmp_path), "pid": os.getpid(), "created_at_s": 1.0, "port": 1, "controller_port": 2}
+    record = {"folder": str(tmp_path), "pid": os.getpid(), "began": "1/1", "port": 1, "controller_port": 2}
     (tmp_path / "broker.json").write_text(json.dumps(record))
     assert local_broker.status(tmp_path) is None
     assert not local_broker.stop(tmp_path)

@@ -5,12 +5,14 @@ import inspect
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.cut import SLICE, ByTime
@@ -115,6 +117,29 @@ def test_a_state_sees_its_rows_in_order_wherever_epochs_are_cut(spark: "SparkSes
         assert sorted((r["user"], r["chain"]) for r in found) == expected(events), at
         bad = [json.loads(letter["value"])["n"] for letter in epochs.letters]
         assert len(bad) == sum(e["n"] < 0 for e in events)
+
+
+def test_a_key_that_is_no_number_is_one_key(spark: "SparkSession", tmp_path: Path) -> None:
+    """NaN equals nothing in Python; to Spark it is one key, and so is zero with either sign."""
+    floats = [float("nan"), 1.0, 0.0, -0.0]
+
+    def seen(row: Any, state: Any) -> tuple[Any, Any]:
+        after = {"seen": (state.seen if state else 0) + 1}
+        return {"x": row.x, **after}, after
+
+    def counted(events: "DataFrame") -> "DataFrame":
+        x = F.element_at(F.array(*map(F.lit, floats)), F.col("n") + 1)
+        return fk.stateful(events.withColumn("x", x), seen, key="x", state="seen LONG", returns="x DOUBLE, seen LONG")
+
+    epochs = Epochs(spark, tmp_path, counted)
+    for epoch in range(2):
+        found = epochs.run([event(5 * epoch + i, "u", i % 4) for i in (0, 1, 2, 3, 4)])
+        by_key = Counter(str(abs(row["x"])) for row in found)
+        assert by_key == {"nan": 2, "1.0": 1, "0.0": 2}
+        assert max(row["seen"] for row in found if row["x"] != row["x"]) == 2 * (epoch + 1)
+        assert max(row["seen"] for row in found if row["x"] == 0) == 2 * (epoch + 1)
+        (slot,) = epochs._state
+        assert len(epochs.kept(slot)) == 3
 
 
 def test_without_an_order_of_their_own_rows_are_refused(spark: "SparkSession", tmp_path: Path) -> None:

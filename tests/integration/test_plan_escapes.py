@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -12,6 +13,13 @@ from tests.integration.test_plan_batches import batch, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+def _observed(rows: "DataFrame") -> Observation:
+    found = Observation()
+    rows.observe(found, F.count(F.lit(1))).count()
+    return found
+
 
 HANDED: dict[str, Callable[["DataFrame"], Any]] = {
     "collect": lambda rows: rows.collect(),
@@ -32,6 +40,7 @@ HANDED: dict[str, Callable[["DataFrame"], Any]] = {
     "rdd": lambda rows: rows.rdd,
     "pandas_api": lambda rows: rows.pandas_api().to_numpy(),
     "checkpointed before": lambda rows: rows.localCheckpoint().collect(),
+    "observed": lambda rows: _observed(rows).get,
     "in a subquery": lambda rows: rows.sparkSession.range(1).select(rows.agg(F.max("n")).scalar()).collect(),
 }
 NOT_HANDED: dict[str, Callable[["DataFrame"], Any]] = {

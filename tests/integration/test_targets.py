@@ -11,8 +11,9 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.epochs.folder import FolderTarget
 from falkirk.epochs.inputs import ROW
-from falkirk.epochs.targets import FolderTarget, TableTarget
+from falkirk.epochs.table import TableTarget
 from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import HomeError, LogError, SparkError
 from falkirk.local.broker import Broker

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from sqlalchemy import event
 
-from falkirk.epochs import targets
+from falkirk.epochs import folder, table
 from falkirk.epochs.inputs import ROW
-from falkirk.epochs.targets import TableTarget
+from falkirk.epochs.table import TableTarget
 from falkirk.epochs.topic import TopicTarget
 from falkirk.regions import fence
 from tests.integration.targets import FORMATS, ROWS, CutOff, Place, epoch
@@ -69,7 +69,7 @@ def in_a_table(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
         event.listen(sql.Engine, name, listen)
         return listen
 
-    patch.setattr(targets, "_ROWS_AT_ONCE", ROWS // 3)
+    patch.setattr(table, "_ROWS_AT_ONCE", ROWS // 3)
     names = {"before_cursor_execute": "before", "after_cursor_execute": "behind", "commit": "before the commit"}
     listening = {name: listens(name, point) for name, point in names.items()}
     try:
@@ -94,7 +94,7 @@ def in_a_folder(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
         points.pass_by("all of it is written")
 
     patch.setattr(writer, "save", write)
-    for owner, name in [(targets.os, "replace"), (targets.shutil, "rmtree"), (targets, "write_atomically")]:
+    for owner, name in [(folder.os, "replace"), (folder.shutil, "rmtree"), (folder, "write_atomically")]:
         patch.setattr(owner, name, points.around(getattr(owner, name), name))
     yield
 
@@ -212,7 +212,7 @@ def test_what_a_task_that_was_cancelled_has_not_sent_yet(
     out.make().deliver(1, epoch(spark, 1, upto=4))
     hand_over(spark, out, monkeypatch)
     if not settled:
-        monkeypatch.setattr(fence, "flush_lingering", lambda *arguments: 0)
+        monkeypatch.setattr(fence, "flush_lingering", lambda *arguments: None)
     out.make().deliver(1, epoch(spark, 1))
     there = sorted(out.read())
     assert (there == list(range(2 * ROWS))) is settled

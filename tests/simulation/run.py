@@ -18,6 +18,9 @@ from falkirk.theory.times import TopicPartition
 from tests.simulation.oracle import judge
 from tests.simulation.world import HUNG_AFTER_S, Crash, Element, SimRegion, World, partition_of
 
+#: Of a schedule, before everything comes to rest.
+_STEPS = 150
+
 
 class CrashingStore:
     """A store before and after each of whose calls the coordinator may die."""
@@ -92,13 +95,13 @@ class Run:
         self._wheel: Wheel | None = None
         self._inputs: dict[str, list[Element]] = defaultdict(list)
 
-    def go(self, steps: int = 150) -> Outcome:
+    def go(self) -> Outcome:
         """Run, let everything come to rest, and judge."""
         try:
             self._coordinate(crash=False)
             actions = [self._produce, self._produce, *[self._step] * 4, self._arrive, *[self._checkpoint] * 3,
                        *[self._turn] * 3, self._fail, self._crash, self._crash, self._ask, self._wait]  # fmt: skip
-            for _ in range(steps):
+            for _ in range(_STEPS):
                 self._rng.choice(actions)()
             self._judge(complete=False)
             self._settle()

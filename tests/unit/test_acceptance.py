@@ -24,7 +24,12 @@ class World:
         self.ends: dict[str, int] = dict.fromkeys(logs, 0)
         self.released: dict[str, OffsetFrontier] = dict.fromkeys(held or {}, EMPTY)
         self.points: dict[str, tuple[Point, ...]] = {s.name: () for s in stages}
-        self.acceptance = Acceptance(layout, lambda log: upto(**{log: self.ends[log]}))
+        self.asked: set[str] = set()
+        self.acceptance = Acceptance(layout, self.end, ["source", "other"])
+
+    def end(self, log: str) -> OffsetFrontier:
+        self.asked.add(log)
+        return upto(**{log: self.ends[log]})
 
     def saves(self, stage: str, number: int, **read: int) -> None:
         """Make a checkpoint of a region, when its output is what it is."""
@@ -99,6 +104,16 @@ def test_who_reads_the_newest_epoch_answers_somebody_else() -> None:
     world.saves("a", 0, source=5)
     assert world.accepted() == 5
     assert world.accepted("other") == 0
+
+
+def test_who_has_nothing_of_a_request_is_not_followed() -> None:
+    """What nobody asks about would pile up, checkpoint by checkpoint."""
+    world = World(stage("a", "source", "hop"), stage("b", "hop", "end"), stage("c", "third", "fourth", v="hop"))
+    for number in range(3):
+        for name, read in (("a", "source"), ("b", "hop"), ("c", "third")):
+            world.saves(name, number, **{read: number + 1})
+    assert world.asked == {"hop"}, "what c writes was noted"
+    assert world.accepted() == 3
 
 
 def test_what_is_taken_back_was_never_read() -> None:

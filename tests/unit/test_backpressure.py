@@ -18,13 +18,13 @@ from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.store import Store
 from falkirk.cut import OnArrival, Positions
 from falkirk.epochs import run as runs
-from falkirk.epochs import targets
+from falkirk.epochs import table
 from falkirk.epochs.computed import Decided
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.region import BatchRegion
 from falkirk.epochs.release import Outlet
 from falkirk.epochs.run import BEHIND_MAX, Run
-from falkirk.epochs.targets import TableTarget
+from falkirk.epochs.table import TableTarget
 from falkirk.errors import SparkError
 from tests.postgres import Postgres
 from tests.support import wait_until
@@ -49,7 +49,9 @@ class Sink:
 def session() -> SparkSession:
     """Return what an outlet needs of a session."""
     reads = SimpleNamespace(parquet=lambda path: path)
-    context = SimpleNamespace(setLocalProperty=lambda name, value: None)
+    context = SimpleNamespace(
+        setLocalProperty=lambda name, value: None, setJobGroup=lambda group, text, interruptOnCancel: None
+    )
     return cast(SparkSession, SimpleNamespace(sparkContext=context, read=SimpleNamespace(schema=lambda s: reads)))
 
 
@@ -139,7 +141,7 @@ class Cutter:
     def views(self) -> dict[str, int]:
         return {}
 
-    def ends(self) -> Positions:
+    def ends(self, first: Positions) -> Positions:
         return {"t": {0: self.there}}
 
     def first_of_next(self, epochs: object) -> Positions:
@@ -183,7 +185,7 @@ def locked(postgres: Postgres, tag: str) -> Iterator[TableTarget]:
 def test_whoever_asks_how_far_a_locked_table_has_come_is_not_kept(
     locked: TableTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "LOCKED_S", 1)
+    monkeypatch.setattr(table, "LOCKED_S", 1)
     asked = ThreadPoolExecutor(1).submit(locked.seen)
     with pytest.raises(SparkError) as kept:
         asked.result(timeout=20)  # the lock's owner does not decide when the application is looked after

@@ -48,9 +48,9 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def many(count: int = 30) -> list[Module]:
+def many() -> list[Module]:
     paragraphs = tuple(f"paragraph {i} " + "x" * 200 for i in range(12))
-    return [Module(name=f"m{i}", paragraphs=(f"module {i}", *paragraphs), imports=("m0", "m1")) for i in range(count)]
+    return [Module(name=f"m{i}", paragraphs=(f"module {i}", *paragraphs), imports=("m0", "m1")) for i in range(30)]
 
 
 def test_the_example_declares_four_regimes_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,22 @@ def test_pairs_that_are_there_too_often_to_be_counted_are_told() -> None:
         joined(counted(1 << 40), counted(1 << 40), ["k"], 0)
 
 
+@pytest.mark.parametrize(
+    ("values", "often", "total"),
+    [
+        ([5 * 10**18, -5 * 10**18 + 7], [1, 1], 7),
+        ([(1 << 63) - 1, None, -(1 << 63)], [1, 1, 1], -1),
+        ([1 << 62, -(1 << 62)], [4, 3], 1 << 62),
+    ],
+)
+def test_a_sum_that_fits_is_exact_whatever_it_is_on_the_way(values: list[int], often: list[int], total: int) -> None:
+    columns = {HASH: [1] * len(values), "k": ["a"] * len(values), "v": values, DIFFERENCE: often}
+    rows = pa.table(columns, schema=pa.schema({HASH: LONG, "k": STRING, "v": LONG, DIFFERENCE: LONG}))
+    found = Group(aggregates=(Aggregate(kind="sum", column="v", name="x"),)).outcome(rows, ["k"])
+    assert found["x"].to_pylist() == [total]
+    assert found["x"].type == LONG
+
+
 def test_a_sum_that_is_too_large_is_told() -> None:
     schema = pa.schema({HASH: LONG, "k": STRING, "v": LONG, DIFFERENCE: LONG})
     rows = pa.table({HASH: [1, 1], "k": ["a", "a"], "v": [(1 << 63) - 1, 1], DIFFERENCE: [1, 1]}, schema=schema)

@@ -238,11 +238,11 @@ def once(rows: Rows) -> Rows:
 
 
 def first_rows(rows: Rows, wanted: int, falls: bool) -> Rows:
-    """Return the first rows of each key, by the second of two values and then by the first; nulls come last."""
+    """Return the first rows of each key, by the second of two values and then by the first; null is least."""
     found: Rows = Counter()
     for key, some in by_key(rows, 1).items():
-        ordered = sorted(some.elements(), key=lambda r: (r[0] is None, r[0] or ""))
-        ordered.sort(key=lambda r: (r[1] is None, (-r[1] if falls else r[1]) if r[1] is not None else 0))
+        ordered = sorted(some.elements(), key=lambda r: (r[0] is not None, r[0] or ""))
+        ordered.sort(key=lambda r: ((r[1] is None) == falls, (-r[1] if falls else r[1]) if r[1] is not None else 0))
         found.update((*key, *row) for row in ordered[:wanted])
     return found
 

@@ -85,6 +85,7 @@ def test_a_host_does_not_fall_silent(disk: SmallDisk) -> None:
     assert now["regions"][0]["detail"] == "the disk is full"
     (disk.path / "status.json").write_bytes(json.dumps(now).encode()[:20])
     assert read_status(disk.path / "status.json") is None, "one that is half written says nothing"
+    assert read_status(disk.path) is None, "nor one that can't be read now, as when there is no descriptor left"
 
 
 def test_a_start_waits_for_space(disk: SmallDisk, monkeypatch: pytest.MonkeyPatch) -> None:

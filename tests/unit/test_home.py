@@ -283,11 +283,25 @@ def record_is_gone(pid: int) -> bool:
 def test_another_process_with_the_same_pid_is_spared(opened: Home, children: list["subprocess.Popen[str]"]) -> None:
     child = sleeper(children)
     real = ProcessRecord.of(child.pid, "jvm")
-    former = ProcessRecord(pid=child.pid, created_at_s=real.created_at_s - 60, role="jvm")
+    boot, ticks = real.began.split("/")
+    former = ProcessRecord(pid=child.pid, began=f"{boot}/{int(ticks) - 60}", role="jvm")
     opened.record_processes((former,), ())
     assert former.find() is None
     assert opened.kill_leftovers() == ()
     assert child.poll() is None
+
+
+def test_a_process_is_found_whatever_the_clock_was_set_to(
+    opened: Home, children: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JVM that hangs and is not found would write behind the fence when it goes on."""
+    child, when = sleeper(children), psutil.boot_time()
+    record = ProcessRecord.of(child.pid, "jvm")
+    before_s = psutil.Process(child.pid).create_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: when + 3600)
+    monkeypatch.setattr("psutil._pslinux.BOOT_TIME", when + 3600, raising=False)
+    assert psutil.Process(child.pid).create_time() == pytest.approx(before_s + 3600, abs=2), "the date has moved"
+    assert record.find() is not None
 
 
 def test_a_process_that_is_gone_or_a_zombie_counts_as_gone(

@@ -72,14 +72,36 @@ def test_an_answer_that_is_older_than_its_request_is_anothers() -> None:
     assert entry.answer == b"mine"
 
 
-def test_only_what_is_old_and_never_read_again_is_disposable() -> None:
+def test_only_what_is_old_and_over_is_forgotten() -> None:
     book = Book()
     for offset, at_ms in ((0, 1_000), (2, 2_000), (4, 3_000), (6, 2_500)):
         sent(book, f"r{offset}", offset, at_ms=at_ms)
-    assert book.disposable({}, 9_000) == {}
-    assert book.disposable({0: 9}, 1_000) == {}
-    assert book.disposable({0: 3}, 9_000) == {0: 3}, "the reader has not acknowledged more"
-    assert book.disposable({0: 9}, 2_600) == {0: 3}, "and what is in the window stays, with all behind it"
+    book.accept({0: 5})
+    book.silence({0: 3})
+    book.forget(1_000)
+    assert book.disposable({0: 9}) == {}, "all was asked since"
+    book.forget(2_600)
+    assert book.disposable({0: 9}) == {0: 3}, "what is in the window stays, with all behind it"
+    book.forget(9_000)
+    assert book.disposable({0: 9}) == {0: 3}, "of the next one it is not known whether it has an answer"
+    book.answered("r4", b"mine", 3_000)
+    book.forget(9_000)
+    assert book.disposable({0: 9}) == {0: 5}, "and the last one is not accepted"
+    assert book.disposable({0: 1}) == {0: 1}, "whoever reads them may go back to the others"
+    assert book.disposable({}) == {}
+
+
+def test_what_is_remembered_does_not_wait_for_a_reader_that_seldom_saves() -> None:
+    """A batch of each day acknowledges what it has read after days; the window alone says what is remembered."""
+    book = Book()
+    for offset in range(100):
+        sent(book, f"r{offset}", offset, at_ms=offset)
+        book.accept({0: offset + 1})
+        book.silence({0: offset + 1})
+        book.forget(offset - 10)
+        weight = max(book.weight_bytes, 0)
+    assert weight < 12 * 1_000
+    assert book.disposable({}) == {}
 
 
 def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
@@ -87,10 +109,13 @@ def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
     sent(book, "a", 0)
     book.answered("a", b"x" * 100, 1_000)
     kept = sent(book, "b", 1)
-    book.forget({0: 1})
+    book.accept({0: 1})
+    book.forget(9_000)
     assert book.find("a", digest_of(b"other")) is None
     assert book.find("b", digest_of(BODY)) is kept
-    book.forget({0: 2})
+    book.accept({0: 2})
+    book.silence({0: 2})
+    book.forget(9_000)
     assert book.weight_bytes == 0
     assert book.oldest_ms() is None
 
@@ -105,7 +130,9 @@ def test_what_is_on_its_way_weighs_what_is_sent() -> None:
 
 def test_forgetting_a_former_use_of_an_id_keeps_the_present_one() -> None:
     book = read_back([("a", b"old", 1_000, 0, 0), ("a", BODY, 5_000, 0, 1)])
-    book.forget({0: 1})
+    book.accept({0: 1})
+    book.silence({0: 1})
+    book.forget(9_000)
     assert book.find("a", digest_of(BODY)) is not None
 
 

@@ -258,7 +258,7 @@ def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() ->
         client.log.desk.sent({"a": (0, 0)})
         client.log.answer("a")
         client.log.desk.accepted({0: 1}, is_silent=True)
-        client.log.desk.forget({0: 1})
+        assert client.log.desk.forget(9_000_000, {0: 1}) == {}
         client.log.desk.open(read_back([("a", b'{"id":"a"}', 1_000_000, 0, 0)]))
         (again,) = await client.waiting()
         client.log.answer("a")

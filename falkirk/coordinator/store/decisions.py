@@ -7,9 +7,12 @@ from falkirk.coordinator.store.tables import checkpoints, decisions, watermarks
 from falkirk.coordinator.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
 from falkirk.errors import StoreError
 
+#: Before all numbers.
+ANY = -(1 << 63)
+
 
 class DecisionStore(Part):
-    """The part of the store that the monitor and the regimes of epochs and rounds use."""
+    """The part of the store that batches use: their epochs, states and what they keep."""
 
     def record_decision(self, kind: str, name: str, number: int, content: object) -> None:
         """Record a decision, before anything is done that follows it. The same one again changes nothing.
@@ -33,9 +36,11 @@ class DecisionStore(Part):
         )
         return found[0] if found else None
 
-    def decisions(self, kind: str, name: str) -> tuple[Decision, ...]:
-        """Return the decisions of a kind about a name, by number."""
-        return self._decisions(decisions.c.kind == kind, decisions.c.name == name, newest=False)
+    def decisions(self, kind: str, name: str, first: int = ANY) -> tuple[Decision, ...]:
+        """Return the decisions of a kind about a name, by number, from the `first` on."""
+        return self._decisions(
+            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first, newest=False
+        )
 
     def newest_decision(self, kind: str, name: str) -> Decision | None:
         """Return the decision with the greatest number."""
@@ -61,7 +66,7 @@ class DecisionStore(Part):
     def add_checkpoint(self, processor: str, point: int, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ: only then may anything rest on it.
 
-        Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ; delete it first.
+        Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
         """
         text = dump(metadata)
         same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
@@ -86,9 +91,10 @@ class DecisionStore(Part):
                 raise self._contradicted(f"checkpoint {processor}@{point}", found or dump(None), text)
             db.execute(checkpoints.update().where(same).values(metadata=text))
 
-    def checkpoints(self, processor: str) -> tuple[CheckpointRecord, ...]:
-        """Return the checkpoints of a processor, oldest point first."""
-        query = sql.select(checkpoints).where(checkpoints.c.processor == processor).order_by(checkpoints.c.point)
+    def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
+        """Return the checkpoints of a processor, oldest point first, from the `first` on."""
+        mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
+        query = sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
         with self._reading() as db:
             return tuple(
                 CheckpointRecord(
@@ -104,20 +110,6 @@ class DecisionStore(Part):
                 decisions.delete().where(decisions.c.kind == kind, decisions.c.name == name, decisions.c.number < below)
             )
             db.execute(checkpoints.delete().where(checkpoints.c.processor == name, checkpoints.c.point < below))
-
-    def delete_checkpoints_below(self, processor: str, point: int) -> None:
-        """Forget the checkpoints before this point: garbage below the retained watermark."""
-        with self._writing() as db:
-            db.execute(
-                checkpoints.delete().where(checkpoints.c.processor == processor, checkpoints.c.point < point),
-            )
-
-    def delete_checkpoints_above(self, processor: str, point: int) -> None:
-        """Forget the checkpoints after this point: the processor was rolled back to it."""
-        with self._writing() as db:
-            db.execute(
-                checkpoints.delete().where(checkpoints.c.processor == processor, checkpoints.c.point > point),
-            )
 
     def set_watermark(self, processor: str, kind: WatermarkKind, frontier: object) -> None:
         """Record the present low watermark of a processor in place of the last."""

@@ -11,30 +11,20 @@ from falkirk.errors import InternalError
 class LogStore(Part):
     """The part of the store about what is in Kafka."""
 
-    def void_range(
-        self, topic: str, partition: int, first: int, last_exclusive: int, *, recovery: int | None = None
-    ) -> None:
+    def void_range(self, topic: str, partition: int, first: int, last_exclusive: int) -> None:
         """Record that the records [first, last_exclusive) count as nothing: a fenced incarnation wrote them, or
         what a recovery takes back. Done twice, it is as done once.
 
         Raises: InternalError: `RANGE_MALFORMED`.
         """
         with self._writing() as db:
-            record_void(db, topic, partition, first, last_exclusive, recovery)
+            record_void(db, topic, partition, first, last_exclusive, None)
 
     def voided_ranges(self, topic: str) -> tuple[VoidedRange, ...]:
         """Return the voided ranges of a topic, in order; those that overlap or touch come as one."""
         with self._reading() as db:
             query = sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic)
             found = sorted((int(r[0]), int(r[1]), int(r[2])) for r in db.execute(query))
-        return _merged(found)
-
-    def voided_by(self, topic: str, recovery: int) -> tuple[VoidedRange, ...]:
-        """Return what one recovery was the first to void in a topic."""
-        with self._reading() as db:
-            query = sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive)
-            rows = db.execute(query.where(voids.c.topic == topic, voids.c.recovery == recovery))
-            found = sorted((int(r[0]), int(r[1]), int(r[2])) for r in rows)
         return _merged(found)
 
     def record_release(self, sink: str, topic: str, partition: int, released_exclusive: int) -> None:

@@ -16,6 +16,9 @@ from falkirk.coordinator.store.values import (
     printable,
 )
 
+#: Of how many commits before the newest the output positions are kept.
+_KEPT = 100
+
 
 class RegionStore(Part):
     """The part of the store that live regions use."""
@@ -113,13 +116,13 @@ class RegionStore(Part):
             query = sql.select(incarnations).where(incarnations.c.region == region)
             return tuple(db.execute(query.order_by(incarnations.c.incarnation)).all())
 
-    def observe_tail(self, region: str, record: TailRecord, *, keep: int = 100) -> None:
+    def observe_tail(self, region: str, record: TailRecord) -> None:
         """Record output positions; a later observation for the same commit replaces the earlier one."""
         match = (tails.c.region == region) & (tails.c.valid_from_commit == record.valid_from_commit)
         old = (
             (tails.c.region == region)
             & (tails.c.valid_from_commit >= 0)
-            & (tails.c.valid_from_commit < record.valid_from_commit - keep)
+            & (tails.c.valid_from_commit < record.valid_from_commit - _KEPT)
         )
         with self._writing() as db:
             db.execute(tails.delete().where(match | old))

@@ -27,12 +27,10 @@ class RequestStore(Part):
             )
         return number
 
-    def take_request(self, kind: str | None = None) -> Request | None:
-        """Take the oldest open request, of a kind if one is named: nobody else gets it. None when there is none."""
-        wanted = (
-            (requests.c.state == "open",) if kind is None else (requests.c.state == "open", requests.c.kind == kind)
-        )
-        oldest = sql.select(requests).where(*wanted).order_by(requests.c.request).limit(1)
+    def take_request(self, kind: str) -> Request | None:
+        """Take the oldest open request of a kind: nobody else gets it. None when there is none."""
+        wanted = sql.select(requests).where(requests.c.state == "open", requests.c.kind == kind)
+        oldest = wanted.order_by(requests.c.request).limit(1)
         with self._reading() as db:  # most looks find nothing, and they are no writes
             if db.execute(oldest).first() is None:
                 return None
@@ -78,18 +76,14 @@ class RequestStore(Part):
             row = db.execute(sql.select(requests).where(requests.c.request == request)).one_or_none()
             return None if row is None else _request(row, state=row.state)
 
-    def fail_taken(self, reason: str) -> tuple[int, ...]:
-        """Fail every request in hand, answering with `{"reason": …}`; return their numbers.
+    def fail_taken(self, kind: str, reason: str) -> None:
+        """Fail every request of a kind in hand, answering with `{"reason": …}`. (Those of others may be in hand now.)
 
         Called by a coordinator before it takes its first: whoever had these in hand is dead.
         """
-        answer = dump({"reason": printable(reason)})
+        answer, taken = dump({"reason": printable(reason)}), (requests.c.state == "taken", requests.c.kind == kind)
         with self._writing() as db:
-            taken = tuple(
-                sorted(db.execute(sql.select(requests.c.request).where(requests.c.state == "taken")).scalars())
-            )
-            db.execute(requests.update().where(requests.c.state == "taken").values(state="failed", answer=answer))
-        return taken
+            db.execute(requests.update().where(*taken).values(state="failed", answer=answer))
 
 
 def _request(row: "sql.Row[tuple[object, ...]]", *, state: str) -> Request:

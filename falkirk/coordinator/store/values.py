@@ -8,7 +8,7 @@ from typing import Any, Literal
 Positions = dict[str, dict[int, int]]
 """End positions per topic and partition: the offset that the next record will get."""
 RecoveryState = Literal["decided", "restored", "done"]
-WatermarkKind = Literal["restorable", "retained"]
+WatermarkKind = Literal["retained"]
 RequestState = Literal["open", "taken", "done", "failed"]
 
 
@@ -121,7 +121,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """The last low watermark of a processor: `restorable` (release up to it) or `retained` (collect up to it)."""
+    """The last low watermark of a processor: `retained`, up to which is collected."""
 
     processor: str
     kind: WatermarkKind

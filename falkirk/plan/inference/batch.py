@@ -1,5 +1,6 @@
 """Batch: what of a batch's epoch may come out differently when it is computed again."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,15 @@ from falkirk.plan.determinism import InBatch
 from falkirk.plan.inference.functions import ITSELF
 
 #: What differs from one analysis of the same program to the next.
-_PASSING = {"exprId", "resultId", "jvmId", "rdd", "session", "metadata", "qualifier", "nonInheritableMetadataKeys"}
+_PASSING = {
+    "exprId", "resultId", "jvmId", "rdd", "session", "metadata", "qualifier", "nonInheritableMetadataKeys",
+    "createTime",
+}  # fmt: skip
+#: What Spark numbers on and on, in whichever class.
+_NUMBERED = {"cteId", "loopId"}
+_NUMBERED_ID = (".CTERelationDef", ".UnionLoop", ".UnionLoopRef")
+#: Names that PySpark makes up, of a view for a DataFrame within `spark.sql`; where in memory a binary literal is.
+_MADE_UP = re.compile(r"(?<=_pyspark_)[0-9a-f]{32}|(?<=\[B@)[0-9a-f]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +100,29 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
 
 
 def _plans(several: Sequence[InBatch]) -> list[Any]:
-    return [_lasting(each.plan) for each in several]
+    return [_lasting(each.plan, {}) for each in several]
 
 
-def _lasting(value: Any) -> Any:
-    """Return a plan without what differs from one analysis to the next."""
-    if isinstance(value, dict):
-        lasting = {key: _lasting(inner) for key, inner in value.items() if key not in _PASSING}
-        if str(value.get("class", "")).endswith(".NamedLambdaVariable"):
-            lasting["name"] = str(value["name"]).rpartition("_")[0]  # PySpark numbers them all, on and on
-        return lasting
-    return [_lasting(inner) for inner in value] if isinstance(value, list) else value
+def _lasting(value: Any, numbers: dict[Any, int]) -> Any:
+    """Return a plan without what differs from one analysis to the next.
+
+    Args: numbers: gets those of its common parts, by which they are called from here on: they count from 0.
+    """
+    if isinstance(value, str):
+        return _MADE_UP.sub("", value)
+    if isinstance(value, list):
+        return [_lasting(inner, numbers) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if str(value.get("product-class", "")).endswith(".ExprId"):
+        return None
+    name = str(value.get("class", ""))
+    numbered = _NUMBERED | {"id"} if name.endswith(_NUMBERED_ID) else _NUMBERED
+    lasting = {
+        key: numbers.setdefault(inner, len(numbers)) if key in numbered else _lasting(inner, numbers)
+        for key, inner in value.items()
+        if key not in _PASSING
+    }
+    if name.endswith(".NamedLambdaVariable"):
+        lasting["name"] = str(value["name"]).rpartition("_")[0]  # PySpark numbers them all, on and on
+    return lasting

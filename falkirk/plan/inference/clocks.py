@@ -1,7 +1,7 @@
-"""Clocks: words that Spark takes for the present: `CAST('now' AS TIMESTAMP)`, `date'today'`.
+"""Clocks: words that Spark takes for the present: `CAST('now' AS TIMESTAMP)`, `to_date('today')`, `date'today'`.
 
-To the table of functions they are a cast and a literal, and both are pure. Only constants are read so; a column that
-holds such a word is not.
+To the table of functions they are a cast, a function and a literal, and all are pure. Only constants are read so;
+a column that holds such a word is not.
 """
 
 import re
@@ -14,6 +14,8 @@ _WORDS = r"\s*(now|today|tomorrow|yesterday)\b"
 _WORD = re.compile(_WORDS, re.IGNORECASE)
 _TYPED = re.compile(rf"\b(date|timestamp(_ltz|_ntz)?)\s*'{_WORDS}", re.IGNORECASE)
 _TIMES = ("date", "timestamp", "timestamp_ntz")
+#: These are casts, unless they are told a format.
+_PARSERS = (".ParseToDate", ".ParseToTimestamp")
 
 
 def in_plan(node: Any) -> Iterator[str]:
@@ -34,7 +36,12 @@ def in_text(text: str) -> bool:
 
 
 def _is_cast(node: Any) -> bool:
-    return isinstance(node, Mapping) and str(node.get("class", "")).endswith(".Cast") and node.get("dataType") in _TIMES
+    if not isinstance(node, Mapping):
+        return False
+    name = str(node.get("class", ""))
+    if name.endswith(_PARSERS):
+        return "format" not in node
+    return name.endswith(".Cast") and node.get("dataType") in _TIMES
 
 
 def _constants(nodes: list[Any], first: int) -> list[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
 from falkirk.plan.determinism import InBatch
@@ -38,7 +38,12 @@ _CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"}
 def watched() -> Iterator[list[InBatch]]:
     """While a function is called, take note of what it runs, and of the rows that it makes."""
     found: list[InBatch] = []
-    with mock.patch.multiple(DataFrame, **_of_frames(found)), mock.patch.multiple(SparkSession, **_of_session(found)):
+    told = property(_noting(vars(Observation)["get"].fget, lambda _: found.append(_foreign())))
+    with (
+        mock.patch.multiple(DataFrame, **_of_frames(found)),
+        mock.patch.multiple(SparkSession, **_of_session(found)),
+        mock.patch.object(Observation, "get", told),
+    ):
         yield found
 
 

@@ -43,6 +43,8 @@ class Entry:
 ITSELF = "Itself"
 #: Spark's `Deduplicate` by some of the columns; by all of them it is a set.
 ONE_OF_SEVERAL = "DeduplicateBySome"
+#: What is seen by types alone, see `typed`.
+ONE_SPELLING, OVERFLOWING = "OneSpelling", "Overflowing"
 #: A cast of a word for the present, see `clocks`. Rows that come out of Python, see `escapes`.
 PRESENT, ROWS_OF_PYTHON = "Present", "RowsOfPython"
 _DRAW = "Draw it where the records come from, and send it as data"
@@ -59,6 +61,8 @@ TABLE = (
         GetArrayItem GetArrayStructFields GetMapValue GetStructField ElementAt LambdaFunction Literal LogicalRDD
         LocalRelation NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias
         UnresolvedNamedLambdaVariable
+        DropField Grouping GroupingID SpecifiedWindowFrame UnboundedFollowing$ UnboundedPreceding$ UpdateFields
+        WindowSpecDefinition WithField
         """,
         reason="it says what goes where, row by row",
     ),
@@ -69,6 +73,7 @@ TABLE = (
         InSet IsNaN IsNotNull IsNull Least LessThan LessThanOrEqual NaNvl Not Nvl NullIf Or RuntimeReplaceable
         Between CommonExpressionDef CommonExpressionRef EqualNull KnownNotNull KnownNullable Nvl2 NullIfResult
         NullIfZero TryEval TypeOf With ZeroIfNull
+        AssertTrue BinaryPredicate RaiseError
         """,
         reason="it compares or chooses among its arguments",
     ),
@@ -81,6 +86,12 @@ TABLE = (
         Acos Acosh Asin Asinh Atan Atan2 Atanh Bin BitwiseGet Cbrt Cos Cosh Cot Csc EulerNumber Expm1 Factorial Hypot
         Log1p Logarithm Pi Rint Sec ShiftRightUnsigned Sin Sinh Tan Tanh ToCharacter ToDegrees ToNumber ToRadians
         TryAdd TryDivide TryMod TryMultiply TrySubtract TryToNumber WidthBucket
+        AesDecrypt BitmapBitPosition BitmapBucketNumber BitmapCount Hmac RoundCeil RoundFloor TryAesDecrypt
+        VectorCosineSimilarity VectorInnerProduct VectorL2Distance VectorNorm VectorNormalize
+        HllSketchEstimate HllUnion ThetaDifference ThetaIntersection ThetaSketchEstimate ThetaUnion
+        KllSketchGetNBigint KllSketchGetNDouble KllSketchGetNFloat KllSketchGetQuantileBigint
+        KllSketchGetQuantileDouble KllSketchGetQuantileFloat KllSketchGetRankBigint KllSketchGetRankDouble
+        KllSketchGetRankFloat KllSketchToStringBigint KllSketchToStringDouble KllSketchToStringFloat
         """,
         reason="arithmetic, the same on every machine that runs one JVM's StrictMath or integers",
     ),
@@ -97,6 +108,11 @@ TABLE = (
         Mask ParseJson Quote RegExpCount RegExpInStr RegExpSubStr SchemaOfJson Sentences SplitPart StringDecode
         StringSpace StringTrimBoth StructsToCsv ToBinary ToVariantObject TryToBinary UrlDecode UrlEncode VariantGet
         XmlToStructs
+        Base32 BinaryPad CatalystDataToProtobuf Collate FromProtobuf IsValidVariant JaroWinkler LikeAny NotLikeAll
+        NotLikeAny ProtobufDataToCatalyst ResolvedCollation SchemaOfAvro SchemaOfCsv SchemaOfVariant SchemaOfXml
+        ST_AsBinary ST_GeogFromWKB ST_GeomFromWKB ST_SetSrid ST_Srid StructsToXml ToProtobuf TryParseUrl TryUrlDecode
+        TryValidateUTF8 UnBase32 ValidateUTF8 VariantArrayAppend VariantDelete VariantInsert VariantSet
+        VariantStripNulls XPathBoolean XPathDouble XPathFloat XPathInt XPathList XPathLong XPathShort XPathString
         """,
         reason="text and its formats: a function of its bytes and of constant options",
     ),
@@ -108,6 +124,7 @@ TABLE = (
         ArraySort ArrayTransform ArrayUnion ArrayAggregate ArraysOverlap ArraysZip Cardinality Flatten MapConcat
         MapEntries MapFilter MapFromArrays MapFromEntries MapKeys MapValues Sequence Size Slice SortArray TransformKeys
         TransformValues ZipWith Explode PosExplode TryElementAt ArrayInsert Get MapContainsKey MapZipWith
+        Inline Stack VariantExplode
         """,
         reason="a collection within one row, whose order is part of its value",
     ),
@@ -121,6 +138,10 @@ TABLE = (
         ConvertTimezone DateAddInterval DateAddYMInterval DateFromUnixDate DayName Extract ExtractANSIIntervalDays
         FromUTCTimestamp MakeDTInterval MakeInterval MakeYMInterval MonthName PreciseTimestampConversion SubtractDates
         SubtractTimestamps TimestampAddInterval TimestampAddYMInterval ToUTCTimestamp UnixDate TimeWindow WindowTime
+        DatetimeSub DivideDTInterval DivideInterval DivideYMInterval MakeTime MakeTimestampFromDateTime
+        MultiplyDTInterval MultiplyInterval MultiplyYMInterval NanosToTimestamp SecondWithFraction SessionWindow
+        TimeBucket TimeDiff TimeFromMicros TimeFromMillis TimeFromSeconds TimeToMicros TimeToMillis TimeToSeconds
+        TimeTrunc ToTime TryMakeInterval TryMakeTimestamp TryMakeTimestampFromDateTime UnixNanos
         """,
         reason="times that are given to it; the session's time zone is recorded with the plan",
     ),
@@ -128,6 +149,7 @@ TABLE = (
         nature=Nature.COMMUTATIVE,
         names="""
         BitAndAgg BitOrAgg BitXorAgg BoolAnd BoolOr Count CountIf HyperLogLogPlusPlus Max Min
+        BitmapAndAgg BitmapConstructAgg BitmapOrAgg PivotFirst RegrCount
         """,
         reason="its state after some rows is a function of which they were",
     ),
@@ -139,7 +161,7 @@ TABLE = (
     ),
     Entry(
         nature=Nature.ORDERED,
-        names="AnyValue First Last MaxBy MinBy",
+        names="AnyValue First Last MaxBy MaxMinByK MinBy",
         reason="which row wins depends on which comes first, among equals at least",
         instead=_ORDER,
     ),
@@ -147,16 +169,31 @@ TABLE = (
         nature=Nature.ORDERED,
         names="""
         Corr CovPopulation CovSample Kurtosis Skewness StddevPop StddevSamp VariancePop VarianceSamp RegrSlope
-        RegrIntercept RegrR2 RegrSXY
+        RegrIntercept RegrR2 RegrSXY RegrAvgX RegrAvgY RegrSXX RegrSYY VectorAvg VectorSum
         """,
         reason="moments are kept as floating-point numbers, and the order decides their last bits",
         instead="Compute it from sums of decimals",
+    ),
+    Entry(
+        nature=Nature.ORDERED,
+        names=ONE_SPELLING,
+        reason="strings that are equal under a collation are spelled in several ways, and one that comes first stands "
+        "for all of them",
+        instead="Group by, or compare, one spelling: lower(…), or collate(…, 'UTF8_BINARY')",
+    ),
+    Entry(
+        nature=Nature.ORDERED,
+        names=OVERFLOWING,
+        reason="a sum that overflows on the way is NULL in the end, and whether it does depends on the order",
+        instead="Add decimals of up to 28 digits",
     ),
     Entry(
         nature=Nature.RANKED,
         names="""
         CollectList CollectSet ListAgg Mode ApproximatePercentile HistogramNumeric ApproxTopK CountMinSketchAgg
         KllSketchAggBigint ThetaSketchAgg HllSketchAgg HllUnionAgg
+        ApproxTopKAccumulate ApproxTopKCombine CollectUnion KllMergeAggBigint KllMergeAggDouble KllMergeAggFloat
+        KllSketchAggDouble KllSketchAggFloat ThetaIntersectionAgg ThetaUnionAgg
         """,
         reason="what it gathers is in the order in which rows, or parts of them, come together",
         instead="Sort what was gathered: array_sort(collect_list(…)), and declare it with fk.deterministic",
@@ -172,6 +209,7 @@ TABLE = (
         Distinct Except Intersect Join Range Sort SortOrder Union Deduplicate Repartition RepartitionByExpression
         RebalancePartitions ResolvedHint EventTimeWatermark View Subquery ScalarSubquery Exists ListQuery InSubquery
         WithCTE CTERelationDef CTERelationRef Expand Pivot Unpivot
+        CollectMetrics LateralJoin LateralSubquery OneRowRelation PipeOperator UnionLoop UnionLoopRef
         """,
         reason="its result, as a set, is a function of its inputs as sets",
     ),
@@ -179,7 +217,7 @@ TABLE = (
         nature=Nature.RANKED,
         names="""
         GlobalLimit LocalLimit Limit Offset Tail Sample Window WindowExpression RowNumber Rank DenseRank NTile Lead Lag
-        NthValue CumeDist PercentRank
+        NthValue CumeDist PercentRank CounterDiff
         """
         + ONE_OF_SEVERAL,
         reason="which rows it takes, or how it numbers them, depends on the order of rows that are equal in its keys",
@@ -190,6 +228,17 @@ TABLE = (
         names="Rand Randn Uniform RandStr Uuid Shuffle UuidV7",
         reason="it draws lots",
         instead=_DRAW,
+    ),
+    Entry(
+        nature=Nature.DIFFERENT,
+        names="KllSketchMergeBigint KllSketchMergeDouble KllSketchMergeFloat",
+        reason="it leaves out every other value, and draws which",
+    ),
+    Entry(
+        nature=Nature.DIFFERENT,
+        names="AesEncrypt",
+        reason="it begins with what it draws (its IV), unless it is told that",
+        instead="Encrypt where the records come from, or say so with fk.deterministic if it has an IV or mode ECB",
     ),
     Entry(
         nature=Nature.DIFFERENT,
@@ -210,7 +259,7 @@ TABLE = (
         nature=Nature.PLACED,
         names="""
         MonotonicallyIncreasingID SparkPartitionID InputFileName InputFileBlockStart InputFileBlockLength
-        SparkVersion CurrentUser CurrentDatabase CurrentCatalog Version
+        SparkVersion CurrentUser CurrentDatabase CurrentCatalog CurrentPath Version
         """,
         reason="another division of the work, another machine or session gives another result",
         instead="Use the record's own stamp, partition and offset (fk.Stamped)",
@@ -245,6 +294,7 @@ _NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="nothing is known of
 _SPOKEN = {
     ITSELF: "the function itself",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
+    ONE_SPELLING: "a group, or the greatest, of collated strings", OVERFLOWING: "a sum that may overflow",
     PRESENT: "a word for the present ('now', 'today')", ROWS_OF_PYTHON: "rows that come out of Python",
     "PythonUDF": "a Python function", "MapInArrow": "a Python function", "MapInPandas": "a Python function",
     "PythonMapInArrow": "a Python function", "FlatMapGroupsInPandas": "a Python function", "ScalaUDF": "a JVM function",
@@ -277,10 +327,11 @@ AGGREGATES = frozenset({Nature.COMMUTATIVE, Nature.FLOATING, Nature.ORDERED, Nat
 ORDER_MATTERS = frozenset(
     {Nature.FLOATING, Nature.ORDERED, Nature.RANKED, Nature.PLACED, Nature.FOREIGN, Nature.UNKNOWN}
 )
-#: Aggregates that come to the same when a row is taken into account once more.
+#: Aggregates that come to the same when a row is taken into account once more; and what says nothing of that.
 IDEMPOTENT = frozenset(
     {
-        "AnyValue", "BitAndAgg", "BitOrAgg", "BoolAnd", "BoolOr", "CollectSet", "First", "HyperLogLogPlusPlus", "Max",
-        "MaxBy", "Min", "MinBy",
+        "AnyValue", "BitAndAgg", "BitOrAgg", "BitmapAndAgg", "BitmapConstructAgg", "BitmapOrAgg", "BoolAnd", "BoolOr",
+        "CollectSet", "First", "HyperLogLogPlusPlus", "Max", "MaxBy", "Min", "MinBy", "PivotFirst",
+        ONE_SPELLING, OVERFLOWING,
     }
 )  # fmt: skip

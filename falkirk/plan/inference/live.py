@@ -77,6 +77,15 @@ class Doubts:
         self.drawn[ITSELF] = Undetermined(operations=(ITSELF,), processor=processor.name, where=where)
         self._matters(frozenset({ITSELF}), IN_STATE)
 
+    def drawn_for(self, frame: Frame) -> tuple[str, ...]:
+        """Return what was drawn of all that there is in a frame, or decides what is."""
+        if not self.drawn:
+            return ()
+        if self.matters is not None and self.matters.operations:
+            return self.matters.operations
+        seen = Lineage.of(frame.data).operations([*frame.columns, STAMP], rows=True)
+        return tuple(name for name in self.drawn if name in seen)
+
     @property
     def _is_open(self) -> bool:
         """Whether anything was drawn of which it is not known yet that it matters."""

@@ -52,16 +52,27 @@ def _function(udf: Any) -> Any:
         return None
 
 
-def expressions(plan: Any) -> Iterator[Any]:
-    """Yield the expressions of a plan and all below it, its subqueries included, each before its parts."""
+def nodes(plan: Any) -> Iterator[Any]:
+    """Yield a plan and all below it, its subqueries included."""
     waiting = [plan]
     while waiting:
         node = waiting.pop()
+        yield node
+        for below in (node.children(), node.subqueries()):
+            waiting += [below.apply(i) for i in range(below.size())]
+
+
+def expressions(plan: Any, *, into: bool = True) -> Iterator[Any]:
+    """Yield the expressions of a plan and all below it, its subqueries included, each before its parts.
+
+    Args: into: yield the parts as well.
+    """
+    for node in nodes(plan):
         parts = [node.expressions().apply(i) for i in range(node.expressions().size())]
         while parts:
             expression = parts.pop()
             yield expression
+            if not into:
+                continue
             children = expression.children()
             parts += [children.apply(i) for i in range(children.size())]
-        for below in (node.children(), node.subqueries()):
-            waiting += [below.apply(i) for i in range(below.size())]

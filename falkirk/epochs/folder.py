@@ -1,0 +1,79 @@
+"""A folder of files as a target: an epoch's folder gets its name when all of it is there."""
+
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from falkirk.coordinator.home import write_atomically
+from falkirk.endpoints import Files
+from falkirk.epochs.inputs import ROW
+from falkirk.epochs.target import NESTED, in_order, release_failed
+from falkirk.errors import HomeError
+from falkirk.regions.rows import JSON_OPTIONS
+from falkirk.spark_errors import SPARK_ERRORS
+
+_FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
+
+
+class FolderTarget:
+    """A folder with a folder of files per epoch."""
+
+    def __init__(self, to: Files, application: str) -> None:
+        self._to, self._application, self._path = to, application, Path(to.path)
+
+    def seen(self) -> int:
+        """See Target. Raises: HomeError: `FOLDER_OF_ANOTHER`. SparkError: `RELEASE_FAILED`."""
+        try:
+            return self._seen()
+        except OSError as error:
+            raise release_failed(self._to.path, error) from error
+
+    def _seen(self) -> int:
+        mark = self._path / "_falkirk.json"
+        if not mark.exists():
+            self._path.mkdir(parents=True, exist_ok=True)
+            write_atomically(mark, json.dumps({"application": self._application}))
+        elif json.loads(mark.read_text()).get("application") != self._application:
+            raise HomeError(
+                "FOLDER_OF_ANOTHER",
+                "this folder was written by another home.",
+                where=self._path,
+                hint="Give the sink a folder of its own.",
+            )
+        return max((int(p.name.partition("=")[2]) + 1 for p in self._path.glob("epoch=*")), default=0)
+
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+        """See Target. Raises: SparkError: `RELEASE_FAILED`."""
+        named, being_made = self._named(epoch), self._being_made(epoch)
+        if self.seen() > epoch and named.exists():
+            return None
+        for stray in self._path.glob("_epoch=*"):
+            shutil.rmtree(stray, ignore_errors=True)
+        try:
+            data = in_order(rows, few=few)
+            data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
+            data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
+            os.replace(being_made, named)
+        except (*SPARK_ERRORS, OSError) as error:
+            raise release_failed(self._to.path, error) from error
+        return None
+
+    def _named(self, epoch: int) -> Path:
+        return self._path / f"epoch={epoch:010d}"
+
+    def _being_made(self, epoch: int) -> Path:
+        """Return a name of this try's own: the job of another one, that was given up, may still write."""
+        return self._path / f"_epoch={epoch:010d}-{uuid.uuid4().hex[:8]}"
+
+
+def _written(rows: DataFrame, name: str, file_format: str) -> Column:
+    """Return a column as files of a format take it: CSV has text alone, so what is nested is JSON there."""
+    column, kind = F.col(f"`{name}`"), rows.schema[name].dataType.simpleString()
+    if file_format == "csv" and kind.startswith(NESTED):
+        return F.to_json(column, JSON_OPTIONS).alias(name)
+    return F.base64(column).alias(name) if file_format == "csv" and kind == "binary" else column

@@ -1,0 +1,102 @@
+"""A topic that is no longer the one that a batch has read: told before anything is cut or computed of it, so that the
+home stays what it was."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import falkirk as fk
+from falkirk.coordinator.home import open_home
+from falkirk.epochs.log import EpochLog
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.query import Query, run_here
+from tests.integration.live import Wire, await_one, failed
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 10
+
+
+class Passing:
+    """An application whose batch passes a topic's records on, and has done so with one epoch."""
+
+    def __init__(self, wire: Wire, home: Path) -> None:
+        self.wire, self.home = wire, home
+        self.events, self.out = wire.topic("events", 1), wire.topic("out", 1)
+        self.app = fk.App("passing", home=home)
+        self.app.source("events", fk.Kafka(self.events, schema="n INT NOT NULL"))
+
+        @self.app.stream(fk.Eager())
+        def passed(events: "DataFrame") -> "DataFrame":
+            return events.select("n")
+
+        self.app.sink("passed", passed, fk.Kafka(self.out))
+
+    def send(self, count: int, partition: int = 0) -> None:
+        self.wire.send(self.events, [{"n": n} for n in range(count)], partition)
+
+    def run(self) -> Query:
+        return run_here(self.app, Connection.of(self.wire.bootstrap))
+
+    def epochs(self) -> int:
+        with open_home(self.home, self.app.name) as home:
+            return len(EpochLog("epochs:passed", "passed", home.checkpoint("passed"), home.store).epochs())
+
+
+@pytest.fixture
+def passing(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> Passing:
+    made = Passing(Wire(bootstrap=broker.bootstrap, tag=tag), home)
+    query = made.run()
+    try:
+        made.send(ROWS)
+        await_one(query, lambda: made.wire.count(made.out) == ROWS, "the first epoch")
+    finally:
+        query.stop()
+    return made
+
+
+def _made_again(passing: Passing) -> None:
+    """It has other records now, and fewer."""
+    wire, topic = passing.wire, passing.events
+    wire.admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: topic not in wire.admin.list_topics(timeout=10).topics, 30, "it to be gone")
+    wire.topic("events", 1)
+    passing.send(3)
+
+
+def _expired(passing: Passing) -> None:
+    """Of what has come since some was deleted before it was read."""
+    passing.send(ROWS)
+    passing.wire.expire(passing.events)
+    passing.send(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("change", "condition", "decided"), [(_made_again, "RANGE_NOT_THERE", 1), (_expired, "INPUT_EXPIRED", 2)]
+)
+def test_it_is_told_at_the_next_start(
+    passing: Passing, change: Callable[[Passing], None], condition: str, decided: int
+) -> None:
+    change(passing)
+    for _ in range(2):  # no more is decided by the second start
+        query = passing.run()
+        told = failed(query)
+        assert (told.condition, told.parameters["topic"]) == (condition, passing.events)
+        query.stop()
+        assert (passing.epochs(), passing.wire.count(passing.out)) == (decided, ROWS)
+
+
+def test_another_partition_is_not_begun_with(passing: Passing) -> None:
+    """Its results would be out, and the home refused at the next start."""
+    query = passing.run()
+    passing.wire.widen(passing.events, 2)
+    passing.send(ROWS, partition=1)
+    told = failed(query)
+    assert (told.condition, told.parameters["before"], told.parameters["now"]) == ("PARTITIONS_CHANGED", 1, 2)
+    query.stop()
+    assert (passing.epochs(), passing.wire.count(passing.out)) == (1, ROWS)

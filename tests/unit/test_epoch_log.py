@@ -1,0 +1,60 @@
+"""The log of epochs: what it keeps in mind of them is what the store says, whatever happens to them, and what is asked
+of the store does not grow with what is kept."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from falkirk.coordinator.store import Decision, Store
+from falkirk.epochs.log import EpochLog
+
+
+def log_of(store: Store, folder: Path) -> EpochLog:
+    return EpochLog("epochs of b", "b", folder, store)
+
+
+def complete(log: EpochLog, number: int) -> None:
+    log.record(number, folder=f"{number}-results", rows=1, dead=0, state=None, saved=False)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> None:
+    """Epochs are completed in any order, the newest state is saved later, what is behind a point is taken back, and
+    what is old is dropped."""
+    rng, log = random.Random(seed), log_of(store, tmp_path)
+    for _ in range(60):
+        epochs = log.epochs()
+        is_open = [e.number for e in epochs if not e.is_complete]
+        done = [e for e in epochs if e.is_complete]
+        what = rng.choices(("decide", "complete", "save", "take back", "drop"), (4, 4, 2, 0.5, 1))[0]
+        if what == "decide" and len(is_open) < 3:
+            log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
+        elif what == "complete" and is_open:
+            complete(log, rng.choice(is_open))
+        elif what == "save" and done and not is_open and done[-1].state is None:
+            log.record_state(done[-1].number, "state")
+        elif what == "take back" and epochs:
+            store.void_range(log.name, 0, rng.choice(epochs).number, log.next_number())
+        elif what == "drop" and done and not is_open:
+            log.drop_results_below(rng.choice(done).number)
+            log.drop_states_below(rng.choice(done).number)
+        assert log.epochs() == log_of(store, tmp_path).epochs()
+        assert log.end() == log_of(store, tmp_path).end()
+
+
+def test_what_is_asked_does_not_grow(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing bounds how many epochs one of them may keep: those of an hour, of a day, or all (`fk.FullHistory`)."""
+    log, asked, ask = log_of(store, tmp_path), list[int](), Store.decisions
+
+    def decisions(self: Store, *arguments: int) -> tuple[Decision, ...]:
+        found = ask(self, *arguments)  # type: ignore[arg-type]
+        asked.append(len(found))
+        return found
+
+    monkeypatch.setattr(Store, "decisions", decisions)
+    for number in range(50):
+        log.decide({"t": {0: number}}, {"t": {0: number + 1}}, {}, 0.0)
+        complete(log, number)
+        assert len(log.epochs()) == number + 1
+    assert max(asked) == 2, "the newest, and the one before it, whose state might have been saved since"

@@ -1,0 +1,84 @@
+"""The line between a desk and Kafka: when it begins again, nothing that the former desk took is sent unknown to it."""
+
+import asyncio
+import threading
+import time
+from typing import Any, cast
+
+import pytest
+
+from falkirk.errors import LogError
+from falkirk.logs.connection import Connection
+from falkirk.push import line as module
+from falkirk.push.book import Book, read_back
+from falkirk.push.desk import Desk
+from falkirk.push.errors import RequestError
+from falkirk.push.line import Line
+
+
+class Topic:
+    """A topic of requests, whose first sender fails on the request `bad`."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.senders = 0
+
+    def sender(self, *_: Any) -> "Sender":
+        self.senders += 1
+        return Sender(self, is_first=self.senders == 1)
+
+    def read_back(self) -> Book:
+        at_ms = int(time.time() * 1000)
+        return read_back((each, b"v", at_ms, 0, offset) for offset, each in enumerate(self.ids))
+
+
+class Sender:
+    def __init__(self, topic: Topic, *, is_first: bool) -> None:
+        self._topic, self._is_first = topic, is_first
+
+    def send(self, requests: list[tuple[str, bytes, int]]) -> dict[str, tuple[int, int]]:
+        if self._is_first and any(each == "bad" for each, _, _ in requests):
+            raise LogError("BROKER_AWAY", "away.")
+        begin = len(self._topic.ids)
+        self._topic.ids += [each for each, _, _ in requests]
+        return {each: (0, begin + i) for i, (each, _, _) in enumerate(requests)}
+
+
+def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is busy for longer than the line waits before it begins again."""
+    topic = Topic()
+    monkeypatch.setattr(module, "Sender", topic.sender)
+    monkeypatch.setattr(module, "Topics", lambda connection: None)
+    monkeypatch.setattr(module, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(Line, "_read_back", lambda self: topic.read_back())
+
+    async def story() -> None:
+        lines: list[Line] = []
+        desk = Desk(lambda entry, value: lines[0].send(entry, value))
+        line = Line(cast(Connection, None), "t", None, 3600, desk, asyncio.get_running_loop())
+        lines.append(line)
+        line.start()
+
+        async def ask(request_id: str, timeout_s: float = 0.2) -> str:
+            try:
+                await desk.ask(request_id, b"v", wants_answer=False, timeout_s=timeout_s)
+            except RequestError as error:
+                return error.condition
+            return "done"
+
+        async def sent(request_id: str) -> None:
+            while await ask(request_id) != "RESULT_AWAITED":
+                await asyncio.to_thread(threading.Event().wait, 0.05)
+
+        try:
+            await sent("first")
+            failing = asyncio.ensure_future(ask("bad", 20.0))
+            asyncio.get_running_loop().call_soon(time.sleep, 1.0)  # a turn of the loop that takes long
+            meanwhile = asyncio.ensure_future(ask("a", 20.0))
+            assert (await failing, await meanwhile) == ("BROKER_AWAY", "BROKER_AWAY")
+            await sent("a")
+            assert topic.ids == ["first", "a"]
+        finally:
+            await asyncio.to_thread(line.stop)
+
+    asyncio.run(story())
