@@ -14,7 +14,8 @@ from falkirk.app import App
 from falkirk.check.command import check_run, memory_option
 from falkirk.coordinator.commands import gc, history, local_broker, rollback, stop
 from falkirk.coordinator.load import broker_of, load_application
-from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status, stop_on_signals
+from falkirk.coordinator.signals import stop_on_signals
+from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status
 from falkirk.errors import DefinitionError, FalkirkError
 from falkirk.local.commands import doctor, jars, kafka
 from falkirk.redrive.command import redrive

@@ -23,6 +23,7 @@ from falkirk.coordinator.disk import is_full
 from falkirk.coordinator.home import Home, attach_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.load import broker_of, load_application
+from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.status import RegionStatus
 from falkirk.errors import AWAY, FalkirkError, SparkError, StoreError
 from falkirk.local.spark import session as spark_session
@@ -88,7 +89,7 @@ def main() -> int:
     """Run the host until its parent closes its standard input or asks it to stop."""
     settings = HostSettings(**json.loads(sys.stdin.readline()))
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    stop_on_signals(stopping.set, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator decides
     home_path = Path(settings.home)
     try:

@@ -6,7 +6,6 @@ it left behind is killed before the next one starts.
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from falkirk.coordinator.home import Home, open_home, write_atomically
 from falkirk.coordinator.host import EXIT_FATAL, HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
+from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.status import CONSOLE
 from falkirk.errors import AWAY, InternalError, SparkError
 from falkirk.push.gateway import Gateway
@@ -247,14 +247,3 @@ def run_application(app: App, **options: Any) -> None:
     from falkirk.cli import run_in_terminal
 
     run_in_terminal(app, settings)
-
-
-def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at Ctrl-C and SIGTERM; a second Ctrl-C gives up waiting."""
-
-    def handle(_signum: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        stop()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)

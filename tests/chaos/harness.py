@@ -45,7 +45,7 @@ class Application:
     def __init__(self, file: Path, bootstrap: str, home: Path, env: Mapping[str, str], *options: str) -> None:
         self._command = [sys.executable, "-m", "falkirk.cli", "run", str(file), "--kafka", bootstrap]
         self._command += ["--home", str(home), "--create-topics", *options]
-        self._env, self.home = {**os.environ, **env}, home
+        self._env, self.home = {**os.environ, "PYTHONFAULTHANDLER": "1", **env}, home
         self._process: subprocess.Popen[bytes] | None = None
         self._since_s = 0.0
 
@@ -186,10 +186,18 @@ class Application:
             try:
                 self._process.wait(90)
             except subprocess.TimeoutExpired:
-                for process in self.processes():
-                    process.kill()
-                raise
+                raise AssertionError(f"it did not stop\n{self._stacks()}\n{self.log()}") from None
         return self._process.returncode
+
+    def _stacks(self) -> str:
+        """End the coordinator with SIGABRT, whereupon it writes where its threads are, and all others; return that."""
+        assert self._process is not None
+        others = [process for process in self.processes() if process.pid != self._process.pid]
+        self._process.send_signal(signal.SIGABRT)
+        self._process.wait(30)
+        for process in others:
+            process.kill()
+        return (self.home / "run.log").read_text(errors="replace")[-8000:]
 
 
 class Load:
