@@ -245,10 +245,13 @@ class Reduce:
             if known is None:
                 rows = together([heard.rows(touched), news], news.schema)
                 return rows, self._there(rows, now)
-            there = self._there(known, now)
+            rows, place = known
+            there = self._there(rows, now)
             done = first.all_of.copy()
-            done[first.places(there)] = True
-            found.append(known.filter(pa.array(done[first.places(known)])))
+            if not done.all():
+                done[first.places(there)] = True
+                rows = rows.filter(pa.array(done[place]))
+            found.append(rows)
             found_there.append(there)  # of the others nothing is there
             keys, most = keys[~done], most * _MORE
         return together(found, news.schema), together(found_there, self._there(news, now).schema)

@@ -70,19 +70,22 @@ class First:
         ours = news.filter(pa.array(self.keys[place] == news.column(HASH).to_numpy()))
         return replace(self, rows=together([self.rows, ours], news.schema))
 
-    def known(self, order: Order) -> pa.Table | None:
-        """Return the rows before those of which some are missing; None: it can't be said, since not all have such
-        values, or since several keys share a hash."""
+    def known(self, order: Order) -> tuple[pa.Table, npt.NDArray[np.int64]] | None:
+        """Return the rows before those of which some are missing, and which hash each has; None: it can't be said,
+        since not all have such values, or since several keys share a hash."""
         if not order.suits(self.rows):
             return None
         place = self.places(self.rows)
+        if self.all_of.all():
+            return self.rows, place
         whole = self.all_of[place]
         some = np.flatnonzero(~whole)
         one_of = np.zeros(len(self.keys), dtype=np.int64)
         one_of[place[some]] = some
         if not _same(self.rows, order.keys, some, one_of[place[some]]).all():
             return None
-        return self.rows.filter(pa.array(whole | (order.ordinals(self.rows) < self.upto[place])))
+        before = whole | (order.ordinals(self.rows) < self.upto[place])
+        return self.rows.filter(pa.array(before)), place[before]
 
 
 def order_of(run: pa.Table) -> Order | None:
