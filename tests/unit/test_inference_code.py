@@ -32,6 +32,19 @@ def test_it_is_another_when_anything_is_that_it_goes_by() -> None:
     assert text_of(lambda x: x + 1) != text_of(lambda x: x - 1)
 
 
+def test_it_is_another_when_one_of_many_helpers_is() -> None:
+    def of(last: int) -> Callable[..., Any]:
+        numbers = [*range(9), last]
+        source = [f"def g{i}(x):\n    return h{i}(x)\ndef h{i}(x):\n    return x + {n}" for i, n in enumerate(numbers)]
+        space: dict[str, Any] = {}
+        exec("\n".join([*source, f"def function(x):\n    return {' + '.join(f'g{i}(x)' for i in range(10))}"]), space)
+        found: Callable[..., Any] = space["function"]
+        return found
+
+    assert text_of(of(9)) == text_of(of(9))
+    assert text_of(of(9)) != text_of(of(10))
+
+
 def test_it_is_the_same_in_every_process() -> None:
     program = f"from falkirk.plan.inference.code import text_of\n{SOURCE % (1, 2)}\nprint(text_of(function))"
     texts = {

@@ -10,24 +10,27 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+_Seen = dict[int, tuple[int, Any]]
+"""What was told already, by identity: its number, and itself, since the identity of what is gone is soon another's."""
+
 
 def text_of(function: Any) -> str:
     """Return what a function does, as a text."""
     return "\n".join(_told(function, {}))
 
 
-def _told(value: Any, seen: dict[int, int]) -> Iterator[str]:
-    """Yield the text of a value. Args: seen: what was told already, by identity, with its number."""
+def _told(value: Any, seen: _Seen) -> Iterator[str]:
+    """Yield the text of a value."""
     if value is None or value is ... or isinstance(value, bool | int | float | complex | str | bytes):
         yield f"{type(value).__name__} {value!r}"
     elif id(value) in seen:
-        yield f"again {seen[id(value)]}"
+        yield f"again {seen[id(value)][0]}"
     else:
-        seen[id(value)] = len(seen)
+        seen[id(value)] = len(seen), value
         yield from _parts(value, seen)
 
 
-def _parts(value: Any, seen: dict[int, int]) -> Iterator[str]:
+def _parts(value: Any, seen: _Seen) -> Iterator[str]:
     if isinstance(value, CodeType):
         yield f"code {value.co_code.hex()} {value.co_names} {value.co_varnames} {value.co_freevars}"
         yield from _told(value.co_consts, seen)
