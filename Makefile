@@ -4,26 +4,42 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test check simulate soak bench clean
+.PHONY: setup demo test test-quick test-times test-cluster check simulate soak bench clean
 
 setup: $(STAMP)
 
 # Java first: without it nothing works, so say so before anything is downloaded.
-$(STAMP): pyproject.toml falkirk/local/ivy.xml tools/check-machine
+$(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/training.py tools/check-machine
 	@PYTHON="$(PYTHON)" tools/check-machine
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -c 'from falkirk.local.jars import resolved; resolved()'
+	@$(BIN)/falkirk setup
 	@touch $(STAMP)
 
 demo: setup
 	@$(BIN)/falkirk demo
 
+# All that guards a landing, at most 20 minutes on two idle cores. The longest tests come first, so that both workers end together.
+RUN := $(BIN)/python -m pytest -q --numprocesses 2 --dist load --maxschedchunk 2
+FOLDERS := tests/chaos tests/contract tests/integration tests/simulation tests/theory tests/unit
+
 test: setup
-	@$(BIN)/python -m pytest tests/theory tests/unit -q --numprocesses 2
-	@$(BIN)/python -m pytest tests/simulation -q --numprocesses 2
-	@$(BIN)/python -m pytest tests/chaos tests/contract tests/integration -q --numprocesses 2 --dist worksteal
+	@$(RUN) $(FOLDERS)
+
+# What to run after each change, at most 4 minutes: no faults, and one of each kind of test with Spark.
+test-quick: setup
+	@$(RUN) $(FOLDERS) -m quick
+
+# The same as `make test`; then where the time went, as docs/test-times.md has it.
+test-times: setup
+	@rm -f .falkirk/test-times; mkdir -p .falkirk
+	@FALKIRK_TEST_TIMES=.falkirk/test-times $(RUN) $(FOLDERS)
+	@$(BIN)/python -m tests.running.times .falkirk/test-times
+
+# A cluster on this machine: needs root for network namespaces, and skips what it can't run.
+test-cluster: setup
+	@$(BIN)/python -m pytest tests/cluster -q
 
 check: setup
 	@$(BIN)/ruff format --check .

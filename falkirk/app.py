@@ -21,6 +21,9 @@ from falkirk.push.address import DEFAULT, as_address
 from falkirk.push.endpoint import Http
 from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
 
+#: Each start reads so many checkpoints' files, of each live region.
+HISTORY_MAX = 10_000
+
 
 class App:
     """An application: declare sources, processors and sinks, then `run` it.
@@ -36,7 +39,11 @@ class App:
             throughput, shorter less latency.
         state_partitions: of each keyed step, and partitions of the hops that feed them.
         history: how many checkpoints of each region to keep beyond what a failure may ask for: to roll back to by hand,
-            and in case that newer ones are damaged. What they need of hops and sources is kept with them.
+            and in case that newer ones are damaged. What they need of hops and sources is kept with them. At most
+            10,000: Spark keeps the states of as many, which takes disk.
+        spare_checkpoints: how many of the newest checkpoints of a live region that is not deterministic may be damaged
+            without published results being lost to a recovery. Results that wait for a checkpoint wait for as many
+            more. 0 or 1 is usual.
         http: the address, ``"host:port"``, at which `Http` sources take requests; on port 0 any that is free, kept
             from start to start.
         http_token: what their clients have to show; the environment's FALKIRK_HTTP_TOKEN by default, and without that
@@ -52,17 +59,23 @@ class App:
         buffer_timeout: str | float = "1 ms",
         state_partitions: int = 2,
         history: int = 10,
+        spare_checkpoints: int = 0,
         store: str | None = None,
         http: str = DEFAULT,
         http_token: str | None = None,
     ) -> None:
         where = caller()
         check_name(name, "an application", where)
-        for option, value, least in (("state_partitions", state_partitions, 1), ("history", history, 0)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        for option, value, least, most in (
+            ("state_partitions", state_partitions, 1, None),
+            ("history", history, 0, HISTORY_MAX),
+            ("spare_checkpoints", spare_checkpoints, 0, HISTORY_MAX),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= (most or value):
+                limit = f" and at most {most:,}" if most else ""
                 raise DefinitionError(
                     "OPTION_UNKNOWN",
-                    f"{option}={value!r} is not a whole number of at least {least}.",
+                    f"{option}={value!r} is not a whole number of at least {least}{limit}.",
                     where=where,
                     hint="Each state partition takes a core slot in every keyed region; each checkpoint takes disk.",
                     option=option,
@@ -75,6 +88,7 @@ class App:
         self.buffer_timeout = buffer_timeout
         self.state_partitions = state_partitions
         self.history = history
+        self.spare_checkpoints = spare_checkpoints
         self.store = store
         self.http = as_address(http, where)
         self.http_token = None if http_token is None else Secret(http_token)
@@ -162,6 +176,7 @@ class App:
         by: str | None = None,
         late: str | float | None = None,
         over: str | float | None = None,
+        ahead: str | float | None = None,
         policy: Policy | None = None,
         state: str | None = None,
     ) -> Callable[[Body], Body]:
@@ -177,7 +192,8 @@ class App:
                 reads, but views. An epoch is then what happened in that time, and is complete when all partitions have
                 come past it. late: how far back in time a partition's rows may go; what comes later than that, and its
                 epoch is over, goes to the dead letters. over: an epoch is this long, a multiple of `every`: windows
-                that slide.
+                that slide. ahead: how far a row's time may be ahead of the clock, 1 minute by default. A row further
+                ahead goes to the dead letters, so that it does not make all others late.
             policy: how it survives failure: `LogSends` (default), `FullHistory`, or with `state` also `Eager` (its
                 default) and `Lazy`.
             state: the columns, as Spark DDL, of what it keeps from one epoch to the next. Then it has a parameter of
@@ -189,8 +205,8 @@ class App:
             policy = LogSends() if state is None else Eager()
         if not isinstance(policy, LogSends | FullHistory | Lazy | Eager):
             raise policy_misplaced(policy, "a batch", "fk.LogSends(), fk.FullHistory(), fk.Lazy() or fk.Eager()")
-        if by is not None or late is not None or over is not None:
-            cut = by_time(every, by, late, over, where)
+        if by is not None or late is not None or over is not None or ahead is not None:
+            cut = by_time(every, by, late, over, ahead, where)
         return self._declare_batch(cut, policy, state)
 
     def iterate(
@@ -351,7 +367,7 @@ class App:
     def run(self, **options: Any) -> None:
         """Run the application until it is stopped (Ctrl-C): the coordinator here, Spark in a process of its own.
 
-        Args: options: as those of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``.
+        Args: options: as those of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``.
         """
         from falkirk.coordinator.supervise import run_application
 

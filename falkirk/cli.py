@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.text import Text
 
 from falkirk.app import App
 from falkirk.check.command import check_run, memory_option
@@ -17,10 +17,12 @@ from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status
 from falkirk.errors import DefinitionError, FalkirkError
-from falkirk.local.commands import doctor, jars, kafka
+from falkirk.local import private
+from falkirk.local.commands import doctor, jars, kafka, setup
 from falkirk.redrive.command import redrive
+from falkirk.terminal import Terminal
 
-_console = Console(stderr=True, highlight=False)
+_console = Terminal(stderr=True)
 
 
 #: Commands that take a second to import, which is done when they are asked for.
@@ -43,16 +45,19 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except FalkirkError as error:
-            _console.print(f"[red]{error.condition}[/red] {error}", soft_wrap=True)
+            _console.print(Text.assemble((error.condition, "red"), f" {error}"), soft_wrap=True)
             ctx.exit(1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="falkirk")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Spark pipelines that survive any failure and release every result exactly once, in milliseconds."""
+    context.with_resource(private.entered())
 
 
+main.add_command(setup)
 main.add_command(kafka)
 main.add_command(doctor)
 main.add_command(jars)
@@ -76,14 +81,16 @@ _json = click.option("--json", "as_json_", is_flag=True, help="As JSON.")
 @_home
 @_master
 @click.option("--create-topics", is_flag=True, help="Create sources and sinks that are missing; --local does too.")
+@click.option("--force", is_flag=True, help="Start although published results rest on a damaged checkpoint.")
 def run(
-    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool
+    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool, force: bool
 ) -> None:
     """Run the application that FILE declares, until Ctrl-C."""
     app = load_application(file)
     if local:
         broker, create_topics = local_broker(), True
-    run_in_terminal(app, RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics))
+    settings = RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics, force=force)
+    run_in_terminal(app, settings)
 
 
 @main.command()
@@ -100,7 +107,7 @@ def plan(file: Path, broker: str | None, home: Path | None, master: str | None, 
     if as_json_:
         click.echo(json.dumps(shown.as_json(), indent=1))
     else:
-        Console(highlight=False).print(shown.renderable())
+        Terminal().print(shown.renderable())
 
 
 @main.command()
@@ -116,7 +123,7 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
     if as_json_:
         click.echo(json.dumps({"runs": runs, **found}, indent=1))
     elif runs:
-        Console(highlight=False).print(_line(app, found).replace(" · ", "\n  ").replace(": ", ":\n  ", 1), markup=False)
+        Terminal().print(_line(app, found).replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
     else:
         click.echo(f"{app.name}: does not run")
     sys.exit(0 if runs else 1)
@@ -150,14 +157,14 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], m
         except DefinitionError as error:
             if error.condition != "NOT_CHECKABLE" or names:
                 raise
-            click.echo(f"sink {sink.name}: not judged: {error.message}", err=True)
+            _console.print(f"sink {sink.name}: not judged: {error.message}", soft_wrap=True)
             unjudged.append(sink.name)
             continue
         good = good and verdict.satisfies(PROMISES[sink.delivery])
         if as_json_:
             click.echo(json.dumps({"sink": sink.name, "promise": sink.delivery.value, **to_json(verdict)}, indent=1))
         else:
-            Console(highlight=False).print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
+            Terminal().print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
     sys.exit(0 if good and len(unjudged) < len(app.sinks) else 1)
 
 
@@ -187,13 +194,13 @@ def audit(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool
     if as_json_:
         click.echo(json.dumps([as_json(finding) for finding in found], indent=1))
     else:
-        Console(highlight=False).print(findings_table(found))
+        Terminal().print(findings_table(found))
     sys.exit(1 if any(finding.outcome is Outcome.DIFFERS for finding in found) else 0)
 
 
 def run_in_terminal(app: App, settings: RunSettings) -> None:
     """Run an application with a status line on the terminal."""
-    with _console.status(f"{app.name}: starting Spark") as line:
+    with private.entered(), _console.status(f"{app.name}: starting Spark") as line:
         coordinator = Coordinator(
             app,
             settings,

@@ -16,6 +16,13 @@ SLICE = "__falkirk_slice"
 #: that none needs much more memory, or takes longer to be done again, than others.
 RECORDS_MAX = 1_000_000
 _BEGAN = datetime.fromtimestamp(0, UTC)
+#: Event times that a cut by event time takes: [EARLIEST, LATEST). With `SPAN_S_MAX` around them, every epoch begins and
+#: ends at a time that Python's `datetime` can hold.
+EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+#: The longest `every`, `late`, `over` and `ahead`: 500 years.
+SPAN_S_MAX = 500 * 365 * 86_400.0
+#: How far ahead of the clock an event time may be, unless the user says otherwise.
+AHEAD_S = 60.0
 
 Positions = dict[str, dict[int, int]]
 """Of each log that is read, per partition, the offset of the next record."""
@@ -124,12 +131,15 @@ class ByTime:
     Args:
         column: of type TIMESTAMP, that all has which is read. every_us: the length of a slice, in microseconds.
         late_us: how late a row may come. over: so many slices are read at once.
+        ahead_us: how far a row's time may be ahead of the clock. It is not in the text, which a home's record holds, so
+            it may change between two runs.
     """
 
     column: str
     every_us: int
     late_us: int = 0
     over: int = 1
+    ahead_us: int = round(AHEAD_S * 1_000_000)
 
     def __str__(self) -> str:
         over = f", over {self.over * self.every_us / 1e6:g} s" if self.over > 1 else ""

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Mapping
 
-from falkirk.cut import ByClock, ByRows, ByTime, Cut
+from falkirk.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.policy import duration_s
@@ -24,11 +24,27 @@ def by_clock_or_rows(every: str | float | None, rows: int | None, what: str, whe
 
 
 def by_time(
-    every: str | float | None, by: object, late: str | float | None, over: str | float | None, where: SourceLocation
+    every: str | float | None,
+    by: object,
+    late: str | float | None,
+    over: str | float | None,
+    ahead: str | float | None,
+    where: SourceLocation,
 ) -> ByTime:
     """Return a cut by event time. Raises: DefinitionError: `CUT_INVALID`."""
     every_us = round(duration_s(every) * 1_000_000) if every is not None else 0
     over_us = round(duration_s(over) * 1_000_000) if over is not None else every_us
+    late_us = round(duration_s(late) * 1_000_000) if late else 0
+    ahead_us = round((AHEAD_S if ahead is None else duration_s(ahead)) * 1_000_000)
+    longest_s = max(every_us, over_us, late_us, ahead_us) / 1_000_000
+    if longest_s > SPAN_S_MAX:
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"every={every!r}, late={late!r}, over={over!r}, ahead={ahead!r}: one of them is longer than 500 years.",
+            where=where,
+            hint='Write a shorter duration, such as ahead="24 hours".',
+            longest_s=longest_s,
+        )
     if not isinstance(by, str) or not every_us or over_us % every_us or over_us < every_us:
         raise DefinitionError(
             "CUT_INVALID",
@@ -36,8 +52,7 @@ def by_time(
             where=where,
             hint='Write @app.batch(every="1 minute", by="at", late="10 seconds"); over is a multiple of every.',
         )
-    late_us = round(duration_s(late) * 1_000_000) if late else 0
-    return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us)
+    return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us, ahead_us=ahead_us)
 
 
 def place_of(body: Body) -> SourceLocation:

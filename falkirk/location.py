@@ -1,25 +1,26 @@
 """Source locations: where in the user's files a thing was declared, so that an error can name the line."""
 
 import linecache
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from falkirk.redaction import redact
+
 _PACKAGE = Path(__file__).resolve().parent
-#: The password in a URL, which a line of the user's may hold and nobody else's eyes should see.
-_PASSWORD = re.compile(r"(://[^:/@\s]+:)[^@\s]+@")
-_TOKEN = re.compile(r"(token\s*=\s*)([\"']).*?\2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLocation:
-    """A line of the user's code: file, line number (from 1) and its text."""
+    """A line of the user's code: file, line number (from 1) and its text, of which secrets are not kept."""
 
     file: str
     line: int
     text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", redact(self.text))
 
     @property
     def place(self) -> str:
@@ -43,5 +44,4 @@ def caller() -> SourceLocation:
     while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
     file, line = frame.f_code.co_filename, frame.f_lineno
-    text = _PASSWORD.sub(r"\1***@", linecache.getline(file, line).strip())
-    return SourceLocation(file=file, line=line, text=_TOKEN.sub(r"\1***", text))
+    return SourceLocation(file=file, line=line, text=linecache.getline(file, line).strip())

@@ -12,6 +12,9 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.app import App
+from falkirk.coordinator.claim import Claim
+from falkirk.coordinator.executors import await_executors
+from falkirk.coordinator.guard import is_replaced
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
 from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
@@ -39,11 +42,13 @@ FLUSH_S = 10.0
 class Query:
     """A running application in this process. Made by `Stream.write` and by `App.run` under spark-submit."""
 
-    def __init__(self, host: LiveHost, home: Home, *, poll_s: float = 0.5) -> None:
-        self._host, self._home, self._poll_s = host, home, poll_s
+    def __init__(
+        self, host: LiveHost, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
+    ) -> None:
+        self._host, self._home, self._claim, self._poll_s = host, home, claim, poll_s
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: FalkirkError | None = None
-        host.start()
+        host.start(force=force)
         self._thread = threading.Thread(target=self._watch, name="falkirk-watch", daemon=True)
         self._thread.start()
 
@@ -51,6 +56,8 @@ class Query:
         try:
             while not self._host.wait(self._poll_s, self._stopping):
                 self._host.poll()
+                if self._claim is not None:
+                    self._claim.look()
                 if stop_asked_if_reachable(self._home.store):
                     self._stopping.set()
         except FalkirkError as error:
@@ -61,11 +68,13 @@ class Query:
         finally:
             try:
                 self._host.stop()
-                if self._host.flush(FLUSH_S):
+                if self._host.flush(FLUSH_S) and not is_replaced(self._error):
                     self._home.forget_processes()  # they write no more, and may be of use to their owner
             except Exception as error:
                 log.warning("stopping said: %s", first_line(error))
             finally:
+                if self._claim is not None:
+                    self._claim.close()
                 self._home.close()
                 self._ended.set()
 
@@ -128,8 +137,8 @@ def start(
     return run_here(app, Connection.of(kafka), create_topics=create_topics)
 
 
-def run_here(app: App, connection: Connection, *, create_topics: bool = False) -> Query:
-    """Run an application in this process and session, and return the running query."""
+def run_here(app: App, connection: Connection, *, create_topics: bool = False, force: bool = False) -> Query:
+    """Run an application in this process and session, and return the running query. Args: force: as of RunSettings."""
     if app.pushed:
         raise DefinitionError(
             "GATEWAY_MISSING",
@@ -140,17 +149,22 @@ def run_here(app: App, connection: Connection, *, create_topics: bool = False) -
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
-    home = open_home(app.home, app.name, app.store)
+    home, claim = open_home(app.home, app.name, app.store), None
     try:
         stop_asked(home.store)  # by somebody who wanted a former run to stop
         home.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
+        await_executors(home.path, application=session.sparkContext.applicationId)
         record_processes(home, session)
         plan = plan_application(app, session, home.identity)
         context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
+        claim = Claim(connection, home)
         prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)
-        return Query(LiveHost(plan, context, history=app.history), home)
+        claim.await_former()
+        return Query(LiveHost(plan, context, history=app.history), home, claim, force=force)
     except BaseException:
+        if claim is not None:
+            claim.close()
         home.close()
         raise
 

@@ -17,16 +17,29 @@ from tests.stores import Place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.running.budget")
+
 # Dozens of drivers that live for a minute each: compiling thoroughly, and in parallel, costs them more than it brings.
 # With one compiler alone the JVM keeps 48 MB for code; a driver that had filled them lost the thread of a producer.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+
+
+#: Tests in these folders start no Spark; they are quick unless they ask for a broker or a database server.
+WITHOUT_SPARK = ("theory", "unit", "simulation")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make the tests without Spark part of `make test-quick`."""
+    for item in items:
+        if item.path.parent.name in WITHOUT_SPARK:
+            item.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker of this test process alone."""
     folder = tmp_path_factory.mktemp("broker")
-    yield local_broker.start(folder)
+    yield local_broker.start(folder, java_options=local_broker.SHORT_RUN)
     local_broker.stop(folder)
 
 
@@ -36,8 +49,11 @@ def spark() -> "Iterator[SparkSession]":
     from falkirk.local.spark import session
 
     active = session("falkirk-tests", master="local[24]")
+    gateway = active.sparkContext._gateway
     yield active
     active.stop()
+    gateway.proc.stdin.close()  # as the end of this process does: the JVM ends with it
+    gateway.proc.wait(60)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
-"""A disk of a few megabytes, to be filled by tests."""
+"""Disks for tests: one of a few megabytes, to be filled, and one that forgets what was not synced."""
 
 import contextlib
 import os
+import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,3 +45,48 @@ def small_disk(path: Path, size: str) -> Iterator[SmallDisk]:
     finally:
         os.sync()
         subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+class ForgetfulDisk:
+    """A disk that loses its power: of a folder it keeps what was synced, and forgets the rest.
+
+    It is a port over `os.fsync`: the size of each file, and the names in each folder, are noted when this process has
+    them synced. SQLite syncs its own files without it, so the store stays as it is.
+    """
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self._sizes: dict[int, int] = {}
+        self._names: dict[int, frozenset[str]] = {}
+        real = os.fsync
+
+        def fsync(opened: int) -> None:
+            real(opened)
+            found = os.fstat(opened)
+            if stat.S_ISDIR(found.st_mode):
+                self._names[found.st_ino] = frozenset(os.listdir(opened))
+            else:
+                self._sizes[found.st_ino] = found.st_size
+
+        patch.setattr(os, "fsync", fsync)
+
+    def lose_power(self, *within: Path) -> list[str]:
+        """Forget what was not synced within these folders, as at worst; return what is gone or shorter."""
+        forgotten: list[str] = []
+        for folder in within:
+            self._forget(folder, forgotten)
+        return forgotten
+
+    def _forget(self, folder: Path, forgotten: list[str]) -> None:
+        synced = self._names.get(folder.stat().st_ino, frozenset())
+        for path in sorted(folder.iterdir()):
+            if path.name not in synced:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            elif path.is_dir():
+                self._forget(path, forgotten)
+                continue
+            elif (size := self._sizes.get(path.stat().st_ino, 0)) < path.stat().st_size:
+                os.truncate(path, size)
+            else:
+                continue
+            forgotten.append(str(path.relative_to(self.path)))

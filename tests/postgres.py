@@ -28,10 +28,14 @@ USER = "falkirk"
 class Postgres:
     """A running server that listens on a Unix socket in its folder: no port to collide on.
 
+    Args: address: listen there too, at Postgres.PORT, for clients with a network of their own.
     Attributes: folder: holds the socket, data/ and log. password: of USER, a superuser; wanted of everybody.
     """
 
-    def __init__(self) -> None:
+    PORT = 5432
+
+    def __init__(self, address: str = "") -> None:
+        self._address = address
         self.password = secrets.token_hex(8)
         self.folder = Path(tempfile.mkdtemp(prefix="falkirk-postgres-"))
         self._keeper = subprocess.Popen(
@@ -64,7 +68,8 @@ class Postgres:
     def start(self) -> None:
         """Start the server and wait until it answers."""
         command = [
-            self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder, "-c", "listen_addresses=",
+            self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder,
+            "-c", f"listen_addresses={self._address}", "-c", f"port={self.PORT}",
             "-c", "fsync=off",  # what a killed process has written is kept without
             "-c", "shared_buffers=16MB", "-c", "max_connections=60",
         ]  # fmt: skip
@@ -113,6 +118,9 @@ class Postgres:
         ]  # fmt: skip
         made = subprocess.run(command, capture_output=True, text=True, check=False, **self._as)
         assert made.returncode == 0, made.stdout + made.stderr
+        if self._address:
+            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet scram-sha-256\n")
 
     def _answers(self) -> bool:
         assert self._server is not None

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from falkirk.bench.charts import draw_guarantees, draw_iterate, draw_overhead, draw_pressure, draw_regimes
 from falkirk.bench.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
@@ -20,6 +19,7 @@ from falkirk.bench.plots import draw_latency, draw_monitor
 from falkirk.bench.pressure import PressureSettings, run_pressure
 from falkirk.bench.regimes import REGIMES, RegimesSettings, regimes_table, run_regimes
 from falkirk.bench.report import Report
+from falkirk.terminal import Terminal
 
 
 @click.group()
@@ -42,7 +42,7 @@ _plots = click.option(
 @_plots
 def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | None) -> None:
     """Latency of exactly-once, of repeated delivery, and of plain Real-time Mode, in one run."""
-    console = Console(highlight=False)
+    console = Terminal()
     settings = LatencySettings.quick(source) if quick else LatencySettings(source=source)
     run = run_latency(settings, lambda text: console.print(text, soft_wrap=True))
     report = run.report
@@ -74,7 +74,7 @@ def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | N
 @_plots
 def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path | None) -> None:
     """The rollback solver from scratch, and kept up to date, on applications of growing size."""
-    console = Console(highlight=False)
+    console = Terminal()
     settings = MonitorSettings.quick(topology) if quick else MonitorSettings(topology=topology)
     report, sizes = run_monitor(settings, lambda text: console.print(text, soft_wrap=True))
     for name, value in sorted(report.figures.items()):
@@ -92,7 +92,7 @@ def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path |
 @_plots
 def overhead(quick: bool, pairs: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
     """The same jobs in plain Spark and with Falkirk, as ratios: live, micro-batches, batches, batches beside live."""
-    console = Console(highlight=False)
+    console = Terminal()
     settings = OverheadSettings.quick() if quick else OverheadSettings()
     settings = replace(settings, pairs=pairs or settings.pairs)
     run = run_overhead(settings, lambda text: console.print(text, soft_wrap=True))
@@ -109,7 +109,7 @@ def overhead(quick: bool, pairs: tuple[str, ...], file: Path | None, plots: Path
 @_plots
 def regimes(quick: bool, regimes: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
     """One input through each regime: latency, throughput, what is made durable, what a kill -9 costs."""
-    console = Console(highlight=False)
+    console = Terminal()
     settings = RegimesSettings.quick() if quick else RegimesSettings()
     settings = replace(settings, regimes=regimes or settings.regimes)
     report = run_regimes(settings, lambda text: console.print(text, soft_wrap=True))
@@ -134,7 +134,7 @@ def guarantees(quick: bool, mechanisms: tuple[str, ...], job: str, file: Path | 
 
     Exit code 1 when a mechanism does not show what it is known by.
     """
-    console = Console(highlight=False)
+    console = Terminal()
     settings = GuaranteesSettings.quick() if quick else GuaranteesSettings()
     settings = replace(settings, mechanisms=mechanisms or settings.mechanisms, job=job)
     report = run_guarantees(settings, lambda text: console.print(text, soft_wrap=True))
@@ -152,7 +152,7 @@ def guarantees(quick: bool, mechanisms: tuple[str, ...], job: str, file: Path | 
 @_plots
 def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
     """What waits, and in how much memory, while a table takes nothing; and how it is made up for."""
-    console = Console(highlight=False)
+    console = Terminal()
     settings = PressureSettings.quick() if quick else PressureSettings()
     run = run_pressure(settings, lambda text: console.print(text, soft_wrap=True))
     for name, value in sorted(run.report.figures.items()):
@@ -175,7 +175,7 @@ def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
 @_plots
 def iterate(quick: bool, inputs: tuple[Path, ...], file: Path | None, plots: Path | None) -> None:
     """Components and ranks of graphs that change, kept up to date, beside computing them from scratch."""
-    console = Console(highlight=False)
+    console = Terminal()
     settings = IterateSettings.quick(inputs) if quick else IterateSettings(inputs=inputs)
     run = run_iterate(settings, lambda text: console.print(text, soft_wrap=True))
     console.print(iterate_table(run.cases))
@@ -184,7 +184,7 @@ def iterate(quick: bool, inputs: tuple[Path, ...], file: Path | None, plots: Pat
         console.print(f"plot in {draw_iterate(run, plots)}")
 
 
-def _write(report: Report, file: Path | None, console: Console) -> None:
+def _write(report: Report, file: Path | None, console: Terminal) -> None:
     if file is not None:
         report.write(file)
         console.print(f"figures in {file}")

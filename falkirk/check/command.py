@@ -5,14 +5,15 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from falkirk.check.described import Described, check_described
 from falkirk.check.piles import Space
 from falkirk.check.render import render, render_rules, rules_to_json, to_json
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
+from falkirk.check.secrets import refuse_password, setting
 from falkirk.check.verdict import Guarantee, Verdict
+from falkirk.terminal import Terminal
 
 _EXPECTED = {
     "exactly-once": Guarantee.EXACTLY_ONCE,
@@ -46,7 +47,12 @@ memory_option = click.option(
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave a column out of what is compared.")
 @click.option("--decimal", is_flag=True, help="Read numbers with a fraction as decimals, not as floats.")
 @click.option("--broker", metavar="HOST:PORT", help="Of topics.")
-@click.option("--client", multiple=True, metavar="OPTION=VALUE", help="For the Kafka client, by librdkafka's names.")
+@click.option(
+    "--client",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    help="For the Kafka client, by librdkafka's names; secrets as env:NAME or file:PATH.",
+)
 @memory_option
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), help="For temporary files.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -94,7 +100,9 @@ def check_run(
         name, equals, value = option.partition("=")
         if not equals:
             raise click.BadParameter(f"{option!r} is not OPTION=VALUE.", param_hint="--client")
-        settings[name] = value
+        settings[name] = setting(name, value)
+    for place in (*inputs, *outputs):
+        refuse_password(place)
     reading = Reading(kafka=settings, decimal=decimal, ignored=frozenset(ignore))
     found = check_described(described, reading, space=Space(memory_bytes=memory << 20, folder=folder))
     if isinstance(found, Verdict):
@@ -107,5 +115,5 @@ def check_run(
     if isinstance(shown, str):
         click.echo(shown)
     else:
-        Console(highlight=False).print(shown)
+        Terminal().print(shown)
     sys.exit(0 if good else 1)

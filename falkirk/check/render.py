@@ -4,7 +4,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from decimal import Decimal
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -96,7 +95,7 @@ def _anomalies(anomalies: tuple[Anomaly, ...]) -> Table:
             _fields(each.expected),
             _fields(each.found),
         )
-        table.add_row(*map(escape, cells))
+        table.add_row(*map(Text, cells))
     return table
 
 

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from falkirk.app import App
+from falkirk.coordinator.executors import await_executors
 from falkirk.coordinator.home import Home, attach_home, open_home
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.requests import ask_to_go_back, ask_to_stop
 from falkirk.coordinator.rollback import contradiction
 from falkirk.coordinator.visit import Preview, Visit, never_ran
 from falkirk.errors import HomeError
+from falkirk.terminal import Terminal
 
-_out = Console(highlight=False)
+_out = Terminal()
 #: Stopping lets the broker have what the producers hold; going back reads what was sent since the checkpoint.
 _PATIENCE_S = 180.0
 
@@ -41,7 +42,7 @@ def of_application(command: Command) -> Command:
 
 @contextmanager
 def home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
-    """Yield an application's home, and whether somebody runs it: if not, it is held meanwhile.
+    """Yield an application's home, and whether somebody runs it: if not, it is held meanwhile, without a new owner.
 
     Raises: HomeError: `NEVER_RAN`, and as `open_home`.
     """
@@ -49,7 +50,7 @@ def home_of(app: App, home: Path | None) -> Iterator[tuple[Home, bool]]:
     if not (path / "falkirk.json").exists():
         raise never_ran(path)
     try:
-        held, runs = open_home(path, app.name, app.store), False
+        held, runs = open_home(path, app.name, app.store, visits=True), False
     except HomeError as error:
         if error.condition != "HOME_IN_USE":
             raise
@@ -65,6 +66,7 @@ def _visit(file: Path, broker: str | None, local: bool, home: Path | None) -> It
     with home_of(app, home) as (held, runs):
         if not runs:
             held.kill_leftovers()
+            await_executors(held.path)
         yield Visit(app, held, connection, runs=runs, history=app.history), held, runs
 
 
@@ -104,10 +106,11 @@ def rollback(
         if not yes:
             click.confirm("Go back?", abort=True, err=True)
         if not runs:
+            held.take_charge()
             visit.roll_back(asked, force=force)
             click.echo("Done. It goes on from there when it is next started.", err=True)
             return
-        with Console(stderr=True).status("waiting for the application to go back"):
+        with Terminal(stderr=True).status("waiting for the application to go back"):
             ask_to_go_back(held.store, asked, force=force, timeout_s=_PATIENCE_S)
         click.echo("Done. It goes on from there.", err=True)
 
@@ -192,7 +195,7 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
 
     A running application does so by itself, all the time.
     """
-    with _visit(file, broker, local, home) as (visit, _, runs):
+    with _visit(file, broker, local, home) as (visit, held, runs):
         garbage = visit.garbage()
         if as_json:
             click.echo(json.dumps({"checkpoints": garbage.checkpoints, "records": garbage.records}, indent=1))
@@ -208,6 +211,7 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
         if runs and not dry_run:
             click.echo("It runs, and drops these by itself.", err=True)
         elif not dry_run:
+            held.take_charge()
             visit.wheel.collect()
             click.echo("Done.", err=True)
 

@@ -1,16 +1,18 @@
-"""Home: the folder of one application, with a lock, its identity and the processes that may write for it.
+"""Home: the folder of one application, with its locks, its identity and the processes that may write for it.
 
-A second copy is refused by the lock. Processes that outlived a former run (a JVM whose Python was killed,
-executors) still hold producers, so the next run kills them by recorded identity before it reads any output: the
-first wall of the fence.
+A second process is refused by the lock, and a former owner by the generation in the store. Processes that outlived a
+former run (a host, a JVM whose Python was killed, executors) still hold producers, so the next run kills them by
+recorded identity before it reads any output: the first wall of the fence. It reaches those of this machine alone; for
+others there is the claim (claim.py).
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import secrets
+import socket
+import time
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,11 +20,15 @@ from types import TracebackType
 
 import psutil
 
+from falkirk.coordinator import locks
+from falkirk.coordinator.durable import sync_folder
 from falkirk.coordinator.store import Store
 from falkirk.errors import HomeError
-from falkirk.local import processes
+from falkirk.local import private, processes
 
 FORMAT = 1
+#: How often it is looked whether a process that was killed has ended.
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +55,23 @@ class Home:
     Attributes: path. application: its name. identity: 8 hexadecimal digits, in the header of every record it releases.
     """
 
-    def __init__(self, path: Path, application: str, identity: str, lock: int, store: str | None) -> None:
+    def __init__(
+        self, path: Path, application: str, identity: str, lock: int, store: str | None, generation: int | None = None
+    ) -> None:
         # Absolute, because the JVM resolves a relative path against the folder that *it* was started in.
         self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
         # Regions that have run rest on what was decided: an empty store would be taken for a new beginning.
         has_run = (self.path / "regions").is_dir()
         place = self.path / "decisions.db" if store is None else store
-        self.store = Store(place, identity=identity, must_exist=has_run)
+        self.store = Store(place, identity=identity, must_exist=has_run, generation=generation)
+
+    def take_charge(self) -> None:
+        """Become the owner: what former ones write is refused from now on. Only who holds the lock may.
+
+        Raises: StoreError.
+        """
+        self.store.take_charge(f"process {os.getpid()} on {socket.gethostname()}")
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""
@@ -77,9 +92,10 @@ class Home:
             does: what lingers there is flushed instead (falkirk/regions/fence.py).
         Raises: HomeError: `LEFTOVER_ALIVE` when one survives, for instance in another user's name; `HOME_DAMAGED`.
         """
+        hosts = self._kill_former_host(timeout_s)  # first, since it may start further ones
         file = self.path / "processes.json"
         if not file.exists():
-            return ()
+            return hosts
         try:
             content = json.loads(file.read_text())
             records = [ProcessRecord(**entry) for entry in content["processes"]]
@@ -104,15 +120,38 @@ class Home:
         _, alive = psutil.wait_procs([p for _, p in found], timeout=timeout_s)
         alive = [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
         if alive:
-            raise HomeError(
-                "LEFTOVER_ALIVE",
-                f"process {alive[0].pid} of a former run can't be killed.",
-                where=self.path,
-                hint="Kill it, then start again: it may still write.",
-                pids=[p.pid for p in alive],
-            )
+            raise self._left_alive([p.pid for p in alive])
         file.unlink()
-        return tuple(r for r, _ in found)
+        return (*hosts, *(r for r, _ in found))
+
+    def _kill_former_host(self, timeout_s: float) -> tuple[ProcessRecord, ...]:
+        """Kill the host that still holds the host's lock, and wait until the lock is free."""
+        lock = locks.open_lock(self.path, locks.HOST)
+        killed: dict[int, ProcessRecord] = {}
+        try:
+            deadline = time.monotonic() + timeout_s
+            while not locks.take(lock):
+                with contextlib.suppress(ValueError, TypeError):  # it has the lock, and has not said yet who it is
+                    record = ProcessRecord(**json.loads(locks.said(lock)))
+                    if (process := record.find()) is not None:
+                        killed[record.pid] = record
+                        process.kill()
+                if time.monotonic() > deadline:
+                    raise self._left_alive(list(killed))
+                time.sleep(_LOOK_S)
+        finally:
+            os.close(lock)
+        return tuple(killed.values())
+
+    def _left_alive(self, pids: list[int]) -> HomeError:
+        named = f"process {pids[0]}" if pids else "a process"
+        return HomeError(
+            "LEFTOVER_ALIVE",
+            f"{named} of a former run can't be killed.",
+            where=self.path,
+            hint="Kill it, then start again: it may still write.",
+            pids=pids,
+        )
 
     def forget_processes(self) -> None:
         """Forget the processes that were recorded: nothing of this home is left in them."""
@@ -145,38 +184,52 @@ def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psuti
     return found
 
 
-def open_home(path: Path, application: str, store: str | None = None) -> Home:
-    """Open or create the home of an application, holding its lock.
+def open_home(path: Path, application: str, store: str | None = None, *, visits: bool = False) -> Home:
+    """Open or create the home of an application, holding its lock, and take charge of it.
 
-    Args: store: the URL of the database that its decisions are in; None: a file in the home.
+    Args: store: the URL of the database that its decisions are in; None: a file in the home. visits: do not take
+        charge: an owner that uses the same store elsewhere goes on.
     Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`,
-        `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (no folder can be there, or not be written). StoreError.
+        `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (no folder can be there, or not be written). MachineError:
+        `FOLDER_NOT_OURS`. StoreError.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        private.make(path)
+        home = _opened(path, application, store, locks.hold(path, locks.OWNER, str(os.getpid())), None)
     except OSError as error:
         raise _unusable(path, error) from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-        os.close(lock)
-        raise HomeError(
-            "HOME_IN_USE",
-            f"another process runs this application{f' (pid {holder})' if holder else ''}.",
-            where=path,
-            hint="Stop it first, or give this one a home of its own.",
-            pid=holder,
-        ) from None
+        if not visits:
+            home.take_charge()
+    except BaseException:
+        home.close()
+        raise
+    return home
+
+
+def attach_home(path: Path, application: str, store: str | None = None) -> Home:
+    """Open the home of a running application, to look at it or to ask something of it.
+
+    Args, raises: as `open_home`, but for the lock.
+    """
+    if path.exists():
+        private.require_ours(path)
+    return _opened(path, application, store, os.open(path / locks.OWNER, os.O_RDONLY | os.O_CLOEXEC), None)
+
+
+def host_home(path: Path, application: str, store: str | None, generation: int) -> Home:
+    """Open the home for the host, holding the host's lock.
+
+    Args: generation: that of the coordinator, whose lock it is. Others, raises: as `open_home`.
+    """
+    record = ProcessRecord.of(os.getpid(), "host")
+    lock = locks.hold(path, locks.HOST, json.dumps(asdict(record)))
+    return _opened(path, application, store, lock, generation)
+
+
+def _opened(path: Path, application: str, store: str | None, lock: int, generation: int | None) -> Home:
     try:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
-        identity = _identify(path, application, store)
-        return Home(path, application, identity, lock, store)
-    except OSError as error:
-        os.close(lock)
-        raise _unusable(path, error) from error
+        return Home(path, application, _identify(path, application, store), lock, store, generation)
     except BaseException:
         os.close(lock)
         raise
@@ -189,15 +242,6 @@ def _unusable(path: Path, error: OSError) -> HomeError:
         where=path,
         hint="Make room, or name a folder that this user may write, with home= or --home.",
     )
-
-
-def attach_home(path: Path, application: str, store: str | None = None) -> Home:
-    """Open a home whose lock somebody else holds: the coordinator, as this process's parent, or a running application.
-
-    Args, raises: as `open_home`, but for the lock.
-    """
-    identity = _identify(path, application, store)
-    return Home(path, application, identity, os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC), store)
 
 
 def _identify(path: Path, application: str, store: str | None) -> str:
@@ -271,8 +315,4 @@ def write_atomically(file: Path, text: str) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)  # on a full disk, it is in the way
         raise
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(file.parent)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 from falkirk.app import App
+from falkirk.coordinator import guard
+from falkirk.coordinator.claim import Claim
 from falkirk.coordinator.disk import is_full
-from falkirk.coordinator.home import Home, attach_home, write_atomically
+from falkirk.coordinator.home import Home, host_home, write_atomically
 from falkirk.coordinator.live_host import LiveHost
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.signals import stop_on_signals
@@ -34,10 +34,9 @@ from falkirk.plan.topics import prepare_topics
 from falkirk.query import record_processes
 from falkirk.regions.context import Context
 from falkirk.spark_errors import first_line
+from falkirk.terminal import plain
 
 POLL_S = 0.5
-#: The host ended for a reason that a new one can't mend; the reason is in its status file.
-EXIT_FATAL = 3
 #: The host ended because its Spark application has to be a new one.
 EXIT_RESTART = 4
 #: Conditions that a new Spark application, or one that starts once the broker is back, does not meet.
@@ -46,13 +45,19 @@ PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """What the coordinator tells its host, as JSON on standard input's first line."""
+    """What the coordinator tells its host, as JSON on standard input's first line.
 
+    Args: coordinator: its process. generation: of the home, for which the host writes. Others: as `RunSettings`.
+    """
+
+    coordinator: int
+    generation: int
     file: str
     home: str
     kafka: str | None
     master: str | None
     create_topics: bool
+    force: bool = False
 
     def to_json(self) -> str:
         """Return the settings as one line."""
@@ -87,16 +92,21 @@ def _write_over(file: Path, text: str) -> None:
 
 def main() -> int:
     """Run the host until its parent closes its standard input or asks it to stop."""
-    settings = HostSettings(**json.loads(sys.stdin.readline()))
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        return guard.EXIT_ORPHANED  # the coordinator died before it had said what to do
+    settings = HostSettings(**json.loads(line))
     stopping = threading.Event()
+    guard.die_with_parent(settings.coordinator, stopping)
     stop_on_signals(stopping.set, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator decides
     home_path = Path(settings.home)
     try:
         return _run(settings, home_path, stopping)
     except FalkirkError as error:
+        guard.end_if_replaced(error, _say)
         write_status(home_path, (), error=error)
-        return EXIT_RESTART if error.condition in PASSING else EXIT_FATAL
+        return EXIT_RESTART if error.condition in PASSING else guard.EXIT_FATAL
     except Exception as error:
         # What Spark or the JVM threw: a new host may do better, and the reason is kept in case none does.
         traceback.print_exc()
@@ -107,10 +117,13 @@ def main() -> int:
 def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:
     app = load_application(Path(settings.file))
     connection = broker_of(app, settings.kafka)
-    _die_with_parent(stopping)
-    home = _attach(app, home_path, stopping)
+    home = _attach(app, settings, stopping)
     topics = Topics(connection)
     topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))
+    if stopping.is_set():
+        return 0  # the coordinator has stopped, or died: nothing of this host may begin
+    claim = Claim(connection, home)
+    guard.watch_owner(claim.look, _say)
     named = [source.topic.topic for source in app.sources.values()]
     widest = max((topics.facts(topic).partitions for topic in named if topics.exists(topic)), default=2)
     readers = len(app.processors) + len(
@@ -130,10 +143,17 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     check_slots(slots_needed(plan, topics), session)
     host = LiveHost(plan, context, history=app.history, say=_say)
     write_status(home_path, host.status(), host.push())
-    host.start(on_progress=lambda: write_status(home_path, host.status(), host.push()))
+    claim.await_former(stopping.is_set)
+    if stopping.is_set():
+        session.stop()
+        return 0
+    host.start(on_progress=lambda: write_status(home_path, host.status(), host.push()), force=settings.force)
     try:
         while not host.wait(POLL_S, stopping):
             write_status(home_path, host.poll(), host.push())
+    except FalkirkError as error:
+        guard.end_if_replaced(error, _say)
+        raise
     finally:
         host.stop()
         write_status(home_path, host.status())
@@ -143,15 +163,15 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # a full disk, on which the log is
-        print(text, flush=True)
+        print(plain(text), flush=True)
 
 
-def _attach(app: App, path: Path, stopping: threading.Event) -> Home:
+def _attach(app: App, settings: HostSettings, stopping: threading.Event) -> Home:
     """Open the home, once its store answers."""
-    began_s = time.monotonic()
+    began_s, path = time.monotonic(), Path(settings.home)
     while True:
         try:
-            return attach_home(path, app.name, app.store)
+            return host_home(path, app.name, app.store, settings.generation)
         except StoreError as error:
             if error.condition != "STORE_AWAY" or stopping.wait(POLL_S):
                 raise
@@ -161,23 +181,6 @@ def _attach(app: App, path: Path, stopping: threading.Event) -> Home:
 def _report_waiting(home: Path, waited_s: float, *, what: str = "broker") -> None:
     waiting = RegionStatus(name=what, state="waiting", detail=f"it has not answered for {waited_s:.0f} s")
     write_status(home, (waiting,))
-
-
-def _die_with_parent(stopping: threading.Event) -> None:
-    parent = os.getppid()
-
-    def watch() -> None:
-        sys.stdin.read()  # returns when the coordinator closes the pipe, by intent or by dying
-        if os.getppid() == parent:
-            stopping.set()
-            return
-        # Our own only: by now the home may be in other hands, and hold the names of their processes.
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-        os._exit(1)
-
-    threading.Thread(target=watch, name="falkirk-parent", daemon=True).start()
 
 
 if __name__ == "__main__":

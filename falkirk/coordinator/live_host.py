@@ -19,11 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.coordinator.acceptance import Acceptance
 from falkirk.coordinator.batch_host import BatchHost
 from falkirk.coordinator.disk import is_full
+from falkirk.coordinator.executors import Executors
 from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.shape import Shape, shape_of
 from falkirk.coordinator.status import RegionStatus
-from falkirk.coordinator.triage import STATE_NOT_LOADED, fatal_of, refuse_split_keys
+from falkirk.coordinator.triage import damage_of, fatal_of, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.local.spark import writes_elsewhere
@@ -57,13 +58,23 @@ class LiveHost:
     """
 
     def __init__(
-        self, plan: Plan, context: Context, *, history: int = 0, say: Callable[[str], None] = log.info
+        self,
+        plan: Plan,
+        context: Context,
+        *,
+        history: int = 0,
+        say: Callable[[str], None] = log.info,
     ) -> None:
         self._plan, self._context, self._history, self._say = plan, context, history, say
         self._on_progress: Callable[[], None] = lambda: None
         self._watched = {
             region.name: _Watched(
-                live=LiveRegion(region, context, on_progress=lambda: self._on_progress()),
+                live=LiveRegion(
+                    region,
+                    context,
+                    retain=plan.retained_of(region, history),
+                    on_progress=lambda: self._on_progress(),
+                ),
                 status=RegionStatus(name=region.name),
             )
             for region in plan.regions
@@ -75,30 +86,31 @@ class LiveHost:
             region.on_complete = partial(self._completed.put, name)
         self._wheel: Wheel | None = None
         self._acceptance: Acceptance | None = None
+        self._executors = Executors(context.session, context.home.path)
         self._releases_failed = 0
 
-    def start(self, on_progress: Callable[[], None] = lambda: None) -> None:
+    def start(self, on_progress: Callable[[], None] = lambda: None, *, force: bool = False) -> None:
         """Take charge of every region and start it.
 
-        Args: on_progress: called now and then: reading a long tail takes its time.
+        Args: on_progress: called now and then: reading a long tail takes its time. force: go on though published
+            results rest on a checkpoint that is damaged.
         Raises: FalkirkError: a region can't start; those started before are stopped.
         """
         self._on_progress = on_progress
         try:
+            self._executors.record()
             for watched in self._watched.values():
                 refuse_split_keys(watched.live)
                 watched.live.prepare()
             self._batches.prepare()
             shape = shape_of(self._plan, self._context.topics)
-            if shape.layout.held:
-                copying.check_session(self._context.session)
             shape.write(self._context.home.path)
             self._wheel = self._govern(shape)
             self._context.home.store.fail_taken(
                 "rollback", "the application ended before it was done; it may be done or not"
             )
             if not self._serve(self._wheel.open):
-                self._wheel.open()
+                self._wheel.open(force=force)
             self._refresh()
         except BaseException:
             self.stop()
@@ -119,6 +131,8 @@ class LiveHost:
             time.monotonic,
             history=self._history,
             full_history=shape.full_history,
+            live=lives,
+            spare=self._plan.spare_checkpoints,
             say=self._say,
             on_failure=self._count_failure,
         )
@@ -142,6 +156,7 @@ class LiveHost:
 
         Raises: FalkirkError: a region can't be brought back; what to do is in the error.
         """
+        self._executors.record()
         self._attempt(self._look_after)
         self._refresh()
         return self.status()
@@ -240,12 +255,13 @@ class LiveHost:
         live, status = watched.live, watched.status
         fatal = fatal_of(error, live, self._context)
         reason = str(error).split("\n")[0][:300]
+        if (found := damage_of(error, self._context.home.checkpoint(status.name))) is not None:
+            # Before it ends: while the store is away this raises, and all of it is done again.
+            live.distrust_checkpoints(found.first, found.reason)
         live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
             status.state, status.detail = "failed", str(fatal)
             raise fatal from error
-        if STATE_NOT_LOADED.search(str(error)):
-            live.distrust_checkpoint()
         status.state, status.detail = "restarting", reason
         pause_s = BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
         if is_full(error):  # until there is space, however long that takes
@@ -349,3 +365,4 @@ class LiveHost:
                 log.warning("%s: %s", watched.status.name, error.message)
             watched.status.state = "stopped"
         self._batches.stop()
+        self._executors.record(complete=True)

@@ -72,6 +72,10 @@ class KafkaLogs:
             self._copied[held] = frontier(held, self._found(held, sink))
         return self._copied[held]
 
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort. A topic does not tell: its older records may have expired."""
+        return released
+
     def _found(self, held: str, sink: str) -> Positions:
         known = self._place.home.store.releases(sink)
         found = {r.partition: r.released_exclusive for r in known if r.topic == held}
@@ -129,6 +133,10 @@ class AllLogs:
     def copied(self, held: str, sink: str) -> OffsetFrontier:
         """See LogsPort."""
         return self._of(held).copied(held, sink)
+
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(held).remains(held, sink, released)
 
     def delete_below(self, topic: str, below: OffsetFrontier) -> None:
         """See LogsPort."""

@@ -71,11 +71,12 @@ class RegionPort(Protocol):
         """Stop it, and see to it that nothing of any former incarnation arrives in its output any more. Twice is as
         once."""
 
-    def beyond(self, number: int) -> tuple[Range, ...]:
-        """Return what in its output was sent because of what lies beyond a checkpoint, and is not voided yet.
+    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
+        """Return the records of its output that input beyond `upto` has caused, and that are not voided yet.
 
-        The region is fenced. φ alone would not do: it may lag, and what lies behind it and is in the checkpoint's
-        state would not be sent again.
+        The region is fenced, and goes back to checkpoint `number`, which lies within `upto`. A deterministic region
+        computes the input between the two again with the same results, so these stay. φ alone would not do: it may
+        lag, and records behind it that are in the checkpoint's state would not be sent again.
         """
 
     def rewind(self, number: int) -> None:
@@ -107,6 +108,13 @@ class LogsPort(Protocol):
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
         """Return how much of `held` is in `sink`, by what is found there."""
+
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        """Return how much of what was recorded as released of `held` the sink still has: less after somebody restored
+        an older copy of the sink. The rest is copied again, so `held` still has it.
+
+        Raises: HomeError: `SINK_BEHIND`: `held` no longer has it.
+        """
 
     def delete_below(self, topic: str, below: OffsetFrontier) -> None:
         """Drop the records before these positions. Twice is as once."""

@@ -12,9 +12,10 @@ _LOOK_S = 0.2
 def stop_asked_if_reachable(store: Store) -> bool:
     """Tell, once, whether somebody asked the application to stop; while the store is away, nobody can have.
 
-    Raises: StoreError: for another reason.
+    Raises: StoreError: `HOME_TAKEN_OVER`: the application has another owner by now; others but `STORE_AWAY`.
     """
     try:
+        store.require_charge()
         return stop_asked(store)
     except StoreError as error:
         if error.condition != "STORE_AWAY":

@@ -1,14 +1,15 @@
 """Rollback: which region goes back to which of its checkpoints, what of the logs is voided, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from falkirk.coordinator.layout import Layout, cut, sink_name
-from falkirk.coordinator.ports import Point
+from falkirk.coordinator.ports import Point, Range
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.rollback import Rollback, solve
+from falkirk.theory.times import TopicPartition
 
 Points = Mapping[str, tuple[Point, ...]]
 """The checkpoints of each region, oldest first."""
@@ -21,14 +22,23 @@ class Decision:
     Args:
         goes: the checkpoint that each region goes back to; one that is not there stays as it is.
         takes_back: those of them whose later output is voided; what the others send again is the same as before.
-        contradicts: the sinks' topics to which more has been released than would count.
+        contradicts: the sinks' topics to which more has been released than would count, by the φ of the checkpoints: an
+            upper bound, which is known before any region is fenced.
+        outside: how much the outside may have seen, as given.
         solution: the solver's, with its reasons.
     """
 
     goes: Mapping[str, int]
     takes_back: tuple[str, ...]
     contradicts: tuple[str, ...]
+    outside: Mapping[str, OffsetFrontier]
     solution: Rollback
+
+    def upto(self, name: str) -> OffsetFrontier:
+        """Return f(p), the input of a region whose results still count."""
+        frontier = self.solution.chosen[name].frontier
+        assert isinstance(frontier, OffsetFrontier)
+        return frontier
 
 
 def decide(
@@ -85,7 +95,9 @@ def decide(
             counts[stage.output] = cut(at.sent, layout, stage.output)
             takes_back.append(name)
     contradicts = tuple(layout.held.get(t, t) for t in sorted(outside) if not outside[t] <= counts.get(t, TOP))
-    return Decision(goes=goes, takes_back=tuple(takes_back), contradicts=contradicts, solution=solution)
+    return Decision(
+        goes=goes, takes_back=tuple(takes_back), contradicts=contradicts, outside=outside, solution=solution
+    )
 
 
 def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
@@ -96,6 +108,39 @@ def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
         hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
         topics=topics,
     )
+
+
+def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> None:
+    """Refuse a recovery that would void published results: their regions would compute others in their place.
+
+    Only sinks that are held back are promised otherwise. Any other that a recovery takes back may repeat its results.
+    Args: voids: the records that would count as nothing, read behind the fence.
+    Raises: UnrecoverableError: `CHECKPOINT_LOST`.
+    """
+    lost: dict[str, int] = {}
+    for topic, partition, first, last in voids:
+        if topic in layout.held:
+            out = decision.outside[topic].length(TopicPartition(topic=topic, partition=partition))
+            lost[topic] = lost.get(topic, 0) + max(0, int(min(out, last)) - first)
+    results = {layout.held[topic]: number for topic, number in sorted(lost.items()) if number}
+    if results:
+        names = sorted(n for n in decision.takes_back if not layout.stages[n].deterministic) or decision.takes_back
+        places = ", ".join(f"{n} at {_point(decision.goes[n])}" for n in names)
+        raise UnrecoverableError(
+            "CHECKPOINT_LOST",
+            f"{sum(results.values())} published results in {', '.join(results)} rest on checkpoints that can't be used "
+            f"any more. The newest ones that can: {places}.",
+            where=", ".join(names),
+            hint="Restore the home from a backup. Or add --force to `falkirk run`: then other results follow these in "
+            "the same topics.",
+            missing=tuple(names),
+            goes={n: decision.goes[n] for n in names},
+            results=results,
+        )
+
+
+def _point(number: int) -> str:
+    return "the start" if number < 0 else f"checkpoint {number}"
 
 
 def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier: object) -> Point:

@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.app import App
+from falkirk.coordinator.claim import refuse_copied
 from falkirk.coordinator.disk import is_full
+from falkirk.coordinator.executors import await_executors
+from falkirk.coordinator.guard import EXIT_FATAL
 from falkirk.coordinator.home import Home, open_home, write_atomically
-from falkirk.coordinator.host import EXIT_FATAL, HostSettings
+from falkirk.coordinator.host import HostSettings
 from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
 from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.status import CONSOLE
-from falkirk.errors import AWAY, InternalError, SparkError
+from falkirk.errors import AWAY, HomeError, InternalError, SparkError
 from falkirk.push.gateway import Gateway
+from falkirk.terminal import plain
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
 SILENT_S = 40.0
@@ -33,6 +37,8 @@ SILENT_AT_START_S = 180.0
 FRUITLESS_MAX = 5
 #: How long to wait before it is looked whether what was away is back.
 AWAY_PAUSE_S = 1.0
+#: How long to wait before it is looked whether executors on other machines have ended.
+ALIVE_PAUSE_S = 1.0
 #: A longer log of former hosts is put aside when the next one starts.
 LOG_BYTES_MAX = 50_000_000
 #: A host is not started with less room than this in its home.
@@ -41,13 +47,17 @@ SPACE_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """How an application is run: its file, broker, home and Spark master; None means as the file declares."""
+    """How an application is run: its file, broker, home and Spark master; None means as the file declares.
+
+    Args: force: go on though published results rest on a checkpoint that is damaged, once.
+    """
 
     file: Path
     kafka: str | None = None
     home: Path | None = None
     master: str | None = None
     create_topics: bool = False
+    force: bool = False
 
 
 class Coordinator:
@@ -70,6 +80,8 @@ class Coordinator:
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
         self._path = settings.home or app.home
+        #: Until regions run: a later loss is to be known of, too.
+        self._force = settings.force
         self._commits: dict[str, int] = {}
         #: The condition for which the last host ended, if it told one.
         self._waits_for = ""
@@ -81,6 +93,8 @@ class Coordinator:
 
     def run(self) -> None:
         """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
+        if self._path.is_dir():
+            self._await_space()  # to take charge is to write
         with (
             open_home(self._path, self._app.name, self._app.store) as home,
             Gateway(self._app, self._connection, home, self._say) as self._gateway,
@@ -91,6 +105,7 @@ class Coordinator:
             while not self._stopping.is_set():
                 for record in home.kill_leftovers():
                     self._say(f"killed {record.role} {record.pid}, left behind by a former run")
+                self._await_executors()
                 self._await_space()
                 before = dict(self._commits)
                 reason = self._run_host(home)
@@ -110,6 +125,21 @@ class Coordinator:
                 self.restarts += 1
                 self._say(f"the Spark application is gone ({reason}); starting it again")
             home.kill_leftovers()
+
+    def _await_executors(self) -> None:
+        """Wait until no executor of a former run can still write, however long one is there that can't end itself."""
+        since_s, said = time.monotonic(), ""
+        while not self._stopping.is_set():
+            try:
+                await_executors(self._path, since_s=since_s, say=self._say, is_stopping=self._stopping.is_set)
+                return
+            except HomeError as error:
+                if error.condition != "LEFTOVER_ALIVE":
+                    raise
+                if error.message != said:
+                    self._say(str(error))
+                said = error.message
+            self._stopping.wait(ALIVE_PAUSE_S)
 
     def _await_space(self) -> None:
         """Wait until the home can be written: on a full disk a host would end as soon as it begins."""
@@ -154,16 +184,20 @@ class Coordinator:
             if self._stopping.is_set() and self._gateway is not None:
                 self._gateway.stop()  # first, so that nobody waits for what stops
             _end(process)
-        return self._reason(process, status_file)
+        return self._reason(process, status_file, home)
 
     def _watch(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> None:
         assert process.stdin is not None
+        assert home.store.generation is not None, "whoever holds the home's lock has taken charge"
         settings = HostSettings(
+            coordinator=os.getpid(),
+            generation=home.store.generation,
             file=str(self._settings.file.resolve()),
             home=str(self._path.resolve()),
             kafka=self._settings.kafka,
             master=self._settings.master,
             create_topics=self._settings.create_topics,
+            force=self._force,
         )
         process.stdin.write(settings.to_json() + "\n")
         process.stdin.flush()
@@ -173,7 +207,7 @@ class Coordinator:
             if status is not None and status["at_s"] != last:
                 last, seen_at_s = status["at_s"], time.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
-                    limit_s = SILENT_S
+                    limit_s, self._force = SILENT_S, False
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._on_status(status)
                 if self._gateway is not None:
@@ -186,10 +220,12 @@ class Coordinator:
                 process.kill()
                 return
 
-    def _reason(self, process: "subprocess.Popen[str]", status_file: Path) -> str:
+    def _reason(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> str:
         error = (read_status(status_file) or {}).get("error")
         self._waits_for = "" if error is None else str(error["condition"])
         if process.returncode == EXIT_FATAL and error is None:
+            home.store.require_charge()  # a host that was replaced leaves the status file to its successor
+            refuse_copied(home.path)
             raise InternalError("HOST_SILENT", "the host gave up without saying why.", where=self._path / "host.log")
         if error is not None and process.returncode == EXIT_FATAL:
             raise SparkError(str(error["condition"]), str(error["text"]))
@@ -214,7 +250,7 @@ def _show(printed: int) -> None:
     """Print what a host's sinks print, until it has ended."""
     with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            print(line, end="", flush=True)
+            print(plain(line), end="", flush=True)
 
 
 def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:
@@ -240,7 +276,8 @@ def run_application(app: App, **options: Any) -> None:
         from falkirk.query import run_here  # under spark-submit the session, and so the host, is this process
 
         app.home = settings.home or app.home
-        query = run_here(app, broker_of(app, settings.kafka), create_topics=settings.create_topics)
+        connection = broker_of(app, settings.kafka)
+        query = run_here(app, connection, create_topics=settings.create_topics, force=settings.force)
         stop_on_signals(query.stop)
         query.awaitTermination()
         return

@@ -1,7 +1,10 @@
 """Triage: what is behind the error that ended a query, and whether a restart can help."""
 
 import re
+from dataclasses import dataclass
+from pathlib import Path
 
+from falkirk.coordinator.disk import is_full
 from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion
@@ -17,8 +20,76 @@ _REFUSED_QUERY = re.compile(
     r"\[(STREAMING_REAL_TIME_MODE\.\w+|AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|"
     r"INVALID_NON_DETERMINISTIC_EXPRESSIONS)\][^\n]{0,300}"
 )
-#: Spark found a state file missing, torn, or with another checksum than it was written with.
-STATE_NOT_LOADED = re.compile(r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED")
+#: Spark could not load a state. What it says then depends on where it noticed.
+_STATE_NOT_LOADED = re.compile(
+    r"\[(CANNOT_LOAD_STATE_STORE\.\w+|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|"
+    r"STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED)\]"
+)
+#: The reason lies elsewhere, though Spark may call the file unreadable or missing: a full disk, memory, a lock of the
+#: state store, a thread that was interrupted, too many open files, rights, a device or server that does not answer.
+_PASSING = re.compile(
+    r"\.UNRELEASED_THREAD_ERROR\]|_OUT_OF_MEMORY\]|OutOfMemoryError|Cannot allocate memory|InterruptedException|"
+    r"InterruptedIOException|ClosedByInterruptException|ClosedChannelException|TimeoutException|"
+    r"Too many open files|Permission denied|AccessDeniedException|Operation not permitted|Input/output error|"
+    r"Read-only file system|Stale file handle|Connection (?:refused|reset)"
+)
+#: A file is missing, or does not hold what Spark wrote into it: by Spark's own conditions and checksums, Hadoop's,
+#: those of the compression, and RocksDB's.
+_DAMAGED = re.compile(
+    r"\[(?:CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED|"
+    r"CANNOT_LOAD_STATE_STORE\.(?:CANNOT_READ_STREAMING_STATE_FILE|CANNOT_FIND_BASE_SNAPSHOT_CHECKPOINT|"
+    r"CANNOT_READ_CHECKPOINT|CANNOT_READ_DELTA_FILE_\w+|CANNOT_READ_(?:MISSING_)?SNAPSHOT_FILE\w*|"
+    r"INVALID_CHECKPOINT_LINEAGE|UNEXPECTED_FILE_SIZE))\]"
+    r"|Caused by: (?:java\.io\.(?:EOFException|UTFDataFormatException|StreamCorruptedException|"
+    r"IOException: Stream is corrupted)|java\.util\.zip\.\w+Exception|com\.github\.luben\.zstd\.\w+|"
+    r"org\.apache\.hadoop\.fs\.ChecksumException|org\.rocksdb\.RocksDBException: Corruption|"
+    r"com\.fasterxml\.jackson\.core\.\w+)[^\n]{0,200}"
+)
+_MISSING = (
+    r"Caused by: (?:java\.io\.FileNotFoundException|java\.nio\.file\.NoSuchFileException): [^\n]*{folder}[^\n]{{0,200}}"
+)
+_STATE_FILE = r"{folder}/state/(?:[\w-]+/)*(\d+)_[\w-]+\.(?:changelog|zip)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Why a checkpoint can't be loaded, now or later.
+
+    Args: first: the oldest checkpoint that rests on the damaged file, where Spark names one. reason: what Spark said.
+    """
+
+    first: int | None
+    reason: str
+
+
+def damage_of(error: Exception, folder: Path) -> Damage | None:
+    """Return what proves that the checkpoint that a query began with is damaged, or None where nothing does.
+
+    All else that keeps Spark from loading a state may pass: the same checkpoint is tried again.
+    Args: folder: of the checkpoint.
+    """
+    text = _with_causes(error)
+    if not _STATE_NOT_LOADED.search(text) or is_full(error) or _PASSING.search(text):
+        return None
+    place = re.escape(str(folder))
+    proof = _DAMAGED.search(text) or re.search(_MISSING.format(folder=place), text)
+    if proof is None:
+        return None
+    # The file of version n is written by batch n - 1. Those behind it read it, too: else this one had not been read.
+    versions = [int(found) for found in re.findall(_STATE_FILE.format(folder=place), text)]
+    return Damage(first=min(versions) - 1 if versions else None, reason=proof[0].removeprefix("Caused by: "))
+
+
+def _with_causes(error: BaseException) -> str:
+    """Return what Spark said of an error and of its causes, with their stack traces.
+
+    PySpark keeps the cause of a query's error apart: neither its text nor its stack trace names the cause.
+    """
+    told, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
+    while each is not None:
+        told.append(f"Caused by: {getattr(each, '_stackTrace', '') or each}")
+        each = getattr(each, "_cause", None)
+    return "\n".join(told)
 
 
 def refuse_split_keys(live: LiveRegion) -> None:
@@ -42,6 +113,15 @@ def _split_key(message: str, live: LiveRegion) -> DefinitionError:
     )
 
 
+def _replaced(topic: str, context: Context) -> LogError | None:
+    """Return the error that a topic is another one than it was, if it is."""
+    try:
+        context.topics.exists(topic)
+    except LogError as error:
+        return error if error.condition == "TOPIC_REPLACED" else None
+    return None
+
+
 def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkError | None:
     """Return the error to give up with when a restart can't help."""
     text, region = str(error), live.region
@@ -54,7 +134,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
-        return LogError(
+        return _replaced(source, context) or LogError(
             "INPUT_EXPIRED",
             f"records of {source!r} that are still needed have been deleted.",
             where=region.source.topic.where,

@@ -107,7 +107,8 @@ class Visit:
         self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)
         self.wheel = Wheel(
             shape.layout, self.regions, self.logs, home.store, lambda: 0.0,
-            history=history, full_history=shape.full_history,
+            history=history, full_history=shape.full_history, live=[logs.name for logs in shape.regions],
+            spare=app.spare_checkpoints,
         )  # fmt: skip
 
     def asked(self, text: str) -> dict[str, int]:

@@ -18,7 +18,7 @@ from functools import reduce
 
 from falkirk.coordinator.layout import Layout, cut, sink_name, source_name
 from falkirk.coordinator.ports import LogsPort, Point, RegionPort
-from falkirk.coordinator.rollback import Decision, Points, contradiction, decide
+from falkirk.coordinator.rollback import Decision, Points, contradiction, decide, refuse_loss
 from falkirk.coordinator.store import Store
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
@@ -36,6 +36,9 @@ class Wheel:
         layout: what there is. regions: by the layout's names.
         history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
         full_history: regions of which all are kept.
+        live: regions of which Spark may find a checkpoint damaged: the newest is not the only one kept.
+        spare: so many of their newest checkpoints may be damaged without a loss: results that a non-deterministic one
+            has to cover wait for as many checkpoints more.
         say: takes one line for the user at each event.
         on_failure: takes a region's name and what is wrong with it, before it is brought back; it may refuse by
             raising.
@@ -51,13 +54,18 @@ class Wheel:
         *,
         history: int = 0,
         full_history: Collection[str] = (),
+        live: Collection[str] = (),
+        spare: int = 0,
         say: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
-        self._full_history = frozenset(full_history)
+        self._full_history, self._live, self._spare = frozenset(full_history), frozenset(live), spare
         self._history, self._say, self._on_failure = history, say, on_failure
         self._points: dict[str, tuple[Point, ...]] = {}
+        #: Of each region the newest checkpoint that each monitor knows.
+        self._restorable_to: dict[str, int] = {}
+        self._retained_to: dict[str, int] = {}
         self._cut_off = False
         self._released = {held: self._recorded(held) for held in layout.held}
         self.restorable, self.retained = self._monitors()
@@ -70,6 +78,8 @@ class Wheel:
         Args, raises: as `recover`.
         """
         self._finish()
+        for held, sink in self.layout.held.items():
+            self._released[held] = self._logs.remains(held, sink, self._released[held])
         return self.recover(frozenset(self.layout.stages), "start", asked=asked, force=force)
 
     def turn(self) -> None:
@@ -128,19 +138,34 @@ class Wheel:
         return Monitor(graph, self.layout.restorable()), Monitor(graph, self.layout.retained())
 
     def _take_in(self, names: Iterable[str]) -> None:
-        """Feed the monitors with the checkpoints that are new."""
+        """Feed the monitors with the checkpoints that are new, but for those that may yet be found damaged."""
         for name in names:
-            known = self._points[name][-1].number if self._points.get(name) else -2
-            points = self._regions[name].points()
-            self._points[name] = points
-            for point in points:
-                if point.number > known:
-                    self._feed(name, self.layout.metadata(name, point))
+            points = self._points[name] = self._regions[name].points()
+            for metadata in self._new(name, points, self._restorable_to, self._may_lose(name)):
+                self._feed_restorable(name, metadata)
+            # With one left out, what is kept holds a consistent state even if each region loses its newest one.
+            for metadata in self._new(
+                name, points, self._retained_to, max(int(name in self._live), self._may_lose(name))
+            ):
+                self.retained.add_checkpoint(name, metadata)
 
-    def _feed(self, name: str, metadata: Metadata) -> None:
-        if metadata.frontier.is_empty:
-            return  # the initial state, which the monitors know of from the beginning
-        self.retained.add_checkpoint(name, metadata)
+    def _may_lose(self, name: str) -> int:
+        """Return of how many of its newest checkpoints no result may be the only one to rest on.
+
+        A deterministic region computes the same again from an older one, so it can lose any.
+        """
+        return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
+
+    def _new(self, name: str, points: tuple[Point, ...], upto: dict[str, int], left_out: int) -> Iterable[Metadata]:
+        """Yield the checkpoints that a monitor does not know, without so many of the newest."""
+        for point in points[: len(points) - left_out]:
+            if point.number > upto.get(name, -2):
+                upto[name] = point.number
+                metadata = self.layout.metadata(name, point)
+                if not metadata.frontier.is_empty:  # the initial state is known from the beginning
+                    yield metadata
+
+    def _feed_restorable(self, name: str, metadata: Metadata) -> None:
         if isinstance(self.restorable.solution.available[name], Anywhere):
             for edge, fixed in metadata.projected.items():
                 self.restorable.add_mark(name, edge, metadata.frontier, fixed)
@@ -149,7 +174,7 @@ class Wheel:
 
     def begin_again(self) -> None:
         """Tell the monitors what there is: a rollback has dropped checkpoints, or nothing was told yet."""
-        self._points = {}
+        self._points, self._restorable_to, self._retained_to = {}, {}, {}
         self.restorable, self.retained = self._monitors()
         self._take_in(self.layout.stages)
         for held in self.layout.held:
@@ -164,8 +189,10 @@ class Wheel:
 
         Regions that need not move keep running. The others are fenced, and then it is decided again: by what they have
         sent and saved until they were.
-        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: what was asked would take back what is outside, and `force` is
-            not set; `POINT_TOO_OLD`. UnrecoverableError: as `decide`.
+        Args: force: go on even where published results would be contradicted.
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: what was asked would take back what is outside; `POINT_TOO_OLD`.
+            UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results rest on checkpoints that are
+            damaged. Then the regions are fenced, and nothing else has happened.
         """
         fenced: set[str] = set()
         while not (decision := self.decide(failed, asked, force=force)).goes.keys() <= fenced:
@@ -174,10 +201,17 @@ class Wheel:
                 fenced.add(name)
             failed |= fenced - frozenset(asked or ())
         self._cut_off = True  # until it is done: an error leaves it to the next turn
-        voids = [v for name in decision.takes_back for v in self._regions[name].beyond(decision.goes[name])]
+        voids = [
+            void
+            for name in decision.takes_back
+            for void in self._regions[name].beyond(decision.goes[name], decision.upto(name))
+        ]
+        if not force:
+            refuse_loss(self.layout, decision, voids)
         number = self._store.open_recovery(reason, dict(decision.goes), voids=voids)
         self._carry_out(number, decision.goes)
-        for name in reversed(list(self.layout.stages)):  # readers first, so that they are there when records come
+        # Writers first: they record their fences, and a reader skips what comes late behind those that it knows.
+        for name in self.layout.stages:
             if name in decision.goes:
                 self._regions[name].start(decision.goes[name])
         self._store.advance_recovery(number, "done")
@@ -218,7 +252,7 @@ class Wheel:
     # -- release ------------------------------------------------------------------------------------------------------
 
     def released(self, held: str) -> OffsetFrontier:
-        """Return how much of a log that is held back is outside for certain."""
+        """Return how much of a log that is held back is outside for certain, less what a sink has lost since."""
         return self._released[held]
 
     def _recorded(self, held: str) -> OffsetFrontier:
@@ -239,8 +273,10 @@ class Wheel:
             before, out = out, out | self._logs.copy(held, sink, out, upto | out)
             if out == before:
                 continue  # the sink can't be reached; the others can
+            known = self._recorded(held)
             for e, length in out.prefixes:
-                self._store.record_release(sink, held, e.partition, int(length))
+                if length > known.length(e):
+                    self._store.record_release(sink, held, e.partition, int(length))
             self._released[held] = out
             self._feed_released(held, out)
 

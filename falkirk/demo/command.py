@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from falkirk.demo import search, word_index
+from falkirk.terminal import Terminal
 
 
 @click.command()
@@ -29,7 +29,7 @@ def demo(
 
     In the end a judge recomputes all that came out. Exit code 1 when anything is wrong.
     """
-    console = Console(highlight=False)
+    console = Terminal()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if name == "word-index":

@@ -5,13 +5,14 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from falkirk.demo.load import IndexReader, PageProducer, percentiles_ms
+from falkirk.terminal import Terminal
 
 #: Rates and latencies are those of so many last seconds.
 WINDOW_S = 10.0
@@ -32,7 +33,7 @@ class Screen:
     """What both demos show: the host's last status, and a line per event. What else there is to be seen, each says in
     `picture` and `line`."""
 
-    console: Console
+    console: Terminal
     began_s: float = field(default_factory=time.monotonic)
     regions: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
@@ -44,7 +45,7 @@ class Screen:
         """Add an event. The coordinator says its own from its thread."""
         self.events.append(f"{time.monotonic() - self.began_s:5.0f} s  {text}")
         if not self.console.is_terminal:
-            self.console.print(self.events[-1], soft_wrap=True, markup=False)
+            self.console.print(self.events[-1], soft_wrap=True)
 
     def take(self, status: dict[str, Any]) -> None:
         """Take the host's status, unless it is the last word of the one that was killed."""
@@ -111,7 +112,7 @@ class Show:
             self._live.update(self._screen.picture())
         elif now_s - self._printed_s > LINE_EVERY_S:
             self._printed_s = now_s
-            self._console.print(self._screen.line(), soft_wrap=True, markup=False)
+            self._console.print(self._screen.line(), soft_wrap=True)
 
 
 def rate(count: int, began_s: float | None) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +33,7 @@ from falkirk.demo.visitor import Visitor
 from falkirk.local import broker as local_broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
+from falkirk.terminal import Terminal
 
 #: `modules` has one partition, so that "the first n modules" has one meaning, which the judge needs.
 PARTITIONS = {"modules": 1, "queries": 2, "index": 2, "answers": 2}
@@ -62,7 +63,7 @@ def example() -> Path:
     return stage.example("search.py")
 
 
-def run_demo(settings: SearchSettings, console: Console) -> bool:
+def run_demo(settings: SearchSettings, console: Terminal) -> bool:
     """Run the demo; return whether the judge found nothing wrong.
 
     Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
@@ -97,7 +98,7 @@ class Drama:
     """One run: who takes part in it, and what happens to them in which order."""
 
     def __init__(
-        self, settings: SearchSettings, collector: Collector[Event], bootstrap: str, folder: Path, console: Console
+        self, settings: SearchSettings, collector: Collector[Event], bootstrap: str, folder: Path, console: Terminal
     ) -> None:
         self._settings, self._collector, self._bootstrap, self._folder = settings, collector, bootstrap, folder
         self._producer = ModuleProducer(bootstrap, "modules", collector.found, settings.rate)
@@ -169,7 +170,7 @@ class Drama:
         yield from _until(lambda: screen.running() and not self._collector.is_alive())
         screen.total = len(self._collector.found)
         screen.say("all regions run; modules begin to arrive, and people to ask. You can ask as well:")
-        screen.console.print(self._visitor.curl(), soft_wrap=True, markup=False, highlight=False)
+        screen.console.print(self._visitor.curl(), soft_wrap=True)
         producer.start()
         yield from _until(lambda: reader.received)
         producer.warm.set()

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
-from rich.console import Console
 
 import falkirk
 from falkirk.coordinator.home import ProcessRecord
@@ -22,7 +21,8 @@ from falkirk.coordinator.load import load_application
 from falkirk.coordinator.supervise import Coordinator, RunSettings
 from falkirk.errors import FalkirkError, MachineError
 from falkirk.local import broker as local_broker
-from falkirk.local.jars import cache_home
+from falkirk.local.cache import cache_home
+from falkirk.terminal import Terminal
 
 
 def example(file: str) -> Path:
@@ -38,7 +38,7 @@ def example(file: str) -> Path:
 
 
 @contextlib.contextmanager
-def workplace(*, keep: bool, console: Console) -> Iterator[Path]:
+def workplace(*, keep: bool, console: Terminal) -> Iterator[Path]:
     """Yield a fresh folder for one run, and stop its broker and remove it in the end.
 
     What a demo that was itself killed with -9 left behind is removed first: its folder has a lock that nobody holds.

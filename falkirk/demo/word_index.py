@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rich.console import Console
-
 from falkirk.check import (
     AggregateModel,
     Count,
@@ -31,6 +29,7 @@ from falkirk.demo.screen import IndexScreen, Show, latency
 from falkirk.local import broker as local_broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
+from falkirk.terminal import Terminal
 
 PAGES, INDEX, PARTITIONS = "pages", "index", 2
 #: Seconds without a new change record after which the rest is given up for lost.
@@ -54,7 +53,7 @@ def example() -> Path:
     return stage.example("word_index.py")
 
 
-def run_demo(settings: DemoSettings, console: Console) -> bool:
+def run_demo(settings: DemoSettings, console: Terminal) -> bool:
     """Run the demo; return whether the checker found exactly-once.
 
     Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
@@ -171,8 +170,8 @@ def _conclude(screen: IndexScreen, bootstrap: str, home: Path) -> bool:
     return verdict.guarantee is Guarantee.EXACTLY_ONCE
 
 
-def _look_up(reader: IndexReader, word: str, console: Console) -> None:
+def _look_up(reader: IndexReader, word: str, console: Terminal) -> None:
     found = reader.index.get(word, [])
     best = sorted(found, key=lambda entry: (-entry[1], entry[0]))[:5]
     listed = ", ".join(f"{page} ({count}×)" for page, count in best)
-    console.print(f"“{word}” is on {len(found):,} pages{': ' + listed if best else ''}", soft_wrap=True, markup=False)
+    console.print(f"“{word}” is on {len(found):,} pages{': ' + listed if best else ''}", soft_wrap=True)

@@ -6,8 +6,9 @@ if that is little. It works in memory, over all partitions; it reads the same ru
 as the jobs do, so that either goes on where the other was. Should it fail, or too much go round, the jobs do it.
 """
 
+import json
 import logging
-import pickle
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from falkirk.coordinator.durable import damaged
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.differential.graph import (
     Graph,
@@ -32,6 +34,7 @@ from falkirk.differential.hashing import is_hashed
 from falkirk.differential.in_memory import InMemory
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import Time, together
+from falkirk.differential.runs import DAMAGED
 from falkirk.differential.schemas import arrow_of, port_schema, timed
 from falkirk.differential.turns import Rounds, Turns, Waiting
 
@@ -39,7 +42,7 @@ log = logging.getLogger("falkirk")
 
 #: While no more rows than this wait for a round, one task does it.
 ALONE_MAX = 200_000
-_OUTCOME = "outcome.pickle"
+_OUTCOME = "outcome.json"
 
 
 def prepare(graph: Graph, session: SparkSession) -> frozenset[Scope]:
@@ -102,6 +105,42 @@ class Outcome:
     rounds: Mapping[str, Rounds]
     cut_short: Mapping[Waiting, int]
 
+    def text(self) -> str:
+        """Return it as JSON: whoever may write to a shared home must not choose what is run by reading it."""
+        content = {
+            "count": self.count,
+            "is_little": self.is_little,
+            "traces": [[*trace, list(files)] for trace, files in self.traces.items()],
+            "merged": [[*trace, list(files)] for trace, files in self.merged.items()],
+            "pending": [[*waiting, list(files)] for waiting, files in self.pending.items()],
+            "left": [[*waiting, list(files)] for waiting, files in self.left.items()],
+            "rounds": [[loop, rounds.count, rounds.converged] for loop, rounds in self.rounds.items()],
+            "cut_short": [[*waiting, residue] for waiting, residue in self.cut_short.items()],
+        }
+        return json.dumps(content)
+
+    @classmethod
+    def parse(cls, text: str) -> "Outcome":
+        """Return what was written as text. Raises: ValueError, KeyError, TypeError: it is no outcome."""
+        content = json.loads(text)
+
+        def files(name: str) -> dict[tuple[str, str], tuple[str, ...]]:
+            return {(holder, what): tuple(map(str, paths)) for holder, what, paths in content[name]}
+
+        def waiting(name: str) -> dict[Waiting, tuple[str, ...]]:
+            return {(h, what, tuple(time)): tuple(map(str, paths)) for h, what, time, paths in content[name]}
+
+        return cls(
+            count=int(content["count"]),
+            is_little=bool(content["is_little"]),
+            traces=files("traces"),
+            merged=files("merged"),
+            pending=waiting("pending"),
+            left=waiting("left"),
+            rounds={loop: Rounds(count=int(n), converged=bool(c)) for loop, n, c in content["rounds"]},
+            cut_short={(h, what, tuple(time)): int(residue) for h, what, time, residue in content["cut_short"]},
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
@@ -127,12 +166,14 @@ class Alone:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work, and leave the outcome in a file; when this is for Spark to do, the reason as a text."""
         try:
-            outcome: Outcome | str = self.work(self._taken(batches))
+            text = self.work(self._taken(batches)).text()
         except (Unsuitable, pa.ArrowException) as error:
-            outcome = f"{type(error).__name__}: {error}"
+            text = json.dumps(f"{type(error).__name__}: {error}")
         path = Path(self.folder) / _OUTCOME
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pickle.dumps(outcome))
+        partial = path.with_suffix(".partial")
+        partial.write_text(text)
+        os.replace(partial, path)
         for _ in batches:
             yield from ()
 
@@ -152,9 +193,14 @@ class Alone:
         return taken
 
     def outcome(self) -> Outcome | str:
-        """Return what the task has left."""
-        found: Outcome | str = pickle.loads((Path(self.folder) / _OUTCOME).read_bytes())
-        return found
+        """Return what the task has left. Raises: HomeError: `STATE_DAMAGED`: it is no outcome."""
+        path = Path(self.folder) / _OUTCOME
+        try:
+            text = path.read_text()
+            reason = json.loads(text)
+            return reason if isinstance(reason, str) else Outcome.parse(text)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise damaged(f"{DAMAGED}: {error}.", path) from error
 
     def work(self, taken: Mapping[str, pa.Table]) -> Outcome:
         """Work. Args: taken: what is new of the sources. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""

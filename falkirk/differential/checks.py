@@ -23,6 +23,7 @@ from falkirk.location import SourceLocation
 from falkirk.plan.determinism import InBatch
 from falkirk.plan.frames import check_names, quiet
 from falkirk.plan.inference.python import expressions
+from falkirk.plan.inference.structure import Leaves
 from falkirk.spark_errors import SPARK_ERRORS, first_line
 
 _UNSUITABLE = (
@@ -68,7 +69,7 @@ def applied(
             hint=f"Name the columns: {', '.join(rows.columns)}.",
             operation=operation,
         )
-    doubtful = sorted(() if is_vouched else InBatch.of(like).undetermined)
+    doubtful = sorted(() if is_vouched else InBatch.of(like, Leaves.of({operation: rows})).undetermined)
     if not is_deterministic or doubtful:
         raise DefinitionError(
             "NON_DETERMINISTIC",

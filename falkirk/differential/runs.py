@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from falkirk.coordinator.durable import damaged
 from falkirk.differential.ordered import Order, in_order, ranges
 from falkirk.differential.rows import HASH, Hashes, spans, together
-from falkirk.errors import HomeError
 
 #: What is said of a file that can't be read; a task's error reaches the driver as text.
 DAMAGED = "a file of an iteration's state can't be read"
@@ -43,12 +43,6 @@ def load(path: Path) -> pa.Table:
             return pa.ipc.open_file(file).read_all()
     except (OSError, pa.ArrowException) as error:
         raise damaged(f"{DAMAGED}: {error}.", path) from error
-
-
-def damaged(text: str, where: Path, **data: object) -> HomeError:
-    """Return the error of a state that can't be read."""
-    hint = "Roll back to an earlier point with falkirk rollback, or restore the home from a backup."
-    return HomeError("STATE_DAMAGED", text, where=where, hint=hint, **data)
 
 
 def keys_of(paths: Sequence[Path], hashes: Hashes, schema: pa.Schema) -> pa.Table:

@@ -92,7 +92,7 @@ class BatchAtRest:
     def fence(self) -> None:
         """See RegionPort. What a former run still writes is in folders that nobody knows of."""
 
-    def beyond(self, number: int) -> tuple[Range, ...]:
+    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
         """See RegionPort: the epochs that were decided since, complete or not: what they read is to be cut anew."""
         later = [e.number for e in self.epochs.epochs() if e.number > number]
         return ((self.logs.log, 0, later[0], later[-1] + 1),) if later else ()

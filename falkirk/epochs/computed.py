@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -10,6 +11,7 @@ from falkirk.cut import Positions
 from falkirk.epochs.inputs import Bad
 from falkirk.operators.in_epoch import State
 from falkirk.plan.frames import plan_text
+from falkirk.plan.inference.structure import Leaves, structure_of
 
 #: The slot of what a batch itself keeps, beside those of its operators.
 OWN = "own"
@@ -29,12 +31,13 @@ class Decided:
 class Computed:
     """What an epoch comes to.
 
-    Args: kept: the state after it, by slot; the batch's own is missing when it is the result. bad: what it read that
-        may not fit. letters: what operators have refused. marks: what the epoch before has left. told: numbers that
-        are told of this one. ran: the plans of what has run for it already, as text. clean: drops what was computed for
-        it alone.
+    Args: given: what it is computed from. kept: the state after it, by slot; the batch's own is missing when it is the
+        result. bad: what it read that may not fit. letters: what operators have refused. marks: what the epoch before
+        has left. told: numbers that are told of this one. ran: the plans of what has run for it already, as text.
+        clean: drops what was computed for it alone.
     """
 
+    given: Mapping[str, DataFrame]
     result: DataFrame
     kept: State
     bad: list[Bad]
@@ -48,3 +51,8 @@ class Computed:
     def plan(self) -> str:
         """The result's plan, as text."""
         return plan_text(self.result)
+
+    @property
+    def structure(self) -> list[Any]:
+        """The structure of the result's plan, in which inputs have their names."""
+        return structure_of(self.result, Leaves.of(self.given))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from falkirk.coordinator.status import CONSOLE
 from falkirk.endpoints import Console
@@ -17,6 +18,7 @@ from falkirk.epochs.inputs import ROW
 from falkirk.epochs.target import in_order
 from falkirk.errors import SparkError
 from falkirk.spark_errors import SPARK_ERRORS, first_line
+from falkirk.terminal import one_line
 
 
 class ConsoleTarget:
@@ -32,10 +34,13 @@ class ConsoleTarget:
         """See Target. Nobody is bound by what was printed."""
         return 0
 
+    def kept(self) -> None:
+        """See Target."""
+
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target, but an epoch may be printed twice. Raises: SparkError: `RELEASE_FAILED`."""
         try:
-            shown = in_order(rows, few=few).drop(ROW).limit(self._to.rows + 1).collect()
+            shown = _shown(in_order(rows, few=few).drop(ROW)).limit(self._to.rows + 1).collect()
             count = len(shown) if len(shown) <= self._to.rows else rows.count()
         except SPARK_ERRORS as error:
             raise SparkError(
@@ -45,11 +50,21 @@ class ConsoleTarget:
                 topic=self._sink,
             ) from error
         lines = [f"── {self._sink}, epoch {epoch}: {count:,} row(s)"]
-        lines += [", ".join(f"{name}={value}" for name, value in r.asDict().items()) for r in shown[: self._to.rows]]
+        lines += [
+            ", ".join(f"{name}={one_line(str(value))}" for name, value in r.asDict().items())
+            for r in shown[: self._to.rows]
+        ]
         if count > self._to.rows:
             lines.append(f"… and {count - self._to.rows:,} more")
         self._write("\n".join(lines) + "\n")
         return None
+
+
+def _shown(rows: DataFrame) -> DataFrame:
+    """Return rows with their times as text: Python has none beyond the year 9999."""
+    kinds = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
+    timed = [name for name, kind in kinds.items() if "timestamp" in kind or "date" in kind]
+    return rows.withColumns({name: F.col(f"`{name}`").cast("string") for name in timed}) if timed else rows
 
 
 def _print(text: str) -> None:

@@ -12,10 +12,8 @@ What could break it:
     what a producer holds is flushed before the topic's end is read (`TopicTarget`).
 """
 
-import re
 from dataclasses import fields
 from functools import partial
-from hashlib import sha256
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -27,14 +25,12 @@ from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.results import Results
 from falkirk.errors import HomeError
 from falkirk.plan.batch import Batch
+from falkirk.plan.inference.structure import digest
 
 if TYPE_CHECKING:
     from falkirk.epochs.release import Outlet
 
 _PROGRAM = "program"
-#: What differs from one analysis of the same plan to the next: numbers of columns, names of observations and of
-#: lambdas' variables.
-_PASSING = re.compile(r"#\d+L?|(?<=CollectMetrics )[0-9a-f-]+|(?<=[A-Za-z])_\d+\b|\], \d+$|splits=Some\(\d+\)")
 #: So many records are worked through, and what comes of them is sent, by one task without a shuffle.
 FEW_RECORDS = 10_000
 
@@ -83,7 +79,7 @@ class Direct:
         """
         assert self.outlet is not None, "it has a sink"
         self._around = self._around or _around(self._batch, computed.result.sparkSession)
-        self._agree(epoch, _program(computed.plan, self._around))
+        self._agree(epoch, digest([computed.structure, self._around]))
         deliver = partial(self.outlet.send, epoch.number, few=self.is_small(epoch))
         return self._results.send(folder, computed, deliver)
 
@@ -115,19 +111,10 @@ class Direct:
         )
 
 
-def _program(plan: str, around: str) -> str:
-    """Return what stands for all on which it depends what a row becomes in a topic. It is asked of each try of an
-    epoch, since a function may read the date, or a file, when it is called.
-
-    Args: plan: of an epoch's results. around: as of `_around`.
-    """
-    lines = [_PASSING.sub("", line) for line in plan.splitlines() if "Relation" not in line]
-    return sha256("\n".join((*lines, around)).encode()).hexdigest()[:16]
-
-
 def _around(batch: Batch, session: SparkSession) -> str:
-    """Return what else it depends on, and stays the same while an application runs."""
+    """Return on what else it depends, beside its plan, what a row becomes in a topic."""
     (sink,) = batch.sinks
     written = {f.name: getattr(sink.to, f.name) for f in fields(sink.to) if f.name != "where"}
     zone = session.conf.get("spark.sql.session.timeZone")
-    return "\n".join(map(str, (written, zone, session.version, version("falkirk"))))
+    read = [(given.name, given.log, given.view) for given in batch.inputs]
+    return "\n".join(map(str, (read, written, zone, session.version, version("falkirk"))))

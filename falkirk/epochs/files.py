@@ -7,6 +7,9 @@ longer what it was is told, and never read instead.
 Nobody can tell a file that is being written from one that is whole. So whoever writes one gives it a name that begins
 with `_` or `.` until then, and renames it, which a file system does at once or not at all. Two kinds that can be told
 are left for later too: those without content, and Parquet files that lack their end.
+
+Whoever may write the folder must not be able to read by it what Falkirk's user can read, or stop the application. So a
+symbolic link is no file, neither when it is found nor when it is read, and what can't be read is skipped and reported.
 """
 
 import logging
@@ -27,6 +30,8 @@ _KIND = "files"
 #: A folder is not listed more often than this; a replay does not depend on it.
 LOOK_S = 0.5
 _PARQUET = b"PAR1"
+#: A line of the status names so many files.
+NAMED_MAX = 3
 _STRANGE = frozenset(":*?[]{}\\")
 
 
@@ -53,19 +58,41 @@ class FileLog:
         self._numbered: list[NumberedFile] | None = None
         self._names: frozenset[str] | None = None
         self._listed_at_s = -LOOK_S
+        #: Why files were passed over, by name, as of the last look.
+        self._skipped: dict[str, str] = {}
+        #: Device, inode and change time of files as they were when this process last asked for them.
+        self._identities: dict[str, tuple[int, int, int]] = {}
         #: What was listed has not been compared with what has a number.
         self._unseen = False
 
     def require(self) -> None:
-        """See that the folder is there. Raises: LogError: `FOLDER_MISSING`."""
+        """See that the folder is there. Raises: LogError: `FOLDER_MISSING`, `FILE_NAME_INVALID`."""
         if not self.folder.is_dir():
             raise self._missing()
+        if not _is_readable_name(str(self.folder)):
+            raise LogError(
+                "FILE_NAME_INVALID",
+                f"Spark can't read files in {str(self.folder)!a}.",
+                where=self._declared.where,
+                hint=f"Rename the folder: use printable characters without {' '.join(sorted(_STRANGE))}.",
+                source=self._source,
+                file=str(self.folder),
+            )
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """The files that were passed over at the last look, by name, and why."""
+        return dict(self._skipped)
+
+    def report(self) -> str:
+        """Return in one line which files were passed over; nothing, if there are none."""
+        skipped = sorted(self.skipped.items())
+        named = ", ".join(f"{name!a} ({why})" for name, why in skipped[:NAMED_MAX])
+        more = f" and {len(skipped) - NAMED_MAX} more" if len(skipped) > NAMED_MAX else ""
+        return f"skipped in {self._source!r}: {named}{more}" if skipped else ""
 
     def end(self) -> int:
-        """Number what is new; return the number that the next file will get.
-
-        Raises: LogError: `FILE_NAME_INVALID`. StoreError.
-        """
+        """Number what is new; return the number that the next file will get. Raises: StoreError."""
         with self._lock:
             numbered = self._known()
             self._list()
@@ -94,7 +121,7 @@ class FileLog:
         for file in wanted:
             path = self.folder / file.name
             try:
-                now = path.stat()
+                now = path.lstat()
             except OSError as error:
                 self.require()
                 raise LogError(
@@ -106,7 +133,11 @@ class FileLog:
                     file=file.name,
                     number=file.number,
                 ) from error
-            if (now.st_size, now.st_mtime_ns) != (file.size, file.changed_at_ns):
+            # Whoever puts a link in its place for a moment changes the one or the other. So a reader asks twice: before
+            # it reads, and before what it has read counts.
+            identity = (now.st_dev, now.st_ino, now.st_ctime_ns)
+            same = self._identities.pop(file.name, identity) == identity and stat.S_ISREG(now.st_mode)
+            if not same or (now.st_size, now.st_mtime_ns) != (file.size, file.changed_at_ns):
                 raise LogError(
                     "INPUT_CHANGED",
                     f"file {file.name!r} of {self._source!r} was changed after it had been taken for whole.",
@@ -117,6 +148,7 @@ class FileLog:
                     file=file.name,
                     number=file.number,
                 )
+            self._identities[file.name] = identity  # forgotten if it has changed: a change of rights costs one retry
             found[path] = file.number
         return found
 
@@ -145,12 +177,18 @@ class FileLog:
 
     def _number(self, numbered: list[NumberedFile]) -> None:
         assert self._names is not None
-        self._unseen, new = False, []
+        self._unseen = False
+        found: list[tuple[int, str, int] | None] = []
+        skipped: dict[str, str] = {}
         for name in self._names - {file.name for file in numbered}:
-            found = self._whole(self.folder / name)
-            if found is not None:
-                self._check(self.folder / name)
-                new.append((found.st_mtime_ns, name, found.st_size))
+            try:
+                found.append(self._examine(name))
+            except _Skipped as reason:
+                skipped[name] = str(reason)
+            except OSError:  # it is gone again
+                continue
+        self._tell(skipped)
+        new = [each for each in found if each is not None]
         if not new:
             return
         content = [[name, size, changed] for changed, name, size in sorted(new)]
@@ -165,30 +203,31 @@ class FileLog:
             for i, (changed, name, size) in enumerate(sorted(new))
         ]
 
-    def _check(self, path: Path) -> None:
-        """See that Spark reads what is meant: its paths are URIs and patterns, and one that looks like a pattern was
-        seen to be read twice."""
-        if not str(path).isprintable() or not _STRANGE.isdisjoint(str(path)):
-            raise LogError(
-                "FILE_NAME_INVALID",
-                f"Spark can't read {str(path)!a}, which {self._source!r} has found.",
-                where=self._declared.where,
-                hint=f"Rename it: printable characters without {' '.join(sorted(_STRANGE))}. It was not read yet.",
-                source=self._source,
-                file=path.name,
-            )
+    def _examine(self, name: str) -> tuple[int, str, int] | None:
+        """Return when a file was last changed, its name and its size; None while it is plainly not whole.
 
-    def _whole(self, path: Path) -> os.stat_result | None:
-        """Return what a file is, or None when it is no file, or plainly not written to its end."""
-        try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
-                return None
-            if self._declared.format == "parquet" and not _ends_as_parquet(path):
-                return None
-        except OSError:  # gone again, or not ours to read yet
+        Raises: _Skipped: it is never read, as it is. OSError: it is gone.
+        """
+        path = self.folder / name
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            raise _Skipped("a symbolic link")
+        if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
             return None
-        return found
+        # Spark's paths are URIs and patterns, and one that looks like a pattern was seen to be read twice.
+        if not _is_readable_name(name):
+            raise _Skipped("Spark can't read such a name")
+        if not os.access(path, os.R_OK):
+            raise _Skipped("no right to read it")
+        if self._declared.format == "parquet" and not _ends_as_parquet(path):
+            return None
+        return found.st_mtime_ns, name, found.st_size
+
+    def _tell(self, skipped: dict[str, str]) -> None:
+        """Take note of what was passed over; say it once of each."""
+        for name in sorted(skipped.keys() - self._skipped.keys()):
+            log.warning("%s: skipped file %a: %s", self._source, name, skipped[name])
+        self._skipped = skipped
 
     def _missing(self) -> LogError:
         return LogError(
@@ -199,6 +238,14 @@ class FileLog:
             source=self._source,
             folder=str(self.folder),
         )
+
+
+class _Skipped(Exception):
+    """A file that is never read as it is; the text says why."""
+
+
+def _is_readable_name(name: str) -> bool:
+    return name.isprintable() and _STRANGE.isdisjoint(name)
 
 
 def _ends_as_parquet(path: Path) -> bool:

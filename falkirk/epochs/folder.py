@@ -9,14 +9,18 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from falkirk.coordinator.durable import make_folder, sync, sync_folder
 from falkirk.coordinator.home import write_atomically
 from falkirk.endpoints import Files
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.target import NESTED, in_order, release_failed
 from falkirk.errors import HomeError
+from falkirk.local import private
 from falkirk.regions.rows import JSON_OPTIONS
 from falkirk.spark_errors import SPARK_ERRORS
 
+#: Whose folder it is, and how many epochs it has got. Readers of the folder pass over it.
+_NOTE = "_falkirk.json"
 _FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
 
 
@@ -34,34 +38,64 @@ class FolderTarget:
             raise release_failed(self._to.path, error) from error
 
     def _seen(self) -> int:
-        mark = self._path / "_falkirk.json"
-        if not mark.exists():
-            self._path.mkdir(parents=True, exist_ok=True)
-            write_atomically(mark, json.dumps({"application": self._application}))
-        elif json.loads(mark.read_text()).get("application") != self._application:
+        note = self._path / _NOTE
+        if not note.exists():
+            if not self._path.exists():
+                make_folder(self._path)
+                private.publish(self._path)
+            self._note(0)
+        elif json.loads(note.read_text()).get("application") != self._application:
             raise HomeError(
                 "FOLDER_OF_ANOTHER",
                 "this folder was written by another home.",
                 where=self._path,
                 hint="Give the sink a folder of its own.",
             )
-        return max((int(p.name.partition("=")[2]) + 1 for p in self._path.glob("epoch=*")), default=0)
+        named = max((int(p.name.partition("=")[2]) + 1 for p in self._path.glob("epoch=*")), default=0)
+        return max(named, self._noted() or 0)
+
+    def _noted(self) -> int | None:
+        """Return up to which epoch, exclusive, the folder's note says that all were delivered. Their folders may have
+        been moved away since. None: an older Falkirk has written the note."""
+        upto = json.loads((self._path / _NOTE).read_text()).get("upto")
+        return None if upto is None else int(upto)
+
+    def _note(self, upto: int) -> None:
+        write_atomically(self._path / _NOTE, json.dumps({"application": self._application, "upto": upto}))
+        private.publish(self._path / _NOTE)
+
+    def kept(self) -> int | None:
+        """See Target. Raises: as `seen`."""
+        self.seen()
+        try:
+            return self._noted()
+        except OSError as error:
+            raise release_failed(self._to.path, error) from error
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
-        named, being_made = self._named(epoch), self._being_made(epoch)
-        if self.seen() > epoch and named.exists():
-            return None
-        for stray in self._path.glob("_epoch=*"):
-            shutil.rmtree(stray, ignore_errors=True)
+        named = self._named(epoch)
+        self.seen()
         try:
-            data = in_order(rows, few=few)
-            data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
-            data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
-            os.replace(being_made, named)
+            if (self._noted() or 0) > epoch:
+                return None
+            if not named.exists():
+                self._write(rows, named, self._being_made(epoch), few=few)
+            self._note(epoch + 1)
         except (*SPARK_ERRORS, OSError) as error:
             raise release_failed(self._to.path, error) from error
         return None
+
+    def _write(self, rows: DataFrame, named: Path, being_made: Path, *, few: bool) -> None:
+        for stray in self._path.glob("_epoch=*"):
+            shutil.rmtree(stray, ignore_errors=True)
+        data = in_order(rows, few=few)
+        data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
+        data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
+        private.publish(being_made)
+        sync(being_made)  # what has its name is whole, after a power loss too
+        os.replace(being_made, named)
+        sync_folder(self._path)
 
     def _named(self, epoch: int) -> Path:
         return self._path / f"epoch={epoch:010d}"

@@ -13,7 +13,9 @@ from falkirk.cut import SLICE, ByTime
 from falkirk.endpoints import Files
 from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.epochs.observed import job
 from falkirk.errors import HomeError
+from falkirk.logs.void import Void
 from falkirk.operators.in_epoch import empty
 from falkirk.plan import frames
 from falkirk.plan.batch import STAMP_TYPE, Batch, Input, stamp_column
@@ -31,11 +33,17 @@ _EPOCH_OF_FILE = r"/(\d+)-[0-9a-f]+/[^/]*$"
 
 @dataclass(frozen=True, kw_only=True)
 class Bad:
-    """The records of a topic in which those that do not fit are marked; `counted` observes how many there are."""
+    """The records of a topic in which those that do not fit are marked.
+
+    Args: counted: observes how many records were `read`, how many of them are `bad`, and which job read them
+        (`falkirk.epochs.observed.job`). length: how many offsets the epoch covers: the number of its records unless
+        some are markers of transactions; None for files.
+    """
 
     topic: str
     records: DataFrame
     counted: Observation
+    length: int | None
 
 
 class Inputs:
@@ -89,7 +97,7 @@ class Inputs:
                 hint="They were made while nothing read them: begin with a new home.",
                 upstream=given.name,
             )
-        folders = [log.path(str(e.folder)) for e in epochs]
+        folders = [log.results(e) for e in epochs]
         return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
 
     def _slices(self, given: Input, log: EpochLog, epochs: tuple[Epoch, ...]) -> DataFrame:
@@ -97,7 +105,8 @@ class Inputs:
         assert end is not None, "an epoch that reads slices has one"
         assert isinstance(self._cut, ByTime), "epochs that read slices are cut by event time"
         wanted = range(end - self._cut.over + 1, end + 1)
-        folders = [log.path(str(e.folder)) / f"{SLICE}={s}" for e in epochs for s in wanted if s in log.slices(e)]
+        whole = {e.number: log.results(e) for e in epochs}
+        folders = [whole[e.number] / f"{SLICE}={s}" for e in epochs for s in wanted if s in log.slices(e)]
         columns = given.schema.fields if given.stamped is None else given.schema.fields[:-1]
         rows = read_folders(self._session, folders, StructType([*columns, StructField(STAMP, STAMP_TYPE)]))
         stamp = [] if given.stamped is None else [F.col(STAMP).alias(given.stamped)]
@@ -117,6 +126,7 @@ class Inputs:
         first, last = self._epoch.first[given.log], self._epoch.last[given.log]
         if first == last:
             return empty(self._session, given.schema)
+        void = self._context.void(given.log).within(first, last) if given.reads_hop else Void()
         records = (
             self._session.read.format("kafka")
             .options(**self._context.connection.spark_options())
@@ -130,15 +140,14 @@ class Inputs:
             # Behind each fetch Spark asks where the partition ends, on the connection on which the consumer has already
             # asked for what comes next: where nothing comes that would take half a second.
             .option("kafka.fetch.max.wait.ms", "10")
+            .option("includeHeaders", str(bool(void.fences)).lower())
             .option("failOnDataLoss", "true")
             .load()
         )
-        if given.reads_hop:
-            void = self._context.home.store.voided_ranges(given.log)
-            mine = [(v.partition, v.first, v.last_exclusive) for v in void]
-            records = without(records, [r for r in mine if r[2] > first.get(r[0], 0) and r[1] < last.get(r[0], 0)])
+        records = without(records, void)
         frame = parse(records.coalesce(1) if self._few else records, self._parsings[given.log])
-        return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop)
+        length = sum(offset - first.get(partition, 0) for partition, offset in last.items())
+        return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop, length=length)
 
     def _rows_of_files(self, given: Input, folder: Files) -> DataFrame:
         first, last = self._epoch.first[given.log][0], self._epoch.last[given.log][0]
@@ -146,19 +155,41 @@ class Inputs:
             return empty(self._session, given.schema)
         frame = rows_of(self._session, folder, self._files[given.log].paths(first, last))
         # Spark divides a file alike whenever it is read.
-        return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True)
+        return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True, length=None)
 
-    def _good(self, given: Input, frame: Frame, row: Column, *, may_fail: bool) -> DataFrame:
-        """Return the rows that fit, with their stamps if they are asked for. Args: row: their places, of one offset."""
+    def _good(self, given: Input, frame: Frame, row: Column, *, may_fail: bool, length: int | None) -> DataFrame:
+        """Return the rows that fit, with their stamps if they are asked for. Args: row: their places, of one offset.
+        length: as of `Bad`."""
         data = frame.data
         if may_fail:
             counted = Observation()
-            data = data.observe(counted, F.count_if(F.col(BAD).isNotNull()).alias("bad"))
-            self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted))
+            bad = F.count_if(F.col(BAD).isNotNull()).alias("bad")
+            data = data.observe(counted, F.count("*").alias("read"), bad, job())
+            self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted, length=length))
         stamp = (
             [stamp_column(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
         )
         return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
+
+
+def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[str, EpochLog]) -> None:
+    """See that the epochs that an epoch reads, and the state before it, are as they were written: with damaged ones it
+    would fail at each try.
+
+    Args: logs: of all batches, by name. Raises: HomeError: `STATE_DAMAGED`.
+    """
+    for given in batch.inputs:
+        if given.log not in logs:
+            continue
+        first, last = epoch.first.get(given.log, {}).get(0, 0), epoch.last.get(given.log, {}).get(0, 0)
+        if given.view:
+            first, last = epoch.views[given.log], epoch.views[given.log] + 1
+        for read in logs[given.log].complete(first, last):
+            logs[given.log].results(read)
+    own = logs[batch.log]
+    saved = [e for e in own.epochs() if e.saved and e.state is not None and e.number < epoch.number]
+    for newest in saved[-1:]:
+        own.state(newest)
 
 
 def dead_letters(region: str, bad: Bad) -> DataFrame:

@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from falkirk.coordinator.durable import Manifest, check, sync
 from falkirk.coordinator.store import Store
 from falkirk.coordinator.store.values import VoidedRange
 from falkirk.cut import SLICE, Positions, positions_of
@@ -42,11 +43,13 @@ class Epoch:
         views: the epoch that it reads of each view.
         cut_at_s: when it was decided; where the cut has left some of what was there, when the one before was, so that
             the next one is due as this one was.
+        decided_at_s: when its cut was recorded: what it reads was there before.
         folder: of its results; None until it is complete.
         state: the folder of the state after it, if there is one and it is in a folder.
         saved: one can go back to it.
         rows, dead: how many it sent, and how many records did not fit.
         made_at_s: when it was completed.
+        files, state_files: what is in those two folders, as of `falkirk.coordinator.durable`.
         may_be_out: its results may go straight to their topic, so that some are outside before it is complete.
         direct: that is where they are, and not in its folder.
     """
@@ -57,6 +60,7 @@ class Epoch:
     then: Positions
     views: dict[str, int]
     cut_at_s: float
+    decided_at_s: float = 0.0
     slice: int | None = None
     folder: str | None = None
     state: str | None = None
@@ -65,6 +69,8 @@ class Epoch:
     dead: int = 0
     made_at_s: float | None = None
     marks: Mapping[str, int] = field(default_factory=dict)
+    files: Manifest = field(default_factory=dict)
+    state_files: Manifest = field(default_factory=dict)
     may_be_out: bool = False
     direct: bool = False
 
@@ -84,6 +90,9 @@ class EpochLog:
         self.name, self.folder = name, folder
         self._region, self._store = region, store
         self._results_from = self._states_from = 0
+        #: Folders that were synced and are in no record yet, and those of which the contents were checked.
+        self._synced: dict[str, Manifest] = {}
+        self._checked: set[str] = set()
         self._slices: dict[str, frozenset[int]] = {}
         #: Epochs that will not change any more, from the oldest on: what is kept may be months of them.
         self._settled: tuple[Epoch, ...] = ()
@@ -112,6 +121,7 @@ class EpochLog:
                 slice=d.content.get("slice"),
                 views=d.content["views"],
                 cut_at_s=d.content["cut_at_s"],
+                decided_at_s=d.made_at_s,
                 may_be_out=d.content.get("may_be_out", False),
                 **({"made_at_s": made[d.number].made_at_s} | made[d.number].metadata if d.number in made else {}),
             )
@@ -131,9 +141,12 @@ class EpochLog:
         return found
 
     def slices(self, epoch: Epoch) -> frozenset[int]:
-        """Return the slices of time of which an epoch has rows. Its folder says so, and never changes."""
+        """Return the slices of time of which an epoch has rows. Its folder says so, and never changes.
+
+        Raises: as `results`.
+        """
         if epoch.folder not in self._slices:
-            found = self.path(str(epoch.folder)).glob(f"{SLICE}=*")
+            found = self.results(epoch).glob(f"{SLICE}=*")
             self._slices[str(epoch.folder)] = frozenset(int(p.name.partition("=")[2]) for p in found)
         return self._slices[str(epoch.folder)]
 
@@ -145,11 +158,17 @@ class EpochLog:
     def _is_there(self, epoch: Epoch) -> bool:
         return not epoch.direct and self.path(str(epoch.folder)).exists()
 
+    def has_all(self, first: int, last: int) -> bool:
+        """Tell whether the results of all epochs [first, last) that count are still there."""
+        there = {e.number for e in self.epochs() if self._is_there(e)}
+        void = self._store.voided_ranges(self.name)
+        return all(n in there or any(v.first <= n < v.last_exclusive for v in void) for n in range(first, last))
+
     def newest(self) -> int | None:
         """Return the newest epoch that is complete, with all before it; None: there is none."""
         end = self.end()
         before = [e for e in self.epochs() if e.number < end]
-        return before[-1].number if before and self._is_there(before[-1]) else None
+        return before[-1].number if before and not before[-1].direct else None
 
     def end(self) -> int:
         """Return where the log ends for its readers: before the first epoch that is not complete."""
@@ -179,8 +198,13 @@ class EpochLog:
         self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
         marks: Mapping[str, int] | None = None, direct: bool = False,
     ) -> None:  # fmt: skip
-        """Record that an epoch is complete: from now on these are its results."""
+        """Record that an epoch is complete: from now on these are its results. Its folders are on the disk by then."""
         content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
+        content["files"] = self.sync(folder)
+        if state is not None and state != folder:
+            content["state_files"] = self.sync(state)
+        for known in (folder, state):
+            self._synced.pop(str(known), None)
         if marks:
             content["marks"] = dict(marks)
         if direct:
@@ -191,8 +215,31 @@ class EpochLog:
         """Record that the state after a complete epoch was saved after all: from now on one can go back to it."""
         (known,) = (c.metadata for c in self._store.checkpoints(self._region) if c.point == number)
         assert isinstance(known, dict), "epochs are recorded here"
-        self._store.replace_checkpoint(self._region, number, known, {**known, "state": state, "saved": True})
+        saved = {"state": state, "saved": True}
+        if state != known["folder"]:
+            saved["state_files"] = self.sync(state)
+        self._store.replace_checkpoint(self._region, number, known, {**known, **saved})
         self._settled = tuple(e for e in self._settled if e.number < number)
+
+    def sync(self, folder: str) -> Manifest:
+        """Have a folder written to the disk, with all in it, once; return what is in it."""
+        if folder not in self._synced:
+            self._synced[folder] = sync(self.path(folder))
+        return self._synced[folder]
+
+    def results(self, epoch: Epoch) -> Path:
+        """Return where the results of a complete epoch are. Raises: HomeError: `STATE_DAMAGED`: not all of them are."""
+        return self._whole(str(epoch.folder), epoch.files)
+
+    def state(self, epoch: Epoch) -> Path:
+        """Return where the state after an epoch is. Raises: as `results`."""
+        return self._whole(str(epoch.state), epoch.files if epoch.state == epoch.folder else epoch.state_files)
+
+    def _whole(self, folder: str, files: Manifest) -> Path:
+        """Compare a folder with its manifest: the contents of its files once, their sizes each time."""
+        check(self.path(folder), files, contents=folder not in self._checked)
+        self._checked.add(folder)
+        return self.path(folder)
 
     def path(self, folder: str) -> Path:
         """Return where a folder is."""
@@ -240,6 +287,8 @@ class EpochLog:
         """Drop a folder that is nobody's, or nobody's any more."""
         shutil.rmtree(self.path(folder), ignore_errors=True)
         self._slices.pop(folder, None)
+        self._synced.pop(folder, None)
+        self._checked.discard(folder)
 
     def drop_strays(self) -> None:
         """Drop folders that are nobody's: of a run that was cut off, or of epochs that were taken back."""

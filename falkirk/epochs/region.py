@@ -16,11 +16,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from falkirk.coordinator.durable import make_folder
 from falkirk.coordinator.ports import Health
 from falkirk.coordinator.store import RegionRecord
 from falkirk.cut import SLICE, ByTime, Positions
@@ -101,6 +103,7 @@ class BatchRegion(BatchAtRest):
             refuse_forgetful(facts, given.topic.where, self.batch.interval_s)
             partitions[given.log] = facts.partitions
         written = [sink.to.topic for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
+        self._context.hold((*partitions, *written))
         written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]
         partitions |= {topic: topics.facts(topic).partitions for topic in written}
         record = self._store.region(self.batch.name)
@@ -152,7 +155,7 @@ class BatchRegion(BatchAtRest):
         assert self._run is None, "a region is started behind its fence"
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
-        self.epochs.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.epochs.folder)
         self._nothing_due_at = None  # what was taken back may be due again
         self._run = Run(self, number)
         self._run.begin()
@@ -283,7 +286,8 @@ class BatchRegion(BatchAtRest):
         begins = ends = None
         if isinstance(batch.cut, ByTime) and epoch.slice is not None:
             begins, ends = batch.cut.bounds(epoch.slice)
-        called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends)
+        decided_at = datetime.fromtimestamp(epoch.decided_at_s, UTC)
+        called_for = CalledFor(number=epoch.number, views=views, begins=begins, ends=ends, decided_at=decided_at)
         number = epoch.number
         marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
         call = InEpoch(called_for, self._session, state, scratch, marks, self.epochs.files())
@@ -297,8 +301,8 @@ class BatchRegion(BatchAtRest):
         if kept is not None and kept is not result and batch.state is not None:
             after[OWN] = _as(kept, batch.state)
         return Computed(
-            result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters, ran=call.ran,
-            marks=marks, told=call.told, clean=call.clean,
+            given=given, result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters,
+            ran=call.ran, marks=marks, told=call.told, clean=call.clean,
         )  # fmt: skip
 
     def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> tuple[int, int]:
@@ -354,6 +358,11 @@ class BatchRegion(BatchAtRest):
         for given in self.batch.inputs:
             if given.folder is not None:
                 self.files[given.log].paths(epoch.first[given.log][0], epoch.last[given.log][0])
+
+    def skipped(self) -> str:
+        """Return which files of what it reads were passed over, and why; nothing, if there are none."""
+        logs = [self.files[given.log] for given in self.batch.inputs if given.folder is not None]
+        return "; ".join(filter(None, (log.report() for log in logs)))
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""

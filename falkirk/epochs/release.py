@@ -22,7 +22,7 @@ from falkirk.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.epochs.target import Target
 from falkirk.epochs.targets import target_of
 from falkirk.epochs.topic import TopicTarget
-from falkirk.errors import SparkError
+from falkirk.errors import HomeError, SparkError
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.regions.context import Place
@@ -74,19 +74,79 @@ class Outlet:
 
     def seen(self) -> int:
         """Return up to which epoch, exclusive, the outside may have seen anything; of a sink that does not answer, all
-        that there is."""
+        that there is.
+
+        Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed.
+        """
         if self._is_at_work():
             return max(self._promised, self._straight())
         if time.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
             return max(self.epochs.end(), self._straight())
-        targets = [*self._targets.values(), *([self._dead_letters] if self._dead_letters is not None else [])]
         try:
-            return max((target.seen() for target in targets), default=0)
+            seen = {name: target.seen() for name, target in self._targets.items()}
+            if self._dead_letters is not None:
+                seen["dead letters"] = self._dead_letters.seen()
+            self._refuse_ahead(seen)
+            return max(seen.values(), default=0)
         except SparkError as error:
             self._fail(error)
             return max(self.epochs.end(), self._straight())
         finally:
             self._sending.release()
+
+    def _refuse_ahead(self, seen: Mapping[str, int]) -> None:
+        """See that no sink has epochs that this home still has to complete: their numbers would be used again, and the
+        sinks would take the new epochs for the ones they have."""
+        there = max(self.epochs.end(), self._straight())
+        for name, upto in seen.items():
+            if upto > there:
+                raise HomeError(
+                    "SINK_AHEAD",
+                    f"sink {name!r} has epochs before {upto} of {self.epochs.name!r}, and this home only has those "
+                    f"before {there}: it is an older copy.",
+                    where=self.epochs.folder,
+                    hint="Restore a copy of the home that is as new as its sinks, or begin with a new home and sinks.",
+                    sink=name,
+                    seen=upto,
+                    there=there,
+                )
+
+    def remains(self, released: int) -> int:
+        """Return up to which epoch, exclusive, all sinks still have what was released: less after somebody restored an
+        older copy of one. A sink that does not answer is asked again before it gets anything.
+
+        Raises: HomeError: `SINK_BEHIND`: the log no longer has the epochs that a sink lacks.
+        """
+        try:
+            sink, upto = self._shortest(released)
+        except SparkError as error:
+            self._fail(error)
+            return released
+        if upto < released:
+            if not self.epochs.has_all(upto, released):
+                raise self._behind(sink, upto, released)
+            log.warning("sink %r lacks the epochs %d to %d: they are sent again", sink, upto, released - 1)
+        return upto
+
+    def _shortest(self, released: int) -> tuple[str, int]:
+        """Return the sink that has kept the least of what was released, and up to which epoch it has it."""
+        kept = {name: target.kept() for name, target in self._targets.items()}
+        known = [(upto, name) for name, upto in kept.items() if upto is not None]
+        upto, name = min([*known, (released, "")])
+        return name, upto
+
+    def _behind(self, sink: str, upto: int, released: int) -> HomeError:
+        return HomeError(
+            "SINK_BEHIND",
+            f"sink {sink!r} has epochs before {upto} of {self.epochs.name!r}, and those before {released} were "
+            "released to it: it is an older copy, or was emptied.",
+            where=self.epochs.folder,
+            hint="Start again: epochs that the home still keeps are sent again. If it no longer keeps them, restore a "
+            "newer copy of the sink, or begin with a new home. `history=` says how many epochs a home keeps.",
+            sink=sink,
+            kept=upto,
+            released=released,
+        )
 
     def _straight(self) -> int:
         """Return up to which epoch, exclusive, results may have gone straight to their topic."""
@@ -169,6 +229,9 @@ class Outlet:
         try:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
             session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
+            sink, upto = self._shortest(self._done)
+            if upto < self._done:
+                raise self._behind(sink, upto, self._done)
             while self._done < (last := self._promised):  # more may be, while it is at work
                 for epoch in self.epochs.complete(self._done, last):
                     if self._stopping.is_set():
@@ -182,7 +245,7 @@ class Outlet:
             self._error = error
 
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
-        folder, dead = self.epochs.path(str(epoch.folder)), []
+        folder, dead = self.epochs.results(epoch), []
         is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
         for i, target in enumerate(self._targets.values() if not epoch.direct else ()):
             if self._stopping.is_set():
@@ -258,8 +321,14 @@ class EpochLogs:
         return frontier_of(held, self._outlets[held].release(self._session, _number(first, held), _number(last, held)))
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
-        """See LogsPort."""
+        """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
         return frontier_of(held, self._outlets[held].seen())
+
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort. An application at rest releases nothing, so nothing is copied again."""
+        if self._session is None:
+            return released
+        return frontier_of(held, self._outlets[held].remains(_number(released, held)))
 
     def delete_below(self, topic: str, below: OffsetFrontier) -> None:
         """See LogsPort."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -10,11 +11,18 @@ from falkirk.cut import SLICE
 from falkirk.epochs.computed import Computed
 from falkirk.epochs.inputs import ROW, Bad, dead_letters, read_folders
 from falkirk.epochs.log import EpochLog
-from falkirk.epochs.observed import observed
+from falkirk.epochs.observed import job, observed
 from falkirk.plan.batch import Batch
 
-#: Operators that may leave a part of their input unread.
-_PARTIAL = re.compile(r"\b(GlobalLimit|LocalLimit|Tail|Offset)\b")
+#: Operators that read all of their input. An operator that is not listed may stop early: a limit, a join with nothing
+#: on its other side, a Python function that takes an iterator.
+_READING_ALL = frozenset({
+    "Aggregate", "CollectMetrics", "Deduplicate", "Distinct", "Expand", "Filter", "Generate", "LocalRelation",
+    "LogicalRDD", "Project", "Range", "Relation", "RelationV2", "Repartition", "RepartitionByExpression",
+    "ResolvedHint", "Sort", "SubqueryAlias", "Union", "View", "Window",
+})  # fmt: skip
+#: The name of an operator in each line of a plan, and the subqueries, which become joins.
+_OPERATOR, _SUBQUERY = re.compile(r"^[ :|+-]*(\w+)", re.MULTILINE), re.compile(r"\b(exists|list|subquery)#")
 #: Dead letters have places of their own by where they come from.
 _PLACES = 55
 
@@ -29,10 +37,10 @@ class Results:
         """Write the results of an epoch into a folder."""
         folder, counted = self._epochs.path(name), Observation()
         placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
-        writer = placed.observe(counted, F.count("*").alias("rows")).write
+        writer = placed.observe(counted, F.count("*").alias("rows"), job()).write
         (writer.partitionBy(SLICE) if self._batch.sorts is not None else writer).parquet(str(folder))
         rows = observed(counted)
-        dead = self._write_dead(name, self._refused(computed))
+        dead = self._write_dead(name, self._refused(computed, rows))
         if rows is None:
             return read_folders(self._session, [folder], self._batch.schema).count(), dead
         return int(rows["rows"]), dead
@@ -45,16 +53,15 @@ class Results:
         Args: deliver: returns what is too large.
         """
         counted = Observation()
-        too_large = deliver(computed.result.observe(counted, F.count("*").alias("rows")))
-        refused = self._refused(computed)
-        dead = self._write_dead(name, refused if too_large is None else [*refused, too_large.drop(ROW)])
+        too_large = deliver(computed.result.observe(counted, F.count("*").alias("rows"), job()))
         rows = observed(counted)
+        refused = self._refused(computed, rows)
+        dead = self._write_dead(name, refused if too_large is None else [*refused, too_large.drop(ROW)])
         return computed.result.count() if rows is None else int(rows["rows"]), dead
 
-    def _refused(self, computed: Computed) -> list[DataFrame]:
-        """Return what is to be dead letters, of what has run."""
-        plans = [*computed.ran, computed.plan]
-        unfit = [dead_letters(self._batch.name, bad) for bad in computed.bad if _count(bad, plans) != 0]
+    def _refused(self, computed: Computed, written: dict[str, Any] | None) -> list[DataFrame]:
+        """Return the dead letters of an epoch. Args: written: what was observed of the job that wrote its results."""
+        unfit = [dead_letters(self._batch.name, bad) for bad in computed.bad if _count(bad, computed, written) != 0]
         return [*unfit, *computed.letters]
 
     def _write_dead(self, name: str, refused: list[DataFrame]) -> int:
@@ -67,13 +74,28 @@ class Results:
         return dead
 
 
-def _count(bad: Bad, plans: list[str]) -> int | None:
-    """Return how many records did not fit, by what was observed while the epoch ran; None: not known."""
-    reading = [plan for plan in plans if f"CollectMetrics {_name(bad.counted)}," in plan]
-    if not reading or any(map(_PARTIAL.search, reading)):
-        return None  # the function did not read it, or perhaps not all of it
+def _count(bad: Bad, computed: Computed, written: dict[str, Any] | None) -> int | None:
+    """Return how many records did not fit, or None: nobody has counted all of them.
+
+    The count is that of the first job that read the records. It may be a job of the user's, which stopped early.
+    """
+    if not any(_reads(plan, bad) for plan in (computed.plan, *computed.ran)):
+        return None
     found = observed(bad.counted)
-    return None if found is None else int(found["bad"])
+    if found is None:
+        return None
+    if found["read"] == bad.length:
+        return int(found["bad"])
+    with_results = written is not None and found["job"] == written["job"] and _reads_all(computed.plan)
+    return int(found["bad"]) if with_results else None
+
+
+def _reads(plan: str, bad: Bad) -> bool:
+    return f"CollectMetrics {_name(bad.counted)}," in plan
+
+
+def _reads_all(plan: str) -> bool:
+    return _SUBQUERY.search(plan) is None and _READING_ALL.issuperset(_OPERATOR.findall(plan))
 
 
 def _name(observation: Observation) -> str:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JNetworkError
 
 from falkirk.coordinator.disk import is_full
+from falkirk.coordinator.durable import damaged
 from falkirk.cut import ByTime, OnArrival
 from falkirk.differential.rows import TOO_MANY
-from falkirk.differential.runs import DAMAGED, damaged
+from falkirk.differential.runs import DAMAGED
 from falkirk.epochs.computed import OWN, Computed, Decided
-from falkirk.epochs.inputs import Inputs
+from falkirk.epochs.inputs import Inputs, refuse_damaged
 from falkirk.epochs.log import Epoch
 from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, is_away
 from falkirk.operators.in_epoch import State
@@ -116,7 +117,8 @@ class Run:
                     if not self._restored and not self._running:
                         self._restore()
                     self._turn()
-                    self._region.detail = next(iter(self._failing.values()), self._region.waits_for)
+                    state = next(iter(self._failing.values()), self._region.waits_for)
+                    self._region.detail = "; ".join(filter(None, (state, self._region.skipped())))
                 except Exception as error:
                     if not _passes(error):
                         raise
@@ -151,6 +153,7 @@ class Run:
                 hint="Restore the home from a backup, or use a new one.",
             )
         for newest in saved[-1:]:
+            self._region.epochs.state(newest)
             state = self._region.states.read(str(newest.state), is_result=newest.state == newest.folder)
             self._states = {newest.number: state}
         for epoch in epochs:
@@ -255,6 +258,7 @@ class Run:
             rows, dead = self._region.write(epoch, folder, computed, direct=direct)
             saves = self._batch.saves(epoch.number, time.monotonic() - self._saved_at_s)
             state, marks = self._state_of(epoch, computed, folder, saves=saves), self._region.marks(computed, folder)
+            self._region.epochs.sync(folder)
         except BaseException:
             self._region.epochs.drop(folder)  # it is tried again, and the disk may be full
             raise
@@ -328,6 +332,7 @@ class Run:
         for epoch in epochs:
             if epoch.number == number and not epoch.is_complete:
                 self._region.refuse_expired(epoch)
+                refuse_damaged(self._batch, epoch, self._region.all_logs)
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if _passes(error):

@@ -31,6 +31,7 @@ class States:
                 else:
                     folder.mkdir(exist_ok=True)
                     write_atomically(_note(folder, slot), kept)
+            self._epochs.sync(name)
         except BaseException:
             self._epochs.drop(name)  # it is tried again, and the disk may be full
             raise

@@ -29,6 +29,8 @@ _TYPES: dict[str, Any] = {
     "bigint": sql.BigInteger, "float": sql.Float, "double": sql.Float, "date": sql.Date, "timestamp": sql.DateTime,
     "timestamp_ntz": sql.DateTime, "binary": sql.LargeBinary,
 }  # fmt: skip
+#: Types of which Python, and so its drivers of databases, has fewer values than Spark.
+_TIMES = ("date", "timestamp", "timestamp_ntz")
 #: A server that is gone without a word is found out: whoever asks how far a table has come looks after all else, too.
 _PATIENCE = {
     "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
@@ -63,6 +65,10 @@ class TableTarget:
             _marks_metadata.create_all(db)
             return self._mark(db) + 1
 
+    def kept(self) -> int:
+        """See Target. The mark tells of epochs without rows, too."""
+        return self.seen()
+
     @property
     def _mine(self) -> sql.ColumnElement[bool]:
         return (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
@@ -88,7 +94,8 @@ class TableTarget:
             table.create(db, checkfirst=True)
             taken: list[dict[str, Any]] = []
             is_any_unfit = False
-            plain = rows.select(*[_plain(rows, c) for c in columns], ROW, unfit.alias(_UNFIT))
+            fitting = [F.when(unfit.isNull(), _plain(rows, c)).alias(c) for c in columns]
+            plain = rows.select(*fitting, ROW, unfit.alias(_UNFIT))
             for row in _collected(plain, few=few):
                 if row[_UNFIT] is not None:
                     is_any_unfit = True
@@ -107,6 +114,9 @@ class TableTarget:
         for key in self._to.keys:
             said = F.lit(f"{NOT_WRITTEN}column {key} is null, and the table's key")
             reason = F.coalesce(reason, F.when(F.col(f"`{key}`").isNull(), said))
+        for time in (f.name for f in rows.schema.fields if f.dataType.simpleString() in _TIMES):
+            said = F.lit(f"{NOT_WRITTEN}column {time} is not between the years 1 and 9999")
+            reason = F.coalesce(reason, F.when(~F.year(f"`{time}`").between(1, 9999), said))
         texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
         for text in texts if dialect == "postgresql" else ():
             said = F.lit(f"{NOT_WRITTEN}PostgreSQL takes no NUL character, and one is in column {text}")

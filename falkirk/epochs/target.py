@@ -21,6 +21,12 @@ class Target(Protocol):
     def seen(self) -> int:
         """Return up to which epoch, exclusive, the outside may have seen anything."""
 
+    def kept(self) -> int | None:
+        """Return up to which epoch, exclusive, it has all that was delivered to it; None: it can't tell.
+
+        Called at a start, and before epochs are delivered. Raises: SparkError: `RELEASE_FAILED`: it does not answer.
+        """
+
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See to it that all of an epoch is there, once, whatever an earlier try has done; return what is too large to
         be there, as dead letters. Epochs come in order.

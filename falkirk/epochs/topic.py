@@ -14,6 +14,7 @@ from falkirk.errors import LogError
 from falkirk.local.spark import tells_observed
 from falkirk.logs.topics import TopicFacts
 from falkirk.regions import fence
+from falkirk.regions.attempts import first_attempt_only
 from falkirk.regions.context import Context, Place
 from falkirk.regions.outputs import last_records
 from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
@@ -42,6 +43,9 @@ class TopicTarget:
     def seen(self) -> int:
         """See Target."""
         return max((epoch + 1 for epoch, _ in self._found().values()), default=0)
+
+    def kept(self) -> None:
+        """See Target. Epochs without rows leave nothing in a topic, and old records expire."""
 
     def _found(self) -> dict[int, tuple[int, int]]:
         """Return the (epoch, row) of each partition's last record.
@@ -133,7 +137,8 @@ class TopicTarget:
         header = F.struct(F.lit("falkirk").alias("key"), stamp.cast("binary").alias("value"))
         (
             data.select(
-                F.lit(self._topic).alias("topic"), "partition", F.col("key").cast("binary").alias("key"),
+                first_attempt_only(F.lit(self._topic)).alias("topic"), "partition",
+                F.col("key").cast("binary").alias("key"),
                 F.col("value").cast("binary").alias("value"), F.array(header).alias("headers"),
             )
             .write.format("kafka")

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import MachineError
-from falkirk.local import processes
-from falkirk.local.jars import broker_jars, cache_home
+from falkirk.local import private, processes
+from falkirk.local.archive import options
+from falkirk.local.cache import cache_home
+from falkirk.local.jars import broker_jars
 from falkirk.local.java import find_java
 
 _HERE = Path(__file__).parent
@@ -34,25 +36,27 @@ _ATTEMPTS = 3
 _POLL_S = 0.05
 #: A JVM killed with -9 counts as dead while its threads still hold its ports: for less than this.
 _RELEASE_S = 2.0
-#: Short pauses matter more to a broker under measurement than a start that is a fifth of a second quicker.
-_LONG_RUN = ("-Xms128m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-_SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+#: Of the JVM of a broker that is measured: short pauses and quick code.
+LONG_RUN = ("-Xms128m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+#: Of a JVM that lives for minutes with little to do: one quick compiler, whose code may take as much room as two have.
+SHORT_RUN = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A running broker: its folder, process and ports on the loopback address."""
+    """A running broker: its folder, process, ports, and the address that it is reached at."""
 
     folder: str
     pid: int
     began: str
     port: int
     controller_port: int
+    address: str = "127.0.0.1"
 
     @property
     def bootstrap(self) -> str:
         """What clients connect to."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.address}:{self.port}"
 
     def process(self) -> psutil.Process | None:
         """Return the broker's process while it is alive."""
@@ -84,14 +88,22 @@ def status(folder: Path | None = None) -> Broker | None:
     return known if known is not None and known.process() is not None else None
 
 
-def start(folder: Path | None = None, *, settings: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> Broker:
+def start(
+    folder: Path | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = LONG_RUN,
+    address: str = "127.0.0.1",
+    timeout_s: float = 60.0,
+) -> Broker:
     """Return the running broker of a folder, starting it (with the data that is there) if need be.
 
-    Args: folder: its data; the user's cache by default. settings: further broker settings.
+    Args: folder: its data; the user's cache by default. settings: further broker settings. java_options: of its JVM.
+        address: of this machine, at which clients reach it.
     Raises: MachineError: `BROKER_NOT_STARTED`, with the last lines of its log.
     """
     folder = (folder or default_folder()).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make(folder)
     with _locked(folder):
         running = status(folder)
         if running is not None and _comes_up(running, timeout_s):
@@ -100,12 +112,12 @@ def start(folder: Path | None = None, *, settings: Mapping[str, str] | None = No
         ports = _former_ports(folder) or _free_ports()
         for _ in range(_ATTEMPTS - 1):
             try:
-                return _launch(folder, ports, settings or {}, timeout_s)
+                return _launch(folder, ports, address, settings or {}, java_options, timeout_s)
             except MachineError:  # it may have been taken between choosing and binding; anything else comes again
                 if _is_free(ports[0]) and _is_free(ports[1]):
                     raise
                 ports = _free_ports()
-        return _launch(folder, ports, settings or {}, timeout_s)
+        return _launch(folder, ports, address, settings or {}, java_options, timeout_s)
 
 
 def stop(folder: Path | None = None, *, timeout_s: float = 20.0) -> bool:
@@ -160,17 +172,28 @@ def _end_unrecorded(folder: Path) -> None:
                 process.wait()
 
 
-def _launch(folder: Path, ports: tuple[int, int], settings: Mapping[str, str], timeout_s: float) -> Broker:
+def _launch(
+    folder: Path,
+    ports: tuple[int, int],
+    address: str,
+    settings: Mapping[str, str],
+    java_options: Sequence[str],
+    timeout_s: float,
+) -> Broker:
     classpath = os.pathsep.join(map(str, broker_jars()))
-    java = find_java().command
+    java = find_java()
+    archived = options("broker", java)
     properties = folder / _PROPERTIES
-    properties.write_text(_properties(folder, ports, settings))
+    properties.write_text(_properties(folder, ports, address, settings))
     logging = f"-Dlog4j2.configurationFile=file:{_HERE / 'broker-log4j2.properties'}"
     with open(folder / _LOG, "ab") as log:
         if not (folder / "data" / "meta.properties").exists():
-            _format(folder, [java, *_SHORT_RUN, logging, "-cp", classpath], properties)
+            _format(folder, [java.command, *SHORT_RUN, *archived, logging, "-cp", classpath], properties)
         process = subprocess.Popen(
-            [java, *_LONG_RUN, logging, "-cp", classpath, "kafka.Kafka", str(properties)],
+            [
+                java.command, *java_options, *archived, logging,
+                "-cp", classpath, "kafka.Kafka", str(properties),
+            ],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     broker = Broker(
@@ -179,6 +202,7 @@ def _launch(folder: Path, ports: tuple[int, int], settings: Mapping[str, str], t
         began=processes.began(process.pid),
         port=ports[0],
         controller_port=ports[1],
+        address=address,
     )
     (folder / _RECORD).write_text(json.dumps(asdict(broker)))
     if not _comes_up(broker, timeout_s):
@@ -232,11 +256,11 @@ def _last_words(output: str) -> str:
     return " ".join([line for line in output.splitlines() if line and not line[0].isspace()][-3:])
 
 
-def _properties(folder: Path, ports: tuple[int, int], settings: Mapping[str, str]) -> str:
+def _properties(folder: Path, ports: tuple[int, int], address: str, settings: Mapping[str, str]) -> str:
     client, controller = ports
     own = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
+        "listeners": f"PLAINTEXT://{address}:{client},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{address}:{client}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "log.dirs": str(folder / "data"),
         **settings,

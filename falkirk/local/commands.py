@@ -1,16 +1,31 @@
-"""Commands about this machine: `falkirk kafka` and `falkirk doctor`."""
+"""Commands about this machine: `falkirk setup`, `falkirk kafka` and `falkirk doctor`."""
 
 import sys
 
 import click
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
+from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.local.doctor import diagnose
-from falkirk.local.jars import spark_jars
+from falkirk.local.jars import resolved, spark_jars
+from falkirk.terminal import Terminal
 
-_console = Console(highlight=False)
+_console = Terminal()
+
+
+@click.command()
+def setup() -> None:
+    """Fetch the JVM dependencies and make the class archives, unless this machine has them."""
+    _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
+    from falkirk.local.training import make_archives  # needs Spark
+
+    try:
+        _console.print(f"class archives in {make_archives()}", soft_wrap=True)
+    except MachineError as error:
+        if error.condition != "ARCHIVE_NOT_MADE":
+            raise
+        _console.print(Text.assemble((error.condition, "yellow"), f" {error}"), soft_wrap=True)
 
 
 @click.group()
@@ -49,10 +64,10 @@ def doctor(kafka: str | None) -> None:
     """Look at what a run needs on this machine. Exit code 1 when something is missing."""
     findings = diagnose(kafka)
     for finding in findings:
-        sign = "[green]ok  [/green]" if finding.ok else "[red]fix [/red]"
-        _console.print(f"{sign}{finding.name}: {escape(finding.detail)}", soft_wrap=True)
+        sign = ("ok  ", "green") if finding.ok else ("fix ", "red")
+        _console.print(Text.assemble(sign, f"{finding.name}: {finding.detail}"), soft_wrap=True)
         if not finding.ok and finding.fix:
-            _console.print(f"    {escape(finding.fix)}", soft_wrap=True)
+            _console.print(f"    {finding.fix}", soft_wrap=True)
     sys.exit(0 if all(f.ok for f in findings) else 1)
 
 

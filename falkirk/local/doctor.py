@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from falkirk.errors import FalkirkError
-from falkirk.local import broker, jars
+from falkirk.local import archive, broker, jars
 from falkirk.local.java import find_java
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
@@ -42,6 +42,7 @@ def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
             fix="Install pyspark 4.3: Real-time Mode differs between versions.",
         ),
         _dependencies(),
+        _archives(),
         _local_broker(),
         Finding(name="processors", ok=True, detail=f"{os.cpu_count()}"),
         _disk(),
@@ -69,6 +70,24 @@ def _dependencies() -> Finding:
         ok=not lacking,
         detail=f"in {place}" + (f", without {', '.join(lacking)}" if lacking else ""),
         fix="Remove that folder; the next run fetches them again.",
+    )
+
+
+def _archives() -> Finding:
+    name = "class archives"
+    try:
+        java = find_java()
+    except FalkirkError:
+        return Finding(name=name, ok=True, detail="none without Java")
+    place = archive.entry(java) if jars.entry().is_dir() else None
+    if place is None or not place.is_dir():
+        return Finding(name=name, ok=True, detail="none, so JVMs start slower; `falkirk setup` makes them")
+    bad = archive.damaged(place)
+    return Finding(
+        name=name,
+        ok=not bad,
+        detail=f"in {place}" + (f", damaged: {', '.join(bad)}" if bad else ""),
+        fix="JVMs start slower. Remove that folder, then `falkirk setup` makes them again.",
     )
 
 

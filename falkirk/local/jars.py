@@ -1,25 +1,22 @@
 """JVM dependencies: the Kafka connector that Spark lacks, and a broker to try things out, in a cache shared by all
 projects.
 
-Resolved once by the Ivy that ships inside pyspark. The cache entry is complete or absent: it is filled beside its
-place and renamed; a lock lets one process resolve while others wait.
+Resolved once by the Ivy that ships inside pyspark. The cache entry is complete or absent, see `falkirk.local.cache`.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
 
 from falkirk.errors import MachineError
+from falkirk.local.cache import cache_home, filled
 from falkirk.local.java import find_java
 
 _HERE = Path(__file__).parent
@@ -27,14 +24,6 @@ _IVY = _HERE / "ivy.xml"
 _KINDS = ("spark", "broker")
 Resolver = Callable[[Path], None]
 """Fills a folder with `spark/*.jar` and `broker/*.jar`."""
-
-
-def cache_home() -> Path:
-    """Return Falkirk's cache: FALKIRK_CACHE, else `falkirk` in the user's cache folder."""
-    own = os.environ.get("FALKIRK_CACHE")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "falkirk"
 
 
 def spark_jars() -> tuple[Path, ...]:
@@ -63,44 +52,24 @@ def absent(folder: Path) -> tuple[str, ...]:
 def resolved(resolve: Resolver | None = None) -> Path:
     """Return the complete cache entry, filling it first if it is absent.
 
-    Raises: MachineError: `DEPENDENCIES_UNRESOLVED`; the cache is as it was.
+    Raises: MachineError: `DEPENDENCIES_UNRESOLVED`; the cache is as it was. `FOLDER_NOT_OURS`: another user decides
+        what is in the cache, and so what is run.
     """
-    place = entry()
-    if place.is_dir():
-        return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.parent / ".lock"):
-        if place.is_dir():
-            return place
-        for left_over in place.parent.glob(".resolving-*"):  # we hold the lock: nobody is filling it
-            shutil.rmtree(left_over, ignore_errors=True)
-        building = Path(tempfile.mkdtemp(prefix=".resolving-", dir=place.parent))
-        try:
-            (resolve or resolve_with_ivy)(building)
-            lacking = absent(building)
-            if lacking:
-                raise MachineError(
-                    "DEPENDENCIES_UNRESOLVED",
-                    f"the JVM dependencies came without {', '.join(lacking)}.",
-                    hint="Do the Ivy settings of FALKIRK_IVY_SETTINGS leave them out?",
-                    lines=lacking,
-                )
-            shutil.rmtree(building / "ivy", ignore_errors=True)
-            building.rename(place)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-    return place
 
+    def fill(building: Path) -> None:
+        (resolve or resolve_with_ivy)(building)
+        lacking = absent(building)
+        if lacking:
+            raise MachineError(
+                "DEPENDENCIES_UNRESOLVED",
+                f"the JVM dependencies came without {', '.join(lacking)}.",
+                hint="Do the Ivy settings of FALKIRK_IVY_SETTINGS leave them out?",
+                lines=lacking,
+            )
+        shutil.rmtree(building / "ivy", ignore_errors=True)
 
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    with open(file, "w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("Another process is fetching the JVM dependencies; waiting for it.", file=sys.stderr)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    waiting = "Another process is fetching the JVM dependencies; waiting for it."
+    return filled(entry(), fill, waiting=waiting)
 
 
 def resolve_with_ivy(folder: Path) -> None:

@@ -18,10 +18,11 @@ _FIX = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime: the path of its command and its major version."""
+    """A Java runtime: the path of its command, its major version, and all that it says about its version."""
 
     command: str
     version: int
+    build: str
 
 
 def find_java() -> Java:
@@ -44,7 +45,8 @@ def find_java() -> Java:
             hint=_FIX,
             version=version,
         )
-    return Java(command=command, version=version)
+    build = "\n".join(line for line in output.splitlines() if not line.startswith("Picked up "))
+    return Java(command=command, version=version, build=build)
 
 
 def major_version(output: str) -> int | None:

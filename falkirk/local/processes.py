@@ -1,6 +1,8 @@
-"""Processes: which one a number stands for."""
+"""Processes: which one a number stands for, and on which machine."""
 
 import contextlib
+import os
+import socket
 from pathlib import Path
 
 import psutil
@@ -14,7 +16,7 @@ def began(pid: int) -> str:
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{fields[19]}"  # field 22 of proc(5)
+        return f"{_boot()}/{fields[19]}"  # field 22 of proc(5)
     except OSError:  # not Linux, or it is gone
         return repr(psutil.Process(pid).create_time())
 
@@ -26,3 +28,16 @@ def find(pid: int, since: str) -> psutil.Process | None:
         if began(pid) == since and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
+
+
+def machine() -> str:
+    """Return where process numbers mean the same as here: this boot of this machine, and this space of processes. A
+    cloned disk has another one, and so has a container."""
+    try:
+        return f"{_boot()}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # not Linux
+        return f"{socket.gethostname()}/{psutil.boot_time():.0f}"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

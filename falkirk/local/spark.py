@@ -13,6 +13,8 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
+from falkirk.local import private
+from falkirk.local.archive import driver_class_path, options
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
 from falkirk.policy import duration_s
@@ -31,7 +33,14 @@ ESSENTIAL = {
         "2",
         "a checkpoint must be restorable exactly",
     ),
+    "spark.speculation": ("false", "a second attempt of a task that writes ends its query"),
 }
+#: Settings that have the value that is wanted unless they are set.
+_WELL_BY_DEFAULT = {"spark.speculation": "false"}
+#: How many batches back Spark keeps what a query can go back to. A live region sets it for its own query.
+RETAIN = "spark.sql.streaming.minBatchesToRetain"
+#: So many without any history: what a failure may ask for lies a few batches back.
+SPARE_BATCHES = 100
 #: The scheduling pool of live regions, in fairscheduler.xml.
 LIVE_POOL = "falkirk-live"
 #: That of batches.
@@ -48,7 +57,7 @@ _CONTEXT_SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
-    # A second try of a task sends again what the first has sent; failures are for Falkirk to handle.
+    # A second attempt of a task refuses to write (falkirk/regions/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
     # Over TCP what tells a Python worker that its input has ended waits 40 ms for an acknowledgement, in each task.
@@ -58,6 +67,10 @@ _CONTEXT_SETTINGS = {
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
 }
+#: Further ones of a cluster. An executor that its driver does not answer for so many intervals ends itself
+#: (falkirk/coordinator/executors.py). Not of a local master: there the executor is in the driver's own JVM, and fails
+#: its heartbeats while a busy machine still starts it.
+_CLUSTER_SETTINGS = {"spark.executor.heartbeat.maxFailures": "10"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +103,6 @@ def session(
     active = _present()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if active is None and not submitted:
-        find_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = session_settings(buffer_timeout=buffer_timeout, state_partitions=state_partitions)
     if active is None:
@@ -99,7 +111,10 @@ def session(
             builder = builder.master(master)
             wanted = {**_launch_settings(master), **wanted}
         given = dict(SparkConf().getAll()) if submitted else {}
-        wanted |= {name: value for name, value in _CONTEXT_SETTINGS.items() if name not in given}
+        context = dict(_CONTEXT_SETTINGS)
+        if not given.get("spark.master", master).startswith("local"):
+            context |= _CLUSTER_SETTINGS
+        wanted |= {name: value for name, value in context.items() if name not in given}
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
         active = builder.getOrCreate()
@@ -130,12 +145,12 @@ def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> d
     """Return the SQL settings of a session for live regions, which can also be given to spark-submit."""
     wait_ms = max(1, round(duration_s(buffer_timeout) * 1000))
     return {
-        **{name: value for name, (value, _) in ESSENTIAL.items()},
+        **{name: value for name, (value, _) in ESSENTIAL.items() if name not in _WELL_BY_DEFAULT},
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": str(wait_ms),
         "spark.sql.shuffle.partitions": str(state_partitions),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.minBatchesToRetain": "100",
+        RETAIN: str(SPARE_BATCHES),
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
         "spark.sql.adaptive.enabled": "false",
     }
@@ -151,18 +166,24 @@ def batch_partitions(active: SparkSession) -> int:
 
 def _launch_settings(master: str) -> dict[str, str]:
     """Return what must be known before the JVM starts."""
-    jars = [str(path) for path in spark_jars()]
-    files = str(Path(__file__).with_name("log4j2.properties"))
+    log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings = {
-        "spark.jars": ",".join(jars),
-        "spark.driver.extraClassPath": os.pathsep.join(j for j in jars if "hadoop-bare" in j),
-        "spark.executor.extraClassPath": os.pathsep.join(j for j in jars if "hadoop-bare" in j),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files}",
+        # Our jars too: a class archive covers the JVM's own class path, and not what Spark adds to it from spark.jars.
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, driver_class_path())),
+        "spark.driver.extraJavaOptions": " ".join([log4j, *options("spark", find_java())]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if master != "local" and not master.startswith("local["):  # executors are JVMs of their own
+        jars = [str(path) for path in spark_jars()]
+        settings |= {
+            "spark.jars": ",".join(jars),
+            "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),
+        }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Elsewhere the folder need not be there; executors have one of their own for temporary files.
+        settings["spark.python.unix.domain.socket.dir"] = str(private.socket_folder())
         # Hadoop's local file system forks chmod for every file it commits, which is most of the pause at a checkpoint.
         settings |= {
             "spark.hadoop.fs.file.impl": _LOCAL_FILES,
@@ -175,7 +196,7 @@ def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
     """Return what a session lacks to run live regions."""
     missing = []
     for name, (wanted, reason) in ESSENTIAL.items():
-        found = active.conf.get(name, None)
+        found = active.conf.get(name, _WELL_BY_DEFAULT.get(name))
         if found != wanted:
             missing.append(MissingSetting(name=name, wanted=wanted, found=found, reason=reason))
     if not _has_connector(active):

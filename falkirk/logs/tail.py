@@ -1,17 +1,16 @@
 """The tail: what is released already in an output topic, read once at the start of an incarnation.
 
-The barrier is made of it. Void records (see `void_records`) count for nothing, since every reader of ours
-skips them.
+The barrier is made of it. Void records (void.py) count for nothing, since every reader of ours skips them.
 """
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from falkirk.logs.connection import Connection
 from falkirk.logs.header import header_value, split_header, stamp_of
-from falkirk.logs.ranges import read_messages, read_range
+from falkirk.logs.ranges import read_messages
+from falkirk.logs.void import Void
 from falkirk.theory.channel import Channel, Regression, ReleasedTail
 from falkirk.theory.stamp import Stamp
 
@@ -48,15 +47,6 @@ class Tail:
     regressions: tuple[Regression, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoidRecord:
-    """A record that readers must skip: where it is and which incarnation wrote it."""
-
-    partition: int
-    offset: int
-    incarnation: int
-
-
 def read_tail(
     connection: Connection | str,
     topic: str,
@@ -65,7 +55,7 @@ def read_tail(
     application: str,
     *,
     keep_set: bool = False,
-    void: Collection[tuple[int, int, int]] = (),
+    void: Void | None = None,
     stall_s: float = 30.0,
 ) -> Tail:
     """Return what `application` has released in the records [first, last) of `topic`.
@@ -73,50 +63,21 @@ def read_tail(
     Args:
         keep_set: keep every stamp, not only the greatest of each channel; costs memory in proportion to the
         records.
-        void: disjoint ranges of records to leave out, as (partition, first, last exclusive).
+        void: what to leave out.
 
     Raises: LogError: as `read_range`.
     """
-    fold = TailFold(application, void, keep_set=keep_set)
+    fold = TailFold(application, void or Void(), keep_set=keep_set)
     for message in read_messages(connection, topic, first, last, stall_s=stall_s):
         fold.add(message.partition(), message.offset(), header_value(message.headers()))
     return fold.tail()
 
 
-def void_records(
-    connection: Connection | str,
-    topic: str,
-    fence: Mapping[int, int],
-    until: Mapping[int, int],
-    application: str,
-    incarnation: int,
-    *,
-    stall_s: float = 30.0,
-) -> tuple[VoidRecord, ...]:
-    """Return what incarnations of `application` before `incarnation` appended in [fence, until), in order.
-
-    Such a record was in flight when its writer's successor read the tail, so the successor releases it again.
-
-    Raises: LogError: as `read_range`.
-    """
-    found = [
-        VoidRecord(partition=record.partition, offset=record.offset, incarnation=header.incarnation)
-        for record in read_range(connection, topic, fence, until, stall_s=stall_s)
-        if (header := record.header) is not None
-        and header.application == application
-        and header.incarnation < incarnation
-    ]
-    return tuple(sorted(found, key=lambda v: (v.partition, v.offset)))
-
-
 class TailFold:
     """Collects a tail record by record: theory's `fold_tail` in plain numbers, since it may see millions."""
 
-    def __init__(self, application: str, void: Collection[tuple[int, int, int]], *, keep_set: bool) -> None:
-        self._application, self._keep_set = application, keep_set
-        self._void: dict[int, list[tuple[int, int]]] = {}
-        for partition, first, last in sorted(void):
-            self._void.setdefault(partition, []).append((first, last))
+    def __init__(self, application: str, void: Void, *, keep_set: bool) -> None:
+        self._application, self._void, self._keep_set = application, void, keep_set
         self._greatest: dict[_Route, _Numbers] = {}
         self._all: dict[_Route, dict[_Numbers, None]] = {}
         self._incarnations: Counter[str] = Counter()
@@ -127,14 +88,15 @@ class TailFold:
     def add(self, partition: int, offset: int, value: bytes | None) -> None:
         """Take in the record at `offset` with that header."""
         self._records += 1
-        if partition in self._void and self._is_void(partition, offset):
-            self._void_count += 1
-            return
         try:
             application, incarnation, numbers, state = split_header(value or b"")
         except ValueError:
-            application = ""
-        if application != self._application:
+            application, incarnation = "", ""
+        ours = application == self._application
+        if self._void.has(partition, offset, int(incarnation) if ours else None):
+            self._void_count += 1
+            return
+        if not ours:
             self._foreign_count += 1
             if len(self._foreign) < _EXAMPLES:
                 self._foreign.append((partition, offset))
@@ -150,11 +112,6 @@ class TailFold:
             self._regression_count += 1
             if len(self._regressions) < _EXAMPLES:
                 self._regressions.append((route, before, numbers))
-
-    def _is_void(self, partition: int, offset: int) -> bool:
-        ranges = self._void[partition]
-        at = bisect_right(ranges, offset, key=lambda r: r[0]) - 1
-        return at >= 0 and offset < ranges[at][1]
 
     def tail(self) -> Tail:
         """Return what has been collected."""

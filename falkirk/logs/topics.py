@@ -1,7 +1,7 @@
 """Topics: what Kafka says of them (settings, first and last positions), and making and removing them.
 
 A position is the offset of the next record, so a partition's records are [first, end). End positions are high
-watermarks, whatever isolation a reader asks for: the fence counts everything that was appended.
+watermarks, whatever isolation a reader asks for. A leader may hold more (replication.py).
 """
 
 import difflib
@@ -28,9 +28,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     ResourceType,
 )
 
-from falkirk.errors import LogError
+from falkirk.errors import LogError, is_away
 from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, away, fault, missing, quiet_options
+from falkirk.logs.replication import unreplicated
 
 _T = TypeVar("_T")
 _POLL_S = 0.1
@@ -55,14 +56,19 @@ class TopicFacts:
 class Topics:
     """The topics of one cluster. Every call waits at most `timeout_s` for the broker.
 
-    All raise LogError: `BROKER_AWAY` (maybe) when it does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`.
+    All raise LogError: `BROKER_AWAY` (maybe) when it does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`,
+    `TOPIC_REPLACED`.
     """
 
     def __init__(self, connection: Connection | str, *, timeout_s: float = 10.0) -> None:
         self._connection = Connection.of(connection)
         self._timeout_s = timeout_s
         self._errors = ClientErrors()
-        self._admin = AdminClient(quiet_options(self._connection, self._errors))
+        self._former = self._admin = self._client()
+        self._expected: dict[str, str] = {}
+
+    def _client(self) -> AdminClient:
+        return AdminClient(quiet_options(self._connection, self._errors))
 
     def facts(self, topic: str) -> TopicFacts:
         """Return the facts of `topic`.
@@ -81,6 +87,25 @@ class Topics:
             retention_ms=int(config["retention.ms"].value),
             message_timestamp_type=str(config["message.timestamp.type"].value),
         )
+
+    def expect(self, topic: str, identity: str) -> None:
+        """From now on refuse another topic of that name (`TOPIC_REPLACED`). Args: identity: as of `identity`."""
+        self._expected[topic] = identity
+
+    def expects(self, topic: str) -> bool:
+        """Tell whether it is known which topic of that name is meant."""
+        return topic in self._expected
+
+    def identity(self, topic: str) -> str:
+        """Return the id that Kafka gave `topic` when it was created. A topic that is deleted and created again has
+        another.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        found = self._described(topic)
+        if found is None:
+            raise missing(self._connection, topic, self._similar(topic))
+        return str(found.topic_id)
 
     def exists(self, topic: str) -> bool:
         """Return whether `topic` exists."""
@@ -121,11 +146,21 @@ class Topics:
         return self._positions(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def end_positions(self, topic: str) -> dict[int, int]:
-        """Return the position after the last appended record, per partition.
+        """Return the position after the last record that all in-sync replicas have, per partition.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
         return self._positions(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def unreplicated(
+        self, ends: Mapping[str, Mapping[int, int]], *, timeout_s: float = 1.0
+    ) -> frozenset[tuple[str, int]]:
+        """Return the partitions, as (topic, partition), whose leader has not confirmed that its log ends at these end
+        positions.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        return unreplicated(self._connection, ends, timeout_s=timeout_s)
 
     def readable_positions(self, topic: str) -> dict[int, int]:
         """Return, per partition, up to where it can be read: before the first transaction that is still open.
@@ -194,7 +229,18 @@ class Topics:
     def _described(self, topic: str) -> Any:
         # Describing, unlike asking for metadata, never creates a topic.
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-        return self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
+        found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
+        if found is not None and str(found.topic_id) != self._expected.get(topic, str(found.topic_id)):
+            raise LogError(
+                "TOPIC_REPLACED",
+                f"the topic {topic} was deleted and created again since this home first used it.",
+                where=self._connection.bootstrap,
+                hint="Begin with a new home and new output topics.",
+                topic=topic,
+                before=self._expected[topic],
+                now=str(found.topic_id),
+            )
+        return found
 
     def _ready(self, topic: str) -> bool:
         found = self._described(topic)
@@ -220,7 +266,12 @@ class Topics:
         except KafkaException as error:
             # The client's own errors (a refused password) wait until they are polled for.
             self._admin.poll(0)
-            raise fault(error.args[0], doing, self._connection, self._errors, topic) from error
+            met = fault(error.args[0], doing, self._connection, self._errors, topic)
+            if is_away(met):
+                # This client would ask the same broker again for a minute, and perhaps only that one hangs. Others may
+                # still wait for an answer of it.
+                self._former, self._admin = self._admin, self._client()
+            raise met from error
         self._errors.last = None
         return result
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -24,6 +24,8 @@ KIND = "__falkirk_kind"
 #: What an operator could not work on: a dead letter's key and its text.
 LETTER = StructType([StructField("key", StringType()), StructField("value", StringType())])
 
+_NEVER = datetime.fromtimestamp(0, UTC)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
@@ -33,12 +35,14 @@ class Epoch:
         number: from 0.
         views: of each `Latest` parameter, by name, the number of the epoch that it holds.
         begins, ends: the event time that it covers, [begins, ends), if epochs are cut by event time.
+        decided_at: when it was decided where the epoch ends. It is recorded, so it is the same in every replay.
     """
 
     number: int = 0
     views: Mapping[str, int] = field(default_factory=dict)
     begins: datetime | None = None
     ends: datetime | None = None
+    decided_at: datetime = _NEVER
 
 
 class Call(ABC):

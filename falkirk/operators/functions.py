@@ -100,6 +100,7 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
     """Return what makes a task's function: `mapping` or `folding` with all but the user's part given."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from falkirk import redaction
     from falkirk.operators import python  # pyarrow takes its time
 
     if poison not in ("dead-letter", "fail"):
@@ -111,7 +112,8 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
             option="poison",
             value=poison,
         )
-    cloudpickle.register_pickle_by_value(python)  # type: ignore[no-untyped-call]  # executors need not have Falkirk
+    for module in (python, redaction):  # executors need not have Falkirk
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     arrow, fails, name = to_arrow_schema(_tagged(kinds)), poison == "fail", str(where)
 
     def made(function: Callable[..., Any], *names: list[str]) -> Any:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType
 
+from falkirk.coordinator.durable import Manifest, check, make_folder, sync
 from falkirk.declared import JOBS, ROUNDS, UNFINISHED, Processor
 from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
@@ -45,6 +46,8 @@ class Iterating:
         self._processor, self._settings = processor, processor.iteration
         self._graph: Graph | None = None
         self._made_for: object = None
+        #: The contents of the files that this process began with were checked.
+        self._checked = False
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """Take in what is new, and return what has changed, or all that there is.
@@ -62,6 +65,10 @@ class Iterating:
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
         note: dict[str, Any] = first if noted is None else json.loads(noted)
+        make_folder(folder)
+        kept: Manifest = note.get("files", {})
+        check(folder, kept, contents=not self._checked)
+        self._checked = True
         flow = Flow(graph, session, folder, note["partitions"])
         # Several may read it, and each would read the topic again.
         taken = {name: _changes(frame).persist() for name, frame in given.items()}
@@ -71,7 +78,9 @@ class Iterating:
         finally:
             for frame in taken.values():
                 frame.unpersist()
-        call.note(slot, json.dumps({**note, "state": done.state.text()}))
+        names = done.state.files()
+        files = {name: kept[name] for name in names & kept.keys()} | dict(sync(folder, names - kept.keys()))
+        call.note(slot, json.dumps({**note, "state": done.state.text(), "files": files}))
         call.told[ROUNDS], call.told[JOBS] = sum(r.count for r in done.rounds), done.jobs
         call.told[UNFINISHED] = sum(not r.converged for r in done.rounds)
         if call.told[UNFINISHED]:

@@ -1,15 +1,19 @@
 """What runs in Spark's Python workers: a user's function, row by row, and what becomes of a row on which it fails.
 
-Nothing of Falkirk need be installed there: this module travels with the function (`register_pickle_by_value`).
+Nothing of Falkirk need be installed there: this module and `falkirk/redaction.py` travel with the function
+(`register_pickle_by_value`).
 """
 
 import json
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
+
+from falkirk.redaction import redact, redact_urls
 
 RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
 #: What a dead letter of such a row begins with, and where it says that it comes from.
@@ -62,7 +66,7 @@ class Sender:
         Args: stamp: that of the row, if that is what it is; by default the one that it has itself.
         Raises: Poison.
         """
-        text = traceback.format_exc()
+        text = _traceback()
         if self._fails:
             raise Poison(f"the function failed on {_text(row)}\n{text[-TEXT_MAX:]}") from None
         last = text.strip().splitlines()[-1]
@@ -79,6 +83,21 @@ class Sender:
         """Return what was collected, and begin anew."""
         rows, self._rows = self._rows, []
         return pa.RecordBatch.from_pylist(rows, schema=self._schema)
+
+
+def _traceback() -> str:
+    """Return the traceback of the present error; others read it, so its lines of code are redacted."""
+    error = sys.exc_info()[1]
+    assert error is not None, "a function has just failed"
+    told = traceback.TracebackException.from_exception(error)
+    waiting = [told]
+    while waiting:
+        each = waiting.pop()
+        lines = [(f.filename, f.lineno or 0, f.name, redact(f.line or "")) for f in each.stack]
+        each.stack = traceback.StackSummary.from_list(lines)
+        waiting += [e for e in (each.__cause__, each.__context__) if e is not None]
+        waiting += each.exceptions or []
+    return redact_urls("".join(told.format()))
 
 
 def _text(row: Mapping[str, Any]) -> str:
@@ -102,8 +121,10 @@ def mapping(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         out, make = sender(), Row(*names)
         for batch in batches:
-            for plain in batch.to_pylist():
+            for plain, error in _plain_rows(batch):
                 try:
+                    if error is not None:
+                        raise error
                     found = [out.check(RESULT, r) for r in _results(function(make(*plain.values())))]
                 except Exception:
                     out.refuse(plain)
@@ -132,7 +153,10 @@ def folding(
         of: tuple[Any, ...] | None = None
         state: Row | None = None
         for batch in batches:
-            for each in batch.to_pylist():
+            for each, error in _plain_rows(batch):
+                if error is not None:
+                    _refuse_unreadable(out, each, error)
+                    continue
                 key = tuple(each["key"].values())
                 if key != of and repr(key) != repr(of):  # NaN equals nothing, and is one key to Spark
                     _keep(out, keys, of, state)
@@ -162,6 +186,47 @@ def folding(
         yield out.batch()
 
     return work
+
+
+def _refuse_unreadable(out: Sender, each: Mapping[str, Any], error: Exception) -> None:
+    """Refuse a row with values that Python has none of; a state has none such."""
+    try:
+        raise error
+    except Exception:
+        row = each["row"]
+        out.refuse(row if isinstance(row, Mapping) else {"row": row}, each["order"])
+
+
+def _plain_rows(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Exception | None]]:
+    """Yield rows as plain values. A time after the year 9999 is none to Python: in such a row it is text, and the error
+    comes with it."""
+    try:
+        rows = batch.to_pylist()
+    except (OverflowError, ValueError):
+        rows = None
+    if rows is not None:
+        yield from ((row, None) for row in rows)
+        return
+    for number in range(batch.num_rows):
+        one = batch.slice(number, 1)
+        try:
+            yield one.to_pylist()[0], None
+        except (OverflowError, ValueError) as error:
+            yield {name: _readable(one.column(name)) for name in one.schema.names}, error
+
+
+def _readable(column: pa.Array) -> Any:
+    """Return the one value of a column; as text, if Python has none such."""
+    try:
+        return column.to_pylist()[0]
+    except (OverflowError, ValueError):
+        if pa.types.is_struct(column.type):
+            names = [column.type.field(i).name for i in range(column.type.num_fields)]
+            return {n: _readable(part) for n, part in zip(names, column.flatten(), strict=True)}
+        try:
+            return str(column.cast(pa.string())[0])
+        except pa.ArrowException:
+            return "out of range"
 
 
 def _keep(out: Sender, keys: list[str], key: tuple[Any, ...] | None, state: Row | None) -> None:

@@ -3,19 +3,22 @@
 Of each partition, a row's *watermark* is the greatest time before it, less what rows may be late. A row is late when
 its slice ends at or before its own partition's watermark. That is a property of the log, wherever epochs are cut, and
 so is what a slice contains: it is complete once the watermarks of all partitions have passed its end, and then every
-row of it that may still come is late. A partition without any row holds nobody up; the first rows of such a one may
+row of it that may still come is late. A row whose time is out of range, or further ahead of the clock than the user
+allows, is refused before it moves a watermark: the clock is that of the epoch's decision, so a replay judges the row
+the same. A partition without any row holds nobody up; the first rows of such a one may
 be late by what was complete before, which depends on where epochs were cut, and is recorded with them.
 
 Source: Flink article, §4 (event time, out-of-order processing); Falkirk Wheel, §3.3 (completion by watermark).
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from falkirk.cut import SLICE, ByTime
+from falkirk.cut import EARLIEST, LATEST, SLICE, ByTime
 from falkirk.operators.call import KIND, LETTER, current
 from falkirk.plan.frames import STAMP
 from falkirk.plan.parsing import dead_letter
@@ -25,21 +28,20 @@ COMPLETE = "complete"
 
 
 def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
-    """Return the rows that are not late, with their slices; refuse the others, and those without a time.
+    """Return the rows that are not late, with their slices; refuse the others, and those whose time does not fit.
 
     Args: rows: with their stamps. region, topic: for the dead letters.
     """
     call = current("sort")
     time = F.unix_micros(F.col(f"`{by.column}`"))
+    unfit = _unfit(time, by, call.epoch.decided_at)
     partition = F.col(f"{STAMP}.partition")
     before = Window.partitionBy(partition).orderBy(F.col(f"{STAMP}.offset"), F.col(f"{STAMP}.row"))
     before = before.rowsBetween(Window.unboundedPreceding, -1)
-    newest = F.greatest(F.max(time).over(before), _of_partition(call.marks, partition))
+    newest = F.greatest(F.max(F.when(unfit.isNull(), time)).over(before), _of_partition(call.marks, partition))
     complete = F.greatest(newest - F.lit(by.late_us), F.lit(call.marks.get(COMPLETE)).cast("long"))
     number = F.floor(time / F.lit(by.every_us)).cast("long")
-    reason = F.when(time.isNull(), F.lit(f"column {by.column} is null")).when(
-        (number + 1) * F.lit(by.every_us) <= complete, F.lit("late")
-    )
+    reason = F.when(unfit.isNotNull(), unfit).when((number + 1) * F.lit(by.every_us) <= complete, F.lit("late"))
     row = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != STAMP]))
     told = dead_letter(reason, region, topic, row)
     result = F.struct(*[F.col(f"`{c}`") for c in rows.columns], number.alias(SLICE))
@@ -53,6 +55,22 @@ def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
     parts = call.split(judged, {"result": schema, "letter": LETTER}, determined_by=rows)
     call.reject(parts["letter"])
     return parts["result"]
+
+
+def _unfit(time: Column, by: ByTime, decided_at: datetime) -> Column:
+    """Return why a row's time is no time to sort it by, or null. Such a row moves no watermark.
+
+    Args: time: in microseconds. decided_at: when the epoch was decided, so that a replay judges the row the same.
+    """
+    name, latest = by.column, decided_at.timestamp() * 1_000_000 + by.ahead_us
+    ahead = f"column {name} is more than {by.ahead_us / 1e6:g} s ahead of the clock"
+    outside = f"column {name} is not between the years {EARLIEST.year} and {LATEST.year}"
+    earliest, end = (F.lit(round(t.timestamp()) * 1_000_000) for t in (EARLIEST, LATEST))
+    return (
+        F.when(time.isNull(), F.lit(f"column {name} is null"))
+        .when((time < earliest) | (time >= end), F.lit(outside))
+        .when(time > F.lit(round(latest)), F.lit(ahead))
+    )
 
 
 def _of_partition(marks: Mapping[str, int], partition: Column) -> Column:

@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from falkirk.cut import SLICE, ByClock, ByTime, Cut
 from falkirk.declared import Iteration, Processor, Sink
-from falkirk.endpoints import Console, Files, Kafka, Sql
+from falkirk.endpoints import Files, Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 from falkirk.operators.call import Call, Epoch, calling
@@ -24,11 +24,12 @@ from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan import avro, frames
 from falkirk.plan.columns import require
-from falkirk.plan.fingerprint import of_session
+from falkirk.plan.fingerprint import WRITTEN_AS, of_session
 from falkirk.plan.inference.batch import Called, doubts_of
 from falkirk.plan.inference.escapes import watched
 from falkirk.plan.inference.properties import Properties, of_batch
 from falkirk.plan.promises import check_key
+from falkirk.plan.published import address, form
 from falkirk.plan.region import BatchLogs
 from falkirk.policy import FullHistory, Lazy, Policy
 from falkirk.spark_errors import SPARK_ERRORS, first_line
@@ -96,6 +97,7 @@ class Batch:
         dead_letter_topic: where records that do not fit go, and results that are too large; None when neither can be.
         fingerprint: what must stay the same for its epochs to stay meaningful, by name.
         is_unordered: its results are in no order, since it groups them last.
+        makes_rows: there are rows in its plan that it makes itself, of which Spark does not say what they are.
         is_direct: its results go straight to its topic (`falkirk/plan/direct.py`).
     """
 
@@ -122,6 +124,7 @@ class Batch:
     where: SourceLocation
     fingerprint: dict[str, str]
     is_unordered: bool = False
+    makes_rows: bool = False
     is_direct: bool = False
 
     @property
@@ -232,9 +235,9 @@ def plan_batch(
 
     def called() -> Called:
         rehearsal = Rehearsal(session, epoch)
-        with watched() as escaped:
+        with watched(given) as watch:
             result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
-        return Called(result=result, kept=kept, rehearsal=rehearsal, escaped=escaped)
+        return Called(result=result, kept=kept, rehearsal=rehearsal, leaves=watch.leaves, escaped=watch.found)
 
     try:
         with frames.quiet():
@@ -283,6 +286,7 @@ def plan_batch(
         dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
         where=processor.where,
         is_unordered=frames.has_no_order(result),
+        makes_rows=call.makes_rows(given),
         fingerprint={
             SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
@@ -290,6 +294,7 @@ def plan_batch(
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
+            WRITTEN_AS: "; ".join(f"{s.name}: {form(s.to)}" for s in sinks) or "nothing outside",
             **of_session(session),
         },
     )
@@ -369,13 +374,3 @@ def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapp
 def _cut(processor: Processor) -> Cut | ByTime:
     assert processor.cut is not None, "only a batch has epochs"
     return processor.cut
-
-
-def address(sink: Sink) -> str:
-    """Return where a sink is, without what is secret about it."""
-    to = sink.to
-    if isinstance(to, Kafka):
-        return f"topic {to.topic}"
-    if isinstance(to, Console):
-        return "the terminal"
-    return f"table {to.table}" if isinstance(to, Sql) else f"files in {to.path}"

@@ -57,6 +57,29 @@ def check_key(frame: Frame, keys: Sequence[Any], where: object) -> None:
         ) from error
 
 
+def check_group(frame: Frame, keys: Sequence[Any], where: object) -> None:
+    """See that Spark can keep a state by these keys.
+
+    Raises: DefinitionError: `KEY_INVALID`: keys that are equal may be written in several ways, which no state store of
+    Spark's takes.
+    """
+    session: Any = frame.data.sparkSession
+    is_stable = session._jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable
+    output = frame.data.select(*map(key_column, keys))._jdf.queryExecution().analyzed().output()
+    for i in range(output.size()):
+        if not is_stable(output.apply(i).dataType()):
+            kind = output.apply(i).dataType().catalogString()
+            raise DefinitionError(
+                "KEY_INVALID",
+                f"a live step groups by {output.apply(i).name()!r}, a {kind}: keys that are equal are spelled in "
+                "several ways, and Spark keeps no state by such keys.",
+                where=where,
+                hint="Group by one spelling: lower(…), or collate(…, 'UTF8_BINARY').",
+                column=str(output.apply(i).name()),
+                type=str(kind),
+            )
+
+
 def hop_ddl(frame: Frame, where: object) -> str:
     """Return the user's columns as DDL, which a hop's records are read with.
 

@@ -4,7 +4,6 @@ Exactly-once results behind them are held back until they can't be taken back an
 `inference.live`. An at-most-once sink behind them is refused.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,16 +14,19 @@ from pyspark.sql import DataFrame
 from falkirk.asserting import Word
 from falkirk.plan.inference import clocks, python
 from falkirk.plan.inference.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
+from falkirk.plan.inference.structure import OF_ROWS, Leaves, structure_of, tree_of
 from falkirk.plan.inference.typed import of_types
+
+#: How rows of a checkpointed DataFrame are divided and ordered: no computation.
+_PHYSICAL = ".plans.physical."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InBatch:
     """What there is in a batch's analysed plan.
 
-    Args: plan: Spark's, as JSON, and the binary literals in it. operations: all that are in it. undetermined: those of
-        which no replay is known to give the same rows. words: what the user vouches for of its Python functions, if
-        that is so of all of them.
+    Args: plan: its structure. operations: all that are in it. undetermined: those of which no replay is known to give
+        the same rows. words: what the user vouches for of its Python functions, if that is so of all of them.
     """
 
     plan: Any
@@ -33,31 +35,24 @@ class InBatch:
     words: tuple[Word, ...]
 
     @classmethod
-    def of(cls, data: DataFrame) -> "InBatch":
-        """Look at a DataFrame's plan."""
-        analyzed = data._jdf.queryExecution().analyzed()
-        text = str(analyzed.toJSON())
-        plan = json.loads(text)
-        named = frozenset((*_names(plan), *clocks.in_plan(plan)))
+    def of(cls, data: DataFrame, leaves: Leaves) -> "InBatch":
+        """Look at a DataFrame's plan. Args: leaves: those that are known: what the function reads and makes."""
+        tree = tree_of(data)
+        named = frozenset((*_names(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
+        named = named - set(OF_ROWS) | leaves.unknown(data)
         typed = frozenset(of_types(data, named))
         found = named | typed
         doubtful = typed | {name for name in found if entry_of(name).nature not in SAME_IN_BATCH}
         words = (python.words(data) or ()) if found & python.PYTHON else ()
         undetermined = frozenset(doubtful - python.PYTHON if words else doubtful)
-        if "[B@" in text:  # a place in memory
-            plan.append([str(each) for each in python.expressions(analyzed) if _is_binary(each)])
+        plan = structure_of(data, leaves, tree)
         return cls(plan=plan, operations=found, undetermined=undetermined, words=words)
-
-
-def _is_binary(expression: Any) -> bool:
-    """Whether it is a literal of which JSON does not have the value."""
-    return bool(expression.getClass().getSimpleName() == "Literal" and expression.dataType().typeName() == "binary")
 
 
 def operations(data: DataFrame) -> Counter[str]:
     """Count the expressions and operators in a DataFrame's analysed plan, by simple class name."""
-    plan = json.loads(data._jdf.queryExecution().analyzed().toJSON())
-    return Counter((*_names(plan), *clocks.in_plan(plan)))
+    tree = tree_of(data)
+    return Counter((*_names(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
 
 
 def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:
@@ -69,7 +64,7 @@ def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:
 def _names(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
         name = node.get("class")
-        if isinstance(name, str):
+        if isinstance(name, str) and _PHYSICAL not in name:
             yield name.rpartition(".")[2]
         for value in node.values():
             yield from _names(value)

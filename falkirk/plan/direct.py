@@ -34,6 +34,7 @@ def told_direct(regions: Sequence[Region], batches: Sequence[Batch], session: Sp
             tentative.add(batch.log)
         known = batch.log not in tentative and not batch.undetermined and not batch.properties.words
         stays = batch.is_stateful or batch.log in read  # or its results are read where its log is
+        stays = stays or batch.makes_rows  # another program may make others, which its plan would not show
         # What of a hop is void may be found out later, and that a file was changed when it has been read.
         stays = stays or any(given.reads_hop or given.folder is not None for given in batch.inputs)
         to_a_topic = len(batch.sinks) == 1 and isinstance(batch.sinks[0].to, Kafka)

@@ -25,6 +25,7 @@ class Log:
 class Draft:
     """A region while it is being cut: where it begins, its steps so far, and the frame they lead to.
 
+    `began`: the names of the columns that it reads, by Catalyst's identity. `keys`: those that partition its log.
     `split`: the log it reads may hold several records that come from one record of the user's source.
     `inherited`: what makes the log tentative that it reads. `doubts`: what may come out differently in its own steps.
     `repeated_by`: the acknowledged processor, here or before, that may send again.
@@ -37,6 +38,7 @@ class Draft:
     node: Node
     frame: Frame
     keys: dict[str, int]
+    began: dict[int, str]
     processors: list[str] = field(default_factory=list)
     inherited: Undetermined | None = None
     repeated_by: str | None = None

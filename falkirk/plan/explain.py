@@ -14,9 +14,10 @@ from rich.text import Text
 from falkirk.declared import Sink
 from falkirk.endpoints import Console
 from falkirk.plan import mechanisms
-from falkirk.plan.batch import Batch, address, kept_in_words
+from falkirk.plan.batch import Batch, kept_in_words
 from falkirk.plan.guarantees import Promise, promises_of
 from falkirk.plan.inference.properties import Properties
+from falkirk.plan.published import address
 from falkirk.plan.region import Plan, Region
 from falkirk.plan.slots import RegionSlots
 from falkirk.plan.told import as_json

@@ -9,15 +9,22 @@ from pyspark.sql import SparkSession
 from falkirk.endpoints import Kafka
 from falkirk.plan import frames
 from falkirk.plan.frames import Frame
+from falkirk.plan.published import form, partitioned_by
 from falkirk.plan.region import steps_of
 from falkirk.stream import Latest, Node, Step
 
 #: By what a fingerprint calls it: settings of the session on which the same steps depend for what they come to.
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
+KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
 #: What homes of earlier versions have not recorded.
-NOT_ALWAYS_RECORDED = frozenset(_SETTINGS)
+NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, PARTITIONED_BY, WRITTEN_AS})
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
+
+#: A call of `isin` with values that are written out: strings, with quotes and escapes within, and what has none.
+_VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|[^\s,()']+")
+_IN = re.compile(rf"\bin\(((?:[^()]|\([^()]*\))*?)((?:, (?:{_VALUE.pattern}))+)\)")
+_SEPARATOR = ", "
 
 #: What PySpark draws a seed for, anew at each call, unless it is given one; and with how many arguments it has one.
 _SEEDED = {"rand": 1, "randn": 1, "random": 1, "uuid": 1, "shuffle": 2, "randstr": 2, "uniform": 3}
@@ -32,11 +39,15 @@ def fingerprint(
     node: Node,
     frame: Frame,
     state_partitions: int,
+    *,
+    keys: tuple[object, ...],
+    began: dict[int, str],
 ) -> dict[str, str]:
     """Return what must stay the same, by name.
 
     Args: reads: the topic that the region reads. released_to: the sink's topic, when `output` is held back.
-        dead_letters: the topic of what does not fit. node: its steps. frame: what they lead to.
+        dead_letters: the topic of what does not fit. node: its steps. frame: what they lead to. keys: of the sink or
+        hop. began: the names of the columns that the region reads, by Catalyst's identity.
     """
     keyed = [step for step in steps_of(node) if step.operation in ("agg", "count")]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
@@ -46,8 +57,10 @@ def fingerprint(
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
-        "keyed step": "; ".join(text_of(step) for step in keyed) or "none",
+        KEYED_STEP: "; ".join(text_of(step) for step in keyed) or "none",
         "state partitions": str(state_partitions) if keyed else "none",
+        PARTITIONED_BY: partitioned_by(frame, keys, began),
+        WRITTEN_AS: form(output),
         **of_session(frame.data.sparkSession),
     }
 
@@ -59,7 +72,12 @@ def of_session(session: SparkSession) -> dict[str, str]:
 
 def text_of(step: Step) -> str:
     """Return what a step says, without the seeds that PySpark draws and the numbers that it gives."""
-    return step.operation + _without_numbers(_render(step.arguments))
+    return with_sorted_lists(step.operation + _without_numbers(_render(step.arguments)))
+
+
+def with_sorted_lists(text: str) -> str:
+    """Return the text of steps with the values of each `isin` in order: a set has another one in each process."""
+    return _IN.sub(lambda found: "in(" + _SEPARATOR.join([found[1], *sorted(_VALUE.findall(found[2]))]) + ")", text)
 
 
 def _render(value: Any) -> str:

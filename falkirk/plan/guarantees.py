@@ -14,9 +14,10 @@ from falkirk.coordinator.rollback import decide
 from falkirk.coordinator.shape import layout_of
 from falkirk.endpoints import Console
 from falkirk.plan import mechanisms
-from falkirk.plan.batch import Batch, address
+from falkirk.plan.batch import Batch
 from falkirk.plan.inference.functions import entry_of, spoken
 from falkirk.plan.inference.live import IN_STATE
+from falkirk.plan.published import address
 from falkirk.plan.region import Plan, Region, Undetermined
 from falkirk.policy import Delivery, Lazy
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -111,7 +112,7 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         delivery=region.delivery,
         release="behind a checkpoint" if awaited else "on arrival",
         awaits=tuple(each.name for each in awaited),
-        within_s=sum(each.interval_s for each in awaited) if awaited else None,
+        within_s=sum(map(plan.awaited_s, awaited)) if awaited else None,
         held=None if region.released_to is None else region.output.topic,
         reasons=tuple(dict.fromkeys(reasons)),
         advice=_advice(region.undetermined) if awaited else (),
@@ -211,7 +212,7 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
             delivery=Delivery.REPEATED if isinstance(sink.to, Console) else Delivery.EXACTLY_ONCE,
             release="behind a checkpoint" if awaited else "with its epoch",
             awaits=tuple(each.name for each in awaited),
-            within_s=_within_s(awaited),
+            within_s=_within_s(plan, awaited),
             reasons=(*dict.fromkeys(reasons), f"an epoch is complete {batch.cut}"),
             advice=tuple(dict.fromkeys(advice)),
             goes_back=goes_back,
@@ -239,10 +240,10 @@ def _path_of_batch(plan: Plan, batch: Batch) -> list[Region | Batch]:
     return list(found.values())
 
 
-def _within_s(awaited: list[Region | Batch]) -> float | None:
+def _within_s(plan: Plan, awaited: list[Region | Batch]) -> float | None:
     """Return how long checkpoints take at most, one after the other, if anything says so."""
     every = [
-        each.interval_s if isinstance(each, Region) else each.policy.interval_s
+        plan.awaited_s(each) if isinstance(each, Region) else each.policy.interval_s
         for each in awaited
         if isinstance(each, Region) or (isinstance(each.policy, Lazy) and each.policy.when is None)
     ]

@@ -36,8 +36,7 @@ from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import fingerprint, text_of
 from falkirk.plan.frames import Frame
-from falkirk.plan.inference.clocks import in_text
-from falkirk.plan.inference.functions import ITSELF
+from falkirk.plan.inference.functions import DATED, ITSELF
 from falkirk.plan.inference.properties import Brought, Properties, of_live
 from falkirk.plan.parsing import KAFKA_DDL, parse, parsing
 from falkirk.plan.refusals import check_live, check_not_files
@@ -83,6 +82,7 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
         push=plan_push(app, identity, regions, batches),
         properties=planner.properties | {batch.name: batch.properties for batch in batches},
         state_partitions=app.state_partitions,
+        spare_checkpoints=app.spare_checkpoints,
     )
 
 
@@ -201,7 +201,8 @@ class _Planner:
         )  # fmt: skip
         ids = columns.expression_ids(frame)
         keys = {key: ids[key] for key in source.topic.keys}
-        return Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys)
+        began = {number: name for name, number in ids.items()}
+        return Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys, began=began)
 
     def _process(self, processor: Processor) -> Draft:
         if len(processor.reads) > 1:
@@ -229,8 +230,10 @@ class _Planner:
             draft = self._step(draft, step, processor, brought)
         again = processor.body(Stream(ProcessorNode(name=upstream)))
         texts = list(map(text_of, steps))
-        if processor.word is None and (texts != list(map(text_of, steps_of(again.node))) or any(map(in_text, texts))):
-            draft.doubts.fail(processor, processor.where)
+        if processor.word is None and DATED in brought.own | brought.logged:
+            draft.doubts.fail(DATED, processor)
+        if processor.word is None and texts != list(map(text_of, steps_of(again.node))):
+            draft.doubts.fail(ITSELF, processor)
             brought.own.add(ITSELF)
         self.properties[processor.name] = of_live(steps, brought.remaining(draft.frame), processor.word)
         mechanisms.leave(draft, processor)
@@ -240,6 +243,7 @@ class _Planner:
         """Return the draft with a step more. Args: brought: gets the operations that it brings in."""
         if step.operation in ("agg", "count"):
             frames.apply(draft.frame, step)  # the user's mistakes are told before ours is made
+            columns.check_group(draft.frame, step.arguments[0], step.where)
             keys = columns.plain_keys(draft.frame, step.arguments[0])
             reason = self._needs_sequencer(draft, keys) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
@@ -364,6 +368,8 @@ class _Planner:
                     draft.node,
                     draft.frame,
                     self.app.state_partitions,
+                    keys=output.keys if hop is None else hop.keys,
+                    began=draft.began,
                 ),
             )
         )

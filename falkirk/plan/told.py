@@ -2,8 +2,9 @@
 
 from falkirk.endpoints import Console
 from falkirk.plan import mechanisms
-from falkirk.plan.batch import Batch, address
+from falkirk.plan.batch import Batch
 from falkirk.plan.guarantees import promises_of
+from falkirk.plan.published import address
 from falkirk.plan.region import Hop, Plan, Region
 from falkirk.plan.slots import RegionSlots
 from falkirk.policy import Delivery
@@ -59,7 +60,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "reads": region.source.topic.topic,
         "writes": region.output.topic,
         "released_to": None if released_to is None else released_to.topic,
-        "released_within_s": None if released_to is None else sum(r.interval_s for r in plan.awaited_by(region)),
+        "released_within_s": None if released_to is None else sum(map(plan.awaited_s, plan.awaited_by(region))),
         "deterministic": region.deterministic,
         "undetermined": _undetermined(region),
         "dead_letters": region.dead_letter_topic,

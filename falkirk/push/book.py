@@ -4,7 +4,7 @@ The topic of requests is the memory: what is in this book can be read from it, a
 Nothing here knows of Kafka, threads or a clock.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -25,28 +25,40 @@ class Entry:
     """A request.
 
     Args:
-        id, digest: of what was asked. at_ms: when it was first asked, since 1970.
+        id, digest: of what was asked. at_ms: when it was first asked, in the source's own time (elapsed.py).
+        stamped_ms: its record's timestamp, since 1970: those of answers are compared with it.
         place: its partition and offset; None: it is on its way there.
         answer: None: there is none yet.
         is_accepted: all that came of it is outside. is_silent: and there is no answer among it.
+        client: who asked first; empty: it was read back, and nobody remembers.
+        is_evicted: there was an answer, which is no longer in memory. The request never runs again all the same.
     """
 
     id: str
     digest: bytes
     at_ms: int
+    stamped_ms: int
     place: tuple[int, int] | None = None
     answer: bytes | None = None
     is_accepted: bool = False
     is_silent: bool = False
+    client: str = ""
+    is_evicted: bool = False
+    is_forgotten: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its answer came."""
+        return self.answer is not None or self.is_evicted
 
     @property
     def is_over(self) -> bool:
         """Whether all that will ever be known of it is."""
-        return self.is_accepted and (self.answer is not None or self.is_silent)
+        return self.is_accepted and (self.is_answered or self.is_silent)
 
     def is_done(self, *, wants_answer: bool) -> bool:
         """Tell whether what its client waits for is there."""
-        return self.answer is not None or self.is_silent if wants_answer else self.is_accepted
+        return self.is_answered or self.is_silent if wants_answer else self.is_accepted
 
 
 class Book:
@@ -63,7 +75,20 @@ class Book:
         self._silent: dict[int, int] = {}
         #: Per partition, the place behind all that was forgotten.
         self._forgotten: dict[int, int] = {}
+        #: What of each client is remembered, and its answers, oldest first.
+        self._weights: Counter[str] = Counter()
+        self._answered: dict[str, deque[Entry]] = {}
         self.weight_bytes = 0
+
+    def weight_of(self, client: str) -> int:
+        """Return how many bytes the requests of a client take."""
+        return self._weights[client]
+
+    def _weigh(self, entry: Entry, added_bytes: int) -> None:
+        self.weight_bytes += added_bytes
+        self._weights[entry.client] += added_bytes
+        if not self._weights[entry.client]:
+            del self._weights[entry.client]
 
     def find(self, request_id: str, digest: bytes) -> Entry | None:
         """Return the request of an id, if it is known.
@@ -80,11 +105,12 @@ class Book:
             )
         return entry
 
-    def add(self, request_id: str, value: bytes, at_ms: int) -> Entry:
+    def add(self, request_id: str, value: bytes, *, at_ms: int, stamped_ms: int, client: str = "") -> Entry:
         """Add a request that is about to be sent."""
-        entry = self._entries[request_id] = Entry(id=request_id, digest=digest_of(value), at_ms=at_ms)
+        entry = Entry(id=request_id, digest=digest_of(value), at_ms=at_ms, stamped_ms=stamped_ms, client=client)
+        self._entries[request_id] = entry
         self._sending[request_id] = (entry, len(value))
-        self.weight_bytes += _weight(entry) + len(value)
+        self._weigh(entry, _weight(entry) + len(value))
         return entry
 
     def oldest_unsent_ms(self) -> int | None:
@@ -94,21 +120,32 @@ class Book:
     def sent(self, request_id: str, partition: int, offset: int) -> Entry:
         """Take note of where a request is. What came of it may be outside, and known to be, already."""
         entry, size = self._sending.pop(request_id)
-        self.weight_bytes -= size
+        self._weigh(entry, -size)
         entry.place = (partition, offset)
         for where in (self._known, self._unaccepted, self._speaking):
             where.setdefault(partition, deque()).append(entry)
         self._settle()
         return entry
 
-    def answered(self, request_id: str, answer: bytes, at_ms: int) -> Entry | None:
+    def answered(self, request_id: str, answer: bytes, stamped_ms: int) -> Entry | None:
         """Take note of an answer; return its request, if it is known and this is its first."""
         entry = self._entries.get(request_id)
-        if entry is None or entry.answer is not None or at_ms < entry.at_ms - SKEW_MS:
+        if entry is None or entry.is_answered or stamped_ms < entry.stamped_ms - SKEW_MS:
             return None
         entry.answer = answer
-        self.weight_bytes += len(answer)
+        self._weigh(entry, len(answer))
+        self._answered.setdefault(entry.client, deque()).append(entry)
         return entry
+
+    def evict(self, client: str, upto_bytes: int) -> None:
+        """Drop answers of a client from memory, the oldest first, until its requests take no more than so many bytes.
+        The requests themselves are remembered: one that is asked again does not run again."""
+        answered = self._answered.get(client, deque())
+        while answered and self._weights[client] > upto_bytes:
+            entry = answered.popleft()
+            if entry.answer is not None and not entry.is_forgotten:
+                self._weigh(entry, -len(entry.answer))
+                entry.answer, entry.is_evicted = None, True
 
     def accept(self, upto: Positions) -> list[Entry]:
         """Take note of up to where all that came of the requests is outside; return those for which that is new."""
@@ -126,7 +163,7 @@ class Book:
         accepted = _take(self._unaccepted, self._accepted)
         for entry in accepted:
             entry.is_accepted = True
-        silent = [entry for entry in _take(self._speaking, self._silent) if entry.answer is None]
+        silent = [entry for entry in _take(self._speaking, self._silent) if not entry.is_answered]
         for entry in silent:
             entry.is_silent = True
         return [*accepted, *silent]
@@ -139,18 +176,28 @@ class Book:
                 entry = entries.popleft()
                 assert entry.place is not None, "it is known to be in the topic"
                 self._forgotten[entry.place[0]] = entry.place[1] + 1
-                self.weight_bytes -= _weight(entry) + len(entry.answer or b"")
+                self._weigh(entry, -_weight(entry) - len(entry.answer or b""))
+                entry.is_forgotten = True
                 if self._entries.get(entry.id) is entry:
                     del self._entries[entry.id]
+        for client, answered in list(self._answered.items()):
+            while answered and answered[0].is_forgotten:
+                answered.popleft()
+            if not answered:
+                del self._answered[client]
 
     def disposable(self, acknowledged: Positions) -> dict[int, int]:
         """Return, per partition, below which place nobody reads any more, and all is forgotten."""
         below = {p: min(offset, acknowledged.get(p, 0)) for p, offset in self._forgotten.items()}
         return {p: offset for p, offset in below.items() if offset}
 
-    def oldest_ms(self) -> int | None:
-        """Return when the oldest of all was asked; None: there are none."""
-        return min((entry.at_ms for entry in self._entries.values()), default=None)
+    def oldest_stamp_ms(self) -> int | None:
+        """Return the oldest timestamp of all; None: there are none."""
+        return min((entry.stamped_ms for entry in self._entries.values()), default=None)
+
+    def newest_ms(self) -> int | None:
+        """Return when the newest of all was asked; None: there are none."""
+        return max((entry.at_ms for entry in self._entries.values()), default=None)
 
 
 def digest_of(value: bytes) -> bytes:
@@ -158,14 +205,14 @@ def digest_of(value: bytes) -> bytes:
     return blake2b(value, digest_size=16).digest()
 
 
-def read_back(records: Iterable[tuple[str, bytes, int, int, int]]) -> Book:
-    """Return the book of what is in a topic, given as (id, value, at_ms, partition, offset).
+def read_back(records: Iterable[tuple[str, bytes, int, int, int, int]]) -> Book:
+    """Return the book of what is in a topic, given as (id, value, at_ms, stamped_ms, partition, offset).
 
     An id that was used again counts by its last use.
     """
     book = Book()
-    for request_id, value, at_ms, partition, offset in records:
-        book.add(request_id, value, at_ms)
+    for request_id, value, at_ms, stamped_ms, partition, offset in records:
+        book.add(request_id, value, at_ms=at_ms, stamped_ms=stamped_ms)
         book.sent(request_id, partition, offset)
     return book
 

@@ -7,40 +7,47 @@ opened again with what is found there.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from falkirk.push.book import Book, Entry, digest_of
+from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError, passing_error
 
 #: So many clients wait at the same time; others are told to come again.
 WAITING_MAX = 2_000
 #: What is remembered of all requests and answers may take so much memory.
 MEMORY_BYTES_MAX = 256 << 20
+#: A client may take so many times what is left for others: the first one three quarters, and whoever comes later always
+#: finds room.
+SHARE = 3
 #: The broker is away for those who come when it has not taken a request for so long.
 AWAY_S = 5.0
-
-Clock = Callable[[], float]
 
 
 class Desk:
     """The requests of one source.
 
-    Args: send: takes an entry that is new, and its value, on the way to the topic; must not block. clock: seconds since
-        1970.
+    Args: send: takes an entry that is new, and its value, on the way to the topic; must not block.
     """
 
-    def __init__(self, send: Callable[[Entry, bytes], None], clock: Clock = time.time) -> None:
-        self._send, self._clock = send, clock
+    def __init__(self, send: Callable[[Entry, bytes], None]) -> None:
+        self._send = send
         self._book: Book | None = None
+        self._elapsed = Elapsed(0)
         self._closed_for = passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
         self._waiting: dict[Entry, list[asyncio.Future[None]]] = {}
         self._waits = 0
+        self._waits_of: Counter[str] = Counter()
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    async def ask(self, request_id: str, value: bytes, *, wants_answer: bool, timeout_s: float) -> Entry:
+    async def ask(
+        self, request_id: str, value: bytes, *, wants_answer: bool, timeout_s: float, client: str = ""
+    ) -> Entry:
         """Return the request of that id once what its client waits for is there; send it if it is new.
 
+        Args: client: the address that it comes from, by which room is shared.
         Raises: RequestError.
         """
         book = self._opened()
@@ -49,9 +56,12 @@ class Desk:
             return entry
         if self._waits >= WAITING_MAX:
             raise passing_error("CLIENTS_TOO_MANY", f"{self._waits} clients are waiting already.")
+        if self._waits_of[client] >= SHARE * (WAITING_MAX - self._waits):
+            raise _over_share(f"{self._waits_of[client]} requests of {client or 'this client'} are waiting already.")
         if entry is None:
-            entry = self._take(book, request_id, value)
+            entry = self._take(book, request_id, value, client)
         self._waits += 1
+        self._waits_of[client] += 1
         try:
             async with asyncio.timeout(timeout_s):
                 while not entry.is_done(wants_answer=wants_answer):
@@ -66,6 +76,9 @@ class Desk:
             ) from None
         finally:
             self._waits -= 1
+            self._waits_of[client] -= 1
+            if not self._waits_of[client]:
+                del self._waits_of[client]
         return entry
 
     def _opened(self) -> Book:
@@ -73,14 +86,23 @@ class Desk:
             raise self._closed_for
         return self._book
 
-    def _take(self, book: Book, request_id: str, value: bytes) -> Entry:
+    def _take(self, book: Book, request_id: str, value: bytes, client: str) -> Entry:
         if self._is_away(book):
             raise _away()
+        mine = book.weight_of(client)
+        others = book.weight_bytes - mine
+        # Of the room that others leave it, a client may take so much that SHARE times the rest is as much.
+        share = max(0, MEMORY_BYTES_MAX - others) * SHARE // (SHARE + 1)
+        if mine > share:
+            book.evict(client, share)
         if book.weight_bytes > MEMORY_BYTES_MAX:
             raise passing_error(
                 "REQUESTS_TOO_MANY", "more requests are remembered than there is room for.", retry_after_s=30
             )
-        entry = book.add(request_id, value, int(self._clock() * 1000))
+        if book.weight_of(client) > share:
+            raise _over_share(f"requests of {client or 'this client'} take {book.weight_of(client):,} bytes of memory.")
+        at_ms, stamped_ms = self._elapsed.now_ms(), int(time.time() * 1000)
+        entry = book.add(request_id, value, at_ms=at_ms, stamped_ms=stamped_ms, client=client)
         self._send(entry, value)
         return entry
 
@@ -98,13 +120,13 @@ class Desk:
 
     def _is_away(self, book: Book) -> bool:
         since_ms = book.oldest_unsent_ms()
-        return since_ms is not None and self._clock() * 1000 - since_ms > AWAY_S * 1000
+        return since_ms is not None and self._elapsed.now_ms() - since_ms > AWAY_S * 1000
 
     # -- what happens; to a closed desk nothing of it matters ---------------------------------------------------------
 
-    def open(self, book: Book) -> None:
-        """Take requests from now on, knowing those of the book."""
-        self._book = book
+    def open(self, book: Book, elapsed: Elapsed) -> None:
+        """Take requests from now on, knowing those of the book, in the source's own time."""
+        self._book, self._elapsed = book, elapsed
 
     def close(self, reason: RequestError) -> None:
         """Take no requests until it is opened again, and let nobody wait."""
@@ -118,7 +140,7 @@ class Desk:
         self._tell([book.sent(request_id, *place) for request_id, place in places.items()])
 
     def answered(self, answers: list[tuple[str, bytes, int]]) -> None:
-        """Take note of answers, as (id, value, at_ms)."""
+        """Take note of answers, as (id, value, timestamp)."""
         if (book := self._book) is None:
             return
         self._tell([e for a in answers if (e := book.answered(*a)) is not None])
@@ -147,6 +169,10 @@ class Desk:
             for future in self._waiting.pop(entry, ()):
                 if not future.done():
                     future.set_result(None)
+
+
+def _over_share(message: str) -> RequestError:
+    return passing_error("QUOTA_EXCEEDED", message, status=429, retry_after_s=5)
 
 
 def _away() -> RequestError:

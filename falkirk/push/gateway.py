@@ -6,7 +6,6 @@ up to where all that came of the requests is outside.
 """
 
 import asyncio
-import contextlib
 import errno
 import resource
 import threading
@@ -22,6 +21,7 @@ from falkirk.app import App
 from falkirk.coordinator.home import Home
 from falkirk.errors import MachineError
 from falkirk.logs.connection import Connection
+from falkirk.push.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
 from falkirk.push.credentials import former_port, publish, token_of
 from falkirk.push.desk import Desk
 from falkirk.push.errors import passing_error
@@ -70,10 +70,16 @@ class Gateway:
         )
         self._thread.start()
         url = ready.result()
+        if crosses_in_clear(self._app.http[0]):
+            self._say(
+                f"requests to {self._app.http[0]}, and the token in them, cross the network in clear: others can read "
+                'them. Take requests at "127.0.0.1:PORT", and put a proxy with TLS before it'
+            )
         for name, http in self._app.pushed.items():
             self._say(
                 f"{name}: requests are taken at {url}{http.path}, for instance by\n"
-                f'curl -d \'{{"{http.id}": "1", …}}\' -H "Authorization: Bearer {shown}" {url}{http.path}'
+                f'echo "Authorization: Bearer {shown}" | '
+                f'curl -H @- -d \'{{"{http.id}": "1", …}}\' {url}{http.path}'
             )
 
     def take(self, status: dict[str, Any]) -> None:
@@ -124,28 +130,38 @@ class Gateway:
             desk = Desk(lambda entry, value, name=name: self._lines[name].send(entry, value))  # type: ignore[misc]
             self._counters[name] = Counter(http=http, desk=desk)
         by_path = {counter.http.path: counter for counter in self._counters.values()}
+        busy: set[object] = set()
         runner = web.AppRunner(
-            application(by_path, token), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S,
-            keepalive_timeout=_IDLE_S,
+            application(by_path, token, busy), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S,
+            keepalive_timeout=_IDLE_S, logger=QuietLogger(),
         )  # fmt: skip
+        listening: asyncio.Server | None = None
         try:
             await runner.setup()
-            await self._bind(runner)
-            ready.set_result(publish(self._home.path, self._app.http[0], runner.addresses[0][1]))
+            assert runner.server is not None
+            listening = await self._bind(Connections(runner.server, busy, _connections_max(most)))
+            ready.set_result(publish(self._home.path, self._app.http[0], listening.sockets[0].getsockname()[1]))
             await self._stopping.wait()
         except Exception as error:
             ready.set_exception(error)
         finally:
+            if listening is not None:
+                listening.close()
             await runner.cleanup()
 
-    async def _bind(self, runner: web.AppRunner) -> None:
+    async def _bind(self, connections: Connections) -> asyncio.Server:
+        assert self._loop is not None
         host, port = self._app.http
         if port == 0 and (former := former_port(self._home.path)):
-            with contextlib.suppress(OSError):  # somebody else has it now: any other will do
-                await web.TCPSite(runner, host, former).start()
-                return
+            try:
+                return await self._loop.create_server(connections, host, former)
+            except OSError:  # somebody else has it now: any other will do
+                self._say(
+                    f"port {former} of the run before is in use by another process, which gets the tokens of clients "
+                    "that still ask there: give them the new address, and then another token"
+                )
         try:
-            await web.TCPSite(runner, host, port).start()
+            return await self._loop.create_server(connections, host, port)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             raise MachineError(
@@ -155,6 +171,11 @@ class Gateway:
                 host=host,
                 port=port,
             ) from error
+
+
+def _connections_max(descriptors: int) -> int:
+    """Return how many clients may be connected. Args: descriptors: how many files this process may have open."""
+    return CONNECTIONS_MAX if descriptors == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, descriptors // 2)
 
 
 def _positions(content: dict[str, int]) -> dict[int, int]:

@@ -19,6 +19,7 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from falkirk.push.book import SKEW_MS, Book, Entry, read_back
 from falkirk.push.desk import Desk
+from falkirk.push.elapsed import Elapsed, elapsed_of
 from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.reader import Reader, positions_at, read_until
 from falkirk.push.sender import Sender
@@ -62,6 +63,7 @@ class Line:
         self._queue: SimpleQueue[tuple[Entry, bytes]] = SimpleQueue()
         self._progress: Progress | None = None
         self._failure: Exception | None = None
+        self._elapsed: Elapsed | None = None
         #: Below which places the topic has nothing any more.
         self._dropped: dict[int, int] = {}
         self._thread = threading.Thread(target=self._work, name=f"falkirk-push-{topic}", daemon=True)
@@ -102,16 +104,17 @@ class Line:
         self._over.clear()
         sender = Sender(self._connection, self._topic, self._is_over)
         book = self._read_back()
+        self._elapsed = elapsed = _resumed(self._elapsed, book)
         reader = self._read_answers(book) if self._answers is not None else None
         if self._stopping.is_set():
             return
-        self._post(self._desk.open, book)
+        self._post(self._desk.open, book, elapsed)
         thread = threading.Thread(
             target=self._send_all, args=(sender,), name=f"falkirk-send-{self._topic}", daemon=True
         )
         thread.start()
         try:
-            self._follow(reader)
+            self._follow(reader, elapsed)
         finally:
             self._over.set()
             if reader is not None:
@@ -127,7 +130,14 @@ class Line:
         reader = Reader(self._connection, self._topic, first)
         try:
             return read_back(
-                ((m.key() or b"").decode(), m.value() or b"", m.timestamp()[1], m.partition(), m.offset())
+                (
+                    (m.key() or b"").decode(),
+                    m.value() or b"",
+                    elapsed_of(m.headers(), m.timestamp()[1]),
+                    m.timestamp()[1],
+                    m.partition(),
+                    m.offset(),
+                )
                 for m in read_until(reader, ends, self._stopping.is_set)
             )
         finally:
@@ -137,7 +147,7 @@ class Line:
         """Return a reader of all answers that the requests of a book can have."""
         assert self._answers is not None
         ends = self._topics.readable_positions(self._answers)
-        oldest_ms = book.oldest_ms()
+        oldest_ms = book.oldest_stamp_ms()
         since_ms = int(time.time() * 1000) if oldest_ms is None else oldest_ms
         first = positions_at(self._connection, self._answers, since_ms - SKEW_MS, ends)
         return Reader(self._connection, self._answers, first)
@@ -150,14 +160,13 @@ class Line:
             while not self._is_over():
                 batch = _taken(queue)
                 if batch:
-                    places = sender.send([(entry.id, value, entry.at_ms) for entry, value in batch])
-                    self._post(self._desk.sent, places)
+                    self._post(self._desk.sent, sender.send(batch))
         except Exception as error:
             self._failure = error
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    def _follow(self, reader: Reader | None) -> None:
+    def _follow(self, reader: Reader | None, elapsed: Elapsed) -> None:
         told: dict[int, int] = {}
         claim: tuple[dict[int, int], dict[int, int]] | None = None
         trimmed_s = time.monotonic()
@@ -179,7 +188,7 @@ class Line:
                 self._post(self._accepted, claim[0], True)
                 claim = None
             if progress is not None and time.monotonic() - trimmed_s > _TRIM_S:
-                self._trim(progress)
+                self._trim(progress, elapsed)
                 trimmed_s = time.monotonic()
 
     def _ends_of_answers(self) -> dict[int, int]:
@@ -198,8 +207,8 @@ class Line:
         if answers:
             self._post(self._desk.answered, answers)
 
-    def _trim(self, progress: Progress) -> None:
-        before_ms = int((time.time() - self._window_s) * 1000)
+    def _trim(self, progress: Progress, elapsed: Elapsed) -> None:
+        before_ms = elapsed.now_ms() - int(self._window_s * 1000)
         below = self._call(self._desk.forget, before_ms, progress.acknowledged)
         if below != self._dropped:
             self._topics.delete_below(self._topic, below)
@@ -225,6 +234,14 @@ def _taken(queue: "SimpleQueue[tuple[Entry, bytes]]") -> list[tuple[Entry, bytes
         while len(batch) < _TOGETHER:
             batch.append(queue.get_nowait())
     return batch
+
+
+def _resumed(known: Elapsed | None, book: Book) -> Elapsed:
+    """Return the source's time: this process's own, unless another gateway has taken requests meanwhile."""
+    newest_ms = book.newest_ms()
+    if known is not None and (newest_ms is None or newest_ms <= known.now_ms()):
+        return known
+    return Elapsed(int(time.time() * 1000) if newest_ms is None else newest_ms)
 
 
 def _reason(error: Exception) -> RequestError:

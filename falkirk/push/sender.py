@@ -12,6 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, fault, quiet_options
+from falkirk.push.book import Entry
+from falkirk.push.elapsed import header_of
 
 #: The broker takes back what a gateway that died had begun, and until then readers wait behind it.
 _TRANSACTION_MS = 30_000
@@ -37,8 +39,8 @@ class Sender:
         self._producer = Producer(settings)
         self._try("taking over a topic of requests", lambda: self._producer.init_transactions(_TRY_S))
 
-    def send(self, requests: Sequence[tuple[str, bytes, int]]) -> dict[str, tuple[int, int]]:
-        """Send requests, as (id, value, at_ms), all or none; return the partition and offset of each, in order.
+    def send(self, requests: Sequence[tuple[Entry, bytes]]) -> dict[str, tuple[int, int]]:
+        """Send requests with their values, all or none; return the partition and offset of each, in order.
 
         Raises: LogError: none of them is sent, or all of them are: the next sender will see.
         """
@@ -51,10 +53,11 @@ class Sender:
 
         try:
             self._producer.begin_transaction()
-            for request_id, value, at_ms in requests:
+            for entry, value in requests:
                 self._producer.produce(
-                    self._topic, key=request_id.encode(), value=value, timestamp=at_ms, on_delivery=note
-                )
+                    self._topic, key=entry.id.encode(), value=value, headers=[header_of(entry.at_ms)],
+                    timestamp=entry.stamped_ms, on_delivery=note,
+                )  # fmt: skip
         except KafkaException as error:
             raise self._fault("sending requests", error) from error
         self._try("sending requests", lambda: self._producer.commit_transaction(_TRY_S))

@@ -42,15 +42,22 @@ class Preferences:
     wait_s: float
 
 
-def application(counters: Mapping[str, Counter], token: str) -> web.Application:
-    """Return the web application that serves these sources, by path."""
+def application(counters: Mapping[str, Counter], token: str, busy: set[object] | None = None) -> web.Application:
+    """Return the web application that serves these sources, by path.
+
+    Args: busy: gets the connections on which a request is being served.
+    """
+    serving: set[object] = set() if busy is None else busy
 
     async def handle(request: web.Request) -> web.Response:
         told: dict[str, str] = {}
+        serving.add(request.protocol)
         try:
             return await _serve(request, counters, token, told)
         except RequestError as error:
             return _refusal(error, told)
+        finally:
+            serving.discard(request.protocol)
 
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app.router.add_route("*", "/{path:.*}", handle)
@@ -79,7 +86,7 @@ async def _serve(
         raise _too_large()
     wanted = preferences(request.headers.getall("Prefer", []), counter.http)
     entry = await counter.desk.ask(
-        request_id, encoded, wants_answer=wanted.wants_answer, timeout_s=wanted.wait_s
+        request_id, encoded, wants_answer=wanted.wants_answer, timeout_s=wanted.wait_s, client=request.remote or ""
     )  # fmt: skip
     return _result(entry, wanted, told)
 
@@ -138,6 +145,13 @@ def preferences(headers: list[str], http: Http) -> Preferences:
 
 
 def _result(entry: Entry, wanted: Preferences, told: dict[str, str]) -> web.Response:
+    if wanted.wants_answer and entry.is_evicted:
+        raise RequestError(
+            "ANSWER_EVICTED",
+            f"request {entry.id!r} has its answer, which is no longer in memory; it does not run again.",
+            status=410,
+            hint="Read it in the topic of the answers.",
+        )
     if wanted.wants_answer and entry.answer is not None:
         return web.Response(body=entry.answer, content_type="application/json", headers=told)
     return web.Response(status=204, headers=told)

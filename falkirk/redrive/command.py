@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from falkirk.app import App
@@ -17,11 +16,12 @@ from falkirk.coordinator.shape import Shape, read_shape
 from falkirk.coordinator.visit import never_ran
 from falkirk.errors import DefinitionError
 from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
 from falkirk.redrive.letters import Letter, read_letters
 from falkirk.redrive.sending import AT_ONCE, Notes, Sender, counted, originals, waiting
+from falkirk.regions.context import Place
+from falkirk.terminal import Terminal
 
-_out = Console(highlight=False)
+_out = Terminal()
 
 
 @click.command()
@@ -55,7 +55,8 @@ def send_again(
     Args: named: only those of this region or processor. dry_run: send nothing.
     Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
     """
-    topics = Topics(connection)
+    place = Place(home=home, connection=connection)
+    topics = place.topics
     sources = {name: source.topic.topic for name, source in app.sources.items()}
     letters: list[Letter] = []
     for region, dead_letters in _regions(shape, named).items():
@@ -74,6 +75,7 @@ def send_again(
         todo = waiting(letters, notes.read())
         return {"waiting": len(todo), **found}
     notes.prepare()
+    place.hold((notes.topic,))  # without what they said, everything would be sent again
     sender = Sender(connection, notes, home.identity)
     # Behind the fence: from here on nobody else sends, and what was sent is noted.
     todo, sent = waiting(letters, notes.read()), 0

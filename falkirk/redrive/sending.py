@@ -10,6 +10,7 @@ it holds all of it.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ AT_ONCE = 200
 #: A record this near is read on to; one further away is sought.
 _NEAR = 500
 _PATIENCE_S = 30.0
+#: Kafka takes a transaction back that is open for longer, at its next look (each 10 s unless the broker's
+#: `transaction.abort.timed.out.transaction.cleanup.interval.ms` says otherwise). Until then those who read committed
+#: records alone wait behind it, should this process be killed.
+TRANSACTION_S = 10.0
 _TAKEN_OVER = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
@@ -148,16 +153,18 @@ class Sender:
     """Sends records again, with their notes.
 
     Args: identity: of the home: of all processes that send for it, the newest one may.
-    Raises: LogError: of all methods: `REDRIVE_TAKEN_OVER`, `BROKER_AWAY` and others: what was not committed by then is
-        not there.
+    Raises: LogError: of all methods: `REDRIVE_TAKEN_OVER`, `REDRIVE_TIMED_OUT`, `BROKER_AWAY` and others: what was not
+        committed by then is not there.
     """
 
     def __init__(self, connection: Connection, notes: Notes, identity: str) -> None:
         self._connection, self._notes, self._errors = connection, notes, ClientErrors()
         self._refused: dict[Origin, KafkaError] = {}
+        self._began_s = math.inf  # no transaction yet
         self._settings = {
             **quiet_options(connection, self._errors),
             "transactional.id": f"falkirk-redrive-{identity}",
+            "transaction.timeout.ms": round(TRANSACTION_S * 1000),
             "message.max.bytes": 1_000_000_000,  # each topic has its own limit
             "batch.num.messages": 1,  # which is that of a batch
         }
@@ -181,6 +188,7 @@ class Sender:
         """Tell whether it was done; if not, some are refused."""
         self._refused = {}
         self._producer.begin_transaction()
+        self._began_s = time.monotonic()
         for record in records:
             topic, partition, offset = record.origin
             self._producer.produce(
@@ -190,7 +198,7 @@ class Sender:
             )  # fmt: skip
         self._producer.produce(self._notes.topic, value=json.dumps([r.origin for r in records]).encode())
         # What follows one that was refused is not sent any more.
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = self._began_s + TRANSACTION_S
         while len(self._producer) and not self._refused and time.monotonic() < deadline:
             self._producer.poll(0.1)
         if self._refused:
@@ -210,6 +218,13 @@ class Sender:
             call()
         except KafkaException as error:
             reason = error.args[0]
+            if reason.code() in _TAKEN_OVER and time.monotonic() - self._began_s > TRANSACTION_S:
+                raise LogError(
+                    "REDRIVE_TIMED_OUT",
+                    f"Kafka took back a transaction that was open for more than {TRANSACTION_S:g} s.",
+                    where=self._notes.topic,
+                    hint="Send the dead letters again once Kafka answers faster: none of this transaction is there.",
+                ) from error
             if reason.code() in _TAKEN_OVER:
                 raise LogError(
                     "REDRIVE_TAKEN_OVER",

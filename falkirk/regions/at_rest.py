@@ -5,7 +5,7 @@ is in the store. The commands work on a stopped application by this alone.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from falkirk.coordinator.ports import Health, Point, Range
 from falkirk.coordinator.store import Positions
@@ -15,7 +15,7 @@ from falkirk.regions import checkpoint
 from falkirk.regions.context import Place
 from falkirk.regions.outputs import Outputs, foreign_writer, newest_serving
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.times import TopicPartition
+from falkirk.theory.times import Natural, TopicPartition
 
 log = logging.getLogger("falkirk")
 
@@ -29,9 +29,8 @@ class RegionAtRest:
         self._outputs = Outputs(logs, place)
         #: Where the outputs end since nothing of this region runs any more; None: it may.
         self._ends: Positions | None = None
-        #: Checkpoints that were found damaged, and those whose state Spark refused.
+        #: Checkpoints that were found damaged.
         self.damaged: set[int] = set()
-        self._distrusted: set[int] = set()
         self._discarded_below = -1
 
     def health(self) -> Health:
@@ -46,7 +45,8 @@ class RegionAtRest:
         The initial state goes when the first checkpoint is collected: what was sent before then may be gone as well.
         """
         committed = checkpoint.committed_batches(self._checkpoint)
-        batches = [n for n in committed if self._is_whole(n)]
+        distrusted = self._store.distrusted(self.logs.name)
+        batches = [n for n in committed if n not in distrusted and self._is_whole(n)]
         read = {n: self._read(n) for n in batches}
         if not batches or committed[0] == 0:
             batches, read = [-1, *batches], {-1: self._start_offsets(), **read}
@@ -68,10 +68,7 @@ class RegionAtRest:
         )
 
     def _is_whole(self, batch: int) -> bool:
-        if batch in self._distrusted:
-            wrong: str | None = "Spark could not load its state"
-        else:
-            wrong = checkpoint.damage(self._checkpoint, batch, self.logs.source)
+        wrong = checkpoint.damage(self._checkpoint, batch, self.logs.source)
         if wrong is not None and batch not in self.damaged:
             log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
             self.damaged.add(batch)
@@ -95,6 +92,7 @@ class RegionAtRest:
         """See RegionPort. Spark's own maintenance drops state files that no checkpoint names."""
         if number > self._discarded_below:
             checkpoint.discard_below(self._checkpoint, number)
+            self._store.forget_tails_before(self.logs.name, number)
             self._discarded_below = number
 
     # -- outputs ------------------------------------------------------------------------------------------------------
@@ -107,10 +105,14 @@ class RegionAtRest:
     def start(self, number: int) -> None:
         """Stay at rest. Whoever starts the application next goes on from there."""
 
-    def beyond(self, number: int) -> tuple[Range, ...]:
+    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
         """See RegionPort. Dead letters are among them: what is taken back says nothing about its input either."""
         assert self._ends is not None, "what lies beyond is read behind the fence"
-        covered, found = self._read(number), []
+        covered = {
+            p: max(o, upto.length(TopicPartition(topic=self.logs.source, partition=p)))
+            for p, o in self._read(number).items()
+        }
+        found: list[Range] = []
         for topic in self._outputs.names:
             later = [(r.partition, r.offset) for r in self._sent_after(topic, number, covered, self._ends)]
             found += [(topic, *r) for r in _runs(sorted(later))]
@@ -125,18 +127,22 @@ class RegionAtRest:
                 found[topic][record.partition] = min(record.offset, found[topic][record.partition])
         return found
 
-    def _sent_after(self, topic: str, number: int, covered: dict[int, int], ends: Positions) -> Iterable[LogRecord]:
+    def _sent_after(
+        self, topic: str, number: int, covered: Mapping[int, Natural], ends: Positions
+    ) -> Iterable[LogRecord]:
         """Yield the records of an output, up to `ends`, that count and that a checkpoint's input did not cause."""
         first = self._outputs.position(number).positions.get(topic, {})
         oldest = self._place.topics.first_positions(topic)
         first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
-        void = self._place.home.store.voided_ranges(topic)
+        void = self._place.void(topic)
         for record in read_range(self._place.connection, topic, first, ends[topic]):
-            if any(v.partition == record.partition and v.first <= record.offset < v.last_exclusive for v in void):
+            header = record.header
+            ours = header is not None and header.application == self._place.home.identity
+            if void.has(record.partition, record.offset, header.incarnation if header is not None and ours else None):
                 continue
-            if record.header is None or record.header.application != self._place.home.identity:
+            if header is None or not ours:
                 raise foreign_writer(topic, self.logs.where, [(record.partition, record.offset)])
-            if record.header.stamp.offset >= covered.get(record.header.stamp.partition, 0):
+            if header.stamp.offset >= covered.get(header.stamp.partition, 0):
                 yield record
 
 

@@ -1,19 +1,17 @@
 """Copying: the Spark job that takes results out of a held log to the sink that they wait for.
 
 A record's stamp in the sink is its place in the held log, so the sink itself says how far it has come. Spark makes one
-task of a partition and keeps its order. A task must not be tried again (`spark.task.maxFailures`), because a second try
-would send again what the first has sent.
+task of a partition and keeps its order. A task that Spark runs again fails (falkirk/regions/attempts.py): it would send
+again what its first attempt has sent.
 """
 
 import json
-import re
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.errors import SparkError
-from falkirk.local.spark import writes_elsewhere
 from falkirk.regions import fence
+from falkirk.regions.attempts import first_attempt_only
 from falkirk.regions.context import Context
 from falkirk.regions.outputs import settled_ends
 from falkirk.regions.rows import without
@@ -29,8 +27,7 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
     """
     if first == last:
         return
-    identity, void = context.home.identity, context.home.store.voided_ranges(held)
-    ranges = [(v.partition, v.first, v.last_exclusive) for v in void]
+    identity, void = context.home.identity, context.void(held).within(first, last)
     header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
     try:
         records = (
@@ -39,13 +36,14 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
             .option("subscribe", held)
             .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
             .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
+            .option("includeHeaders", str(bool(void.fences)).lower())
             .option("failOnDataLoss", "true")
             .load()
         )
-        counting = without(records, [r for r in ranges if r[2] > first.get(r[0], 0) and r[1] < last.get(r[0], 0)])
+        counting = without(records, void)
         (
             counting.select(
-                F.lit(sink).alias("topic"),
+                first_attempt_only(F.lit(sink)).alias("topic"),
                 "partition",
                 "key",
                 "value",
@@ -65,28 +63,6 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
             hint="It goes on from what is there.",
             topic=sink,
         ) from error
-
-
-def check_session(session: SparkSession) -> None:
-    """See that a session's tasks are not tried again: neither alone, nor with their stage after a lost shuffle.
-
-    Raises: SparkError: `SESSION_SETTINGS_MISSING`.
-    """
-    conf, wanted = session.sparkContext.getConf(), {"spark.speculation": "false"}
-    tries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", session.sparkContext.master or "")
-    given = {} if tries is None else {"spark.task.maxFailures": tries[1]}
-    if writes_elsewhere(session) or given:
-        wanted |= {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1"}
-    for name, value in wanted.items():
-        found = given.get(name) or conf.get(name, "false" if value == "false" else "4")
-        if found != value:
-            raise SparkError(
-                "SESSION_SETTINGS_MISSING",
-                f"results are released by Spark jobs, and {name} is {found}: a second try of a task would repeat them.",
-                hint=f"Start the Spark application with {name}={value}, and local[N] without a number of tries.",
-                setting=name,
-                found=found,
-            )
 
 
 def settle(context: Context, sink: str) -> _Positions:

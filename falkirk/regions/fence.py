@@ -6,8 +6,9 @@ Three walls, each for a failure that was seen:
   2. lingering producers, in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds
      records. The producer has a client id of its own per region and incarnation; wait until no task uses it, then
      flush it. Other regions' producers are not touched.
-  3. a position: the end of every output partition, recorded as a decision once 1 and 2 are done and the broker has
-     answered. What an older incarnation adds behind it (a request that sat in a stalled broker's socket) is void.
+  3. a position: the end of every output partition, recorded as a decision once 1 and 2 are done and each leader has
+     confirmed that its log ends there (logs/replication.py). What an older incarnation adds behind it (a request that
+     sat in a stalled broker's socket) is void (logs/void.py).
 """
 
 import time

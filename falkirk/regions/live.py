@@ -23,12 +23,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.coordinator.ports import Health, Point
 from falkirk.coordinator.store import Positions, RegionRecord, TailRecord
 from falkirk.errors import LogError, SparkError
-from falkirk.local.spark import LIVE_POOL, writes_elsewhere
+from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES, writes_elsewhere
 from falkirk.logs.tail import Tail
+from falkirk.logs.void import Void
 from falkirk.plan import frames
 from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.region import Region
-from falkirk.plan.topics import refuse_forgetful
+from falkirk.plan.topics import refuse_forgetful, refuse_shorter
 from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
 from falkirk.regions.at_rest import RegionAtRest
@@ -61,11 +62,16 @@ class Opening:
 class LiveRegion(RegionAtRest):
     """One region of an application, with at most one running query: a RegionPort.
 
-    Args: on_progress: called before what may take its time, such as reading a long tail.
+    Args: retain: how many checkpoints Spark is to keep the state of. on_progress: called before what may take its time,
+        such as reading a long tail.
     """
 
-    def __init__(self, region: Region, context: Context, *, on_progress: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, region: Region, context: Context, *, retain: int = SPARE_BATCHES,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         super().__init__(region.logs(), context)
+        self._retain = retain
         self.region, self._context, self._on_progress = region, context, on_progress
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
@@ -85,6 +91,9 @@ class LiveRegion(RegionAtRest):
         Raises: HomeError, LogError.
         """
         source, region = self.region.source.topic, self.region
+        # People may delete dead letters.
+        outside = () if region.released_to is None else (region.released_to.topic,)
+        self._context.hold((source.topic, region.output.topic, *outside))
         refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
         self._written = self._outputs.topics()
         record = record_of(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
@@ -126,10 +135,15 @@ class LiveRegion(RegionAtRest):
         fence.flush_lingering(self._context.session, self._is_mine)
         super().fence()
 
-    def distrust_checkpoint(self) -> None:
-        """Never go on again from the checkpoint that this incarnation began with: its state can't be loaded."""
-        if self.opening is not None and self.opening.restored_batch >= 0:
-            self._distrusted.add(self.opening.restored_batch)
+    def distrust_checkpoints(self, first: int | None, reason: str) -> None:
+        """Record that the checkpoint that this incarnation began with is damaged, and those before it from `first` on,
+        which rest on the same file; None: that one alone."""
+        assert self.opening is not None, "a region that was not started has loaded nothing"
+        restored = self.opening.restored_batch
+        for batch in checkpoint.committed_batches(self._checkpoint):
+            if (restored if first is None else first) <= batch <= restored:
+                log.warning("%s: checkpoint %d is damaged (%s)", self.region.name, batch, reason)
+                self._store.distrust(self.region.name, batch, reason)
 
     def _is_mine(self, client: str) -> bool:
         prefix = fence.client_id(self._context.home.identity, self.region.name, 0).removesuffix("0")
@@ -149,10 +163,14 @@ class LiveRegion(RegionAtRest):
         assert newest == number, f"Spark would go on from {newest}, {number} was decided"
         self._on_progress()
         record = self.prepare()
+        main, dead = (self._outputs.tail(name, ends, number) for name in self._outputs.names)
+        self._outputs.refuse_ahead(main, dead)  # before this incarnation takes the number of one that is out
         incarnation = self._store.open_incarnation(region.name, number)
         self._store.forget_tails_after(region.name, number)
-        main, dead = (self._outputs.tail(name, ends, number) for name in self._outputs.names)
+        self._store.forget_distrust_after(region.name, number)
         start = self._read(number)
+        source = region.source.topic
+        refuse_shorter(source, start, context.topics.end_positions(source.topic))
         released = sum(
             stamp.offset >= start.get(stamp.partition, 0)
             for tail in (main, dead) for _, stamp in tail.released_set or ()
@@ -201,19 +219,18 @@ class LiveRegion(RegionAtRest):
         region, context = self.region, self._context
         source = region.source.topic.topic
         start = {source: {str(p): o for p, o in record.start_offsets[source].items()}}
+        late = context.void(source) if region.reads_hop else Void()
+        void = Void((*opening.skips, *late.ranges), late.fences).within(restored)
         reader = (
             context.session.readStream.format("kafka")
             .options(**context.connection.spark_options())
             .option("subscribe", source)
             .option("startingOffsets", json.dumps(start))
             .option("kafka.isolation.level", "read_committed")  # what a transaction took back is no input
+            .option("includeHeaders", str(bool(void.fences)).lower())
             .option("failOnDataLoss", "true")
         )
-        raw = reader.load()
-        voided = context.home.store.voided_ranges(source) if region.reads_hop else ()
-        ranges = [*opening.skips, *((v.partition, v.first, v.last_exclusive) for v in voided)]
-        raw = without(raw, [r for r in ranges if r[2] > restored.get(r[0], 0)])
-        frame = parse(raw, parsing(region.source.topic))
+        frame = parse(without(reader.load(), void), parsing(region.source.topic))
         for step in region.steps():
             frame = frames.apply(frame, step)
         data = rows.rows(frame, region, opening.release)
@@ -231,9 +248,12 @@ class LiveRegion(RegionAtRest):
         spark = context.session.sparkContext
         pool = spark.getLocalProperty("spark.scheduler.pool")
         spark.setLocalProperty("spark.scheduler.pool", LIVE_POOL)  # the query's own thread inherits it
+        kept = context.session.conf.get(RETAIN) or str(SPARE_BATCHES)
+        context.session.conf.set(RETAIN, str(max(int(kept), self._retain)))  # a query reads it when it is started
         try:
             query: StreamingQuery = writer.trigger(realTime=interval).start()  # type: ignore[call-overload]  # not in its stubs
         finally:
+            context.session.conf.set(RETAIN, kept)
             spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it
         return query
 
@@ -263,6 +283,7 @@ class LiveRegion(RegionAtRest):
         new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
         if not new:
             return
+        self._context.topics.exists(self.region.source.topic.topic)  # and is the one that the checkpoints are of
         if not self.region.deterministic and not self._reached:
             # Results wait for this checkpoint, and others go back by it: it is worth reading what was just sent.
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}

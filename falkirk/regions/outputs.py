@@ -6,10 +6,10 @@ barrier keeps back.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from falkirk.coordinator.store import Positions, TailRecord
-from falkirk.errors import LogError
+from falkirk.errors import HomeError, LogError
 from falkirk.logs.ranges import read_range
 from falkirk.logs.tail import Tail, read_tail
 from falkirk.logs.topics import Topics
@@ -31,31 +31,55 @@ PROMPT_S = 1.0
 
 
 def settled_ends(topics: Topics, names: tuple[str, ...], where: object) -> Positions:
-    """Return topics' ends once they stand still and the broker answers at once.
+    """Return topics' ends once they stand still, the broker answers at once, and every leader's log ends there.
 
-    A broker that hung has requests of a killed writer in its sockets and appends them when it goes on.
+    A broker that hung has requests of a killed writer in its sockets and appends them when it goes on. A leader with a
+    lagging follower holds records of a killed writer that appear once the follower has them, or is dropped.
 
-    Raises: LogError: `FOREIGN_WRITER`: they don't stand still.
+    Raises: LogError: `FOREIGN_WRITER`: they don't stand still. `BROKER_AWAY` (maybe): replicas lag.
     """
     before: Positions = {}
     began_s = time.monotonic()
+    lagging: frozenset[tuple[str, int]] = frozenset()
     while True:
         asked_at_s = time.monotonic()
         ends = {name: topics.end_positions(name) for name in names}
         patient = asked_at_s - began_s < SETTLE_MAX_S
         if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
-            return ends
+            lagging = topics.unreplicated(ends)
+            if not lagging:
+                return ends
         if not patient:
-            moving = [name for name in names if ends[name] != before.get(name)]
-            raise LogError(
-                "FOREIGN_WRITER",
-                f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
-                where=where,
-                hint="An output topic has one writer: give the sink its own topic.",
-                topic=moving[0],
-            )
+            raise _replicas_lag(lagging, ends) if lagging else _moving(before, ends, where)
         before = ends
         time.sleep(SETTLE_S)
+
+
+def _moving(before: Positions, ends: Positions, where: object) -> LogError:
+    moving = [name for name in ends if ends[name] != before.get(name)]
+    return LogError(
+        "FOREIGN_WRITER",
+        f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
+        where=where,
+        hint="An output topic has one writer: give the sink its own topic.",
+        topic=moving[0],
+    )
+
+
+def _replicas_lag(lagging: frozenset[tuple[str, int]], ends: Positions) -> LogError:
+    topic, _ = min(lagging)
+    behind = {p: ends[topic][p] for name, p in sorted(lagging) if name == topic}
+    places = ", ".join(f"{p} at {end}" for p, end in behind.items())
+    return LogError(
+        "BROKER_AWAY",
+        f"leaders of {topic!r} may hold records that their followers lack, behind the end of partition {places}.",
+        certainty="maybe",
+        where=f"topic {topic}",
+        hint="Are all brokers running, and are at least min.insync.replicas of each partition in sync?",
+        topic=topic,
+        code="REPLICAS_LAG",
+        behind=behind,
+    )
 
 
 def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tuple[int, Stamp]]:
@@ -63,13 +87,14 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
     home has written there.
 
     Where the sink ended when the home first looked at it is a decision: what lies before is somebody else's.
-    Raises: LogError: `FOREIGN_WRITER`.
+    Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
     """
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
         store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
     decided = store.decision("sink", begun, 0)
     assert decided is not None
+    refuse_truncated(topic, [{int(p): int(o) for p, o in decided.content.items()}], ends, topic)
     oldest = place.topics.first_positions(topic)
     first = {p: max(o - 1, oldest[p], int(decided.content.get(str(p), 0))) for p, o in ends.items()}
     first = {p: min(o, ends[p]) for p, o in first.items()}
@@ -77,6 +102,27 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
         if record.header is None or record.header.application != place.home.identity:
             raise foreign_writer(topic, topic, [(record.partition, record.offset)])
         yield record.partition, record.header.stamp
+
+
+def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mapping[int, int], where: object) -> None:
+    """See that an output still has what it was seen to have.
+
+    Args: seen: positions up to which it had records, per partition. ends: where it ends.
+    Raises: LogError: `OUTPUT_TRUNCATED`.
+    """
+    reached = {p: max((positions.get(p, 0) for positions in seen), default=0) for p in ends}
+    lost = {p: (position, ends[p]) for p, position in sorted(reached.items()) if position > ends[p]}
+    if lost:
+        (partition, (position, end)), *_ = lost.items()
+        raise LogError(
+            "OUTPUT_TRUNCATED",
+            f"partition {partition} of {topic!r} ends at {end} and ended at {position} before: Kafka lost records that "
+            "it had acknowledged.",
+            where=where,
+            hint="Was the broker restored, or an unclean leader elected? Begin with a new home and a new output topic.",
+            topic=topic,
+            truncated=lost,
+        )
 
 
 def foreign_writer(topic: str, where: object, places: Sequence[tuple[int, int]], count: int = 1) -> LogError:
@@ -117,8 +163,16 @@ class Outputs:
         return found[0], found[1]
 
     def settled_ends(self) -> Positions:
-        """Return the outputs' ends once they stand still: the fence's position. Raises: as `settled_ends`."""
-        return settled_ends(self._place.topics, self.names, self._region.where)
+        """Return the outputs' ends once they stand still: the fence's position.
+
+        Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: the output ends before where it was seen to end.
+        """
+        ends = settled_ends(self._place.topics, self.names, self._region.where)
+        topic = self._region.output  # people may delete dead letters
+        seen = [tail.positions.get(topic, {}) for tail in self._store.tails(self._region.name)]
+        seen += [positions for _, positions in self._store.fences(topic)]
+        refuse_truncated(topic, seen, ends[topic], self._region.where)
+        return ends
 
     def position(self, restored: int) -> TailRecord:
         """Return the newest position from which all is read that was sent since a checkpoint."""
@@ -141,14 +195,35 @@ class Outputs:
                 topic=topic,
                 expired=expired,
             )
-        void = [(v.partition, v.first, v.last_exclusive) for v in self._store.voided_ranges(topic)]
         tail = read_tail(
             self._place.connection, topic, first, ends[topic], self._place.home.identity,
-            keep_set=True, void=void,
+            keep_set=True, void=self._place.void(topic),
         )  # fmt: skip
         if tail.foreign and not self._region.repeats:
             raise foreign_writer(topic, self._region.where, tail.foreign, tail.foreign_count)
         return tail
+
+    def refuse_ahead(self, *tails: Tail) -> None:
+        """See that the outputs hold nothing of an incarnation that this home does not know.
+
+        Raises: HomeError: `SINK_AHEAD`: the home is an older copy. What it has recorded since (ranges that are void,
+            checkpoints, fences) is not known, so which of these records count can't be told.
+        """
+        known = max((row.incarnation for row in self._store.incarnations(self._region.name)), default=0)
+        for topic, tail in zip(self.names, tails, strict=True):
+            newest = max(tail.incarnations, default=0)
+            if newest > known:
+                raise HomeError(
+                    "SINK_AHEAD",
+                    f"{topic!r} has records of incarnation {newest} of {self._region.name!r}, and this home only knows "
+                    f"those up to {known}: it is an older copy.",
+                    where=self._place.home.path,
+                    hint="Restore a copy of the home that is as new as its outputs, or begin with a new home and new "
+                    "output topics.",
+                    sink=topic,
+                    seen=newest,
+                    there=known,
+                )
 
     def barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
         """Return what is kept back of a replay from a checkpoint on."""

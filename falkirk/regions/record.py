@@ -9,7 +9,7 @@ from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import HomeError, LogError
 from falkirk.logs.ranges import read_range
 from falkirk.plan.batch import SENDS, Batch
-from falkirk.plan.fingerprint import NOT_ALWAYS_RECORDED
+from falkirk.plan.fingerprint import KEYED_STEP, NOT_ALWAYS_RECORDED, with_sorted_lists
 from falkirk.plan.region import Region
 from falkirk.regions.context import Context
 from falkirk.regions.rows import OutputTopic
@@ -71,6 +71,8 @@ def renamed(region: Region | Batch, written: str) -> HomeError:
 
 
 def _fits(name: str, before: str | None, now: str) -> bool:
+    if name == KEYED_STEP and before is not None:
+        return with_sorted_lists(before) == now  # of earlier versions these are in any order
     if name != SENDS:
         return before == now or (before is None and name in NOT_ALWAYS_RECORDED)
     # Of an epoch from before, a column that is new has nulls.
@@ -100,7 +102,7 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, 
             "APPLICATION_CHANGED",
             f"region {region.name!r} no longer fits its checkpoint: {what}.",
             where=region.where,
-            hint="Undo the change, or begin with a new home (it reads its input from the start).",
+            hint="Undo the change, or begin with a new home and new outputs (it reads its input from the start).",
             changed=changed,
         )
 

@@ -6,7 +6,7 @@ ever.)
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -14,10 +14,12 @@ from pyspark.sql import functions as F
 
 from falkirk.endpoints import Kafka
 from falkirk.errors import InternalError
+from falkirk.logs.void import Void
 from falkirk.plan import avro
 from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, is_good, key_column
 from falkirk.plan.parsing import dead_letter
 from falkirk.plan.region import Region
+from falkirk.regions.attempts import first_attempt_only
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.stamp import Stamp
 
@@ -82,10 +84,14 @@ class Release:
     barrier: Barrier | None
 
 
-def without(raw: DataFrame, ranges: Iterable[tuple[int, int, int]]) -> DataFrame:
-    """Return Kafka records without those that lie in ranges (partition, first, last exclusive)."""
-    for partition, first, last in ranges:
+def without(raw: DataFrame, void: Void) -> DataFrame:
+    """Return Kafka records without those that are void. Where there are fences, the records have their headers."""
+    for partition, first, last in void.ranges:
         raw = raw.where(~((F.col("partition") == partition) & (F.col("offset") >= first) & (F.col("offset") < last)))
+    for partition, position, incarnation in void.fences:
+        writer = F.split_part(F.get(F.col("headers"), F.lit(0))["value"].cast("string"), F.lit("/"), F.lit(2))
+        late = (F.col("partition") == partition) & (F.col("offset") >= position) & (writer.cast("int") < incarnation)
+        raw = raw.where(~F.coalesce(late, F.lit(False)))
     return raw
 
 
@@ -122,7 +128,7 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     if region.stateful and region.source.topic.keys:
         topic = _co_partitioned(topic, _text_of(region))
     return data.select(
-        topic.alias("topic"),
+        first_attempt_only(topic).alias("topic"),
         to.cast("int").alias("partition"),
         F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key")).alias("key"),
         F.when(dead, _dead_letter(region).cast("binary")).otherwise(F.col("__value").cast("binary")).alias("value"),

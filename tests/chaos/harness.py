@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -200,6 +200,11 @@ class Application:
         return (self.home / "run.log").read_text(errors="replace")[-8000:]
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether a process runs; one that has ended and that nobody has asked for yet does not."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
 class Load:
     """Keyed records at a steady rate, from a thread, until stopped. `record` may be another.
 
@@ -263,43 +268,62 @@ def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Counting:
-    """A keyed count to be tormented."""
+    """Keyed counts to be tormented: their names in apps/counts.py, and the topic of the plain one."""
 
     bootstrap: str
     events: str
     counts: str
+    counted: Sequence[str]
     application: Application
+
+    def topic(self, name: str) -> str:
+        """Return the topic of a count of apps/counts.py."""
+        return self.counts if name == "counts" else f"{self.counts}.{name}"
+
+    def released(self, topic: str | None = None) -> int:
+        """Return how many results are in a topic. Args: topic: if not that of the plain count."""
+        return sum(Topics(Connection.of(self.bootstrap)).end_positions(topic or self.counts).values())
+
+    def prefix(self) -> str:
+        """Return what the names of the application's own topics begin with."""
+        identity = json.loads((self.application.home / "falkirk.json").read_text())["identity"]
+        return f"falkirk.counts.{identity}."
+
+    def suppressed(self) -> dict[str, int]:
+        """Return how many results each region's present incarnation has found released already."""
+        return {region["name"]: region["suppressed"] for region in self.application.status()["regions"]}
 
 
 @contextlib.contextmanager
-def counting(broker: Broker, home: Path, tag: str, *options: str, **env: str) -> Iterator[Counting]:
-    """Run the keyed count on fresh topics until the end of the block."""
+def counting(
+    broker: Broker, home: Path, tag: str, *options: str, counted: Sequence[str] = ("counts",), **env: str
+) -> Iterator[Counting]:
+    """Run keyed counts on fresh topics until the end of the block. Args: counted: names of apps/counts.py."""
     events, counts = f"events-{tag}", f"counts-{tag}"
+    env |= {"EVENTS": events, "COUNTS": counts, "COUNTED": " ".join(counted)}
+    application = Application(APPS / "counts.py", broker.bootstrap, home, env, *options)
+    run = Counting(bootstrap=broker.bootstrap, events=events, counts=counts, counted=counted, application=application)
     topics = Topics(Connection.of(broker.bootstrap))
-    for topic in (events, counts):
+    for topic in (events, *map(run.topic, counted)):
         topics.create(topic, 2, {})
-    application = Application(
-        APPS / "counts.py", broker.bootstrap, home, {"EVENTS": events, "COUNTS": counts, **env}, *options
-    )
     application.start()
     try:
-        yield Counting(bootstrap=broker.bootstrap, events=events, counts=counts, application=application)
+        yield run
     finally:
         application.stop()
 
 
-def assert_exactly_once(run: Counting, sent: int) -> None:
-    """Wait for all outputs, and let the checker judge; print how many replayed outputs were suppressed."""
-    settle(run.bootstrap, run.counts, sent, run.application)
-    verdict = judge_counts(run.bootstrap, run.events, run.counts)
-    print(f"suppressed {run.application.suppressed()} replayed outputs; {verdict.counts}")
-    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+def assert_exactly_once(run: Counting, sent: int, name: str = "counts") -> None:
+    """Wait for all results of a count, and let the checker judge."""
+    settle(run.bootstrap, run.topic(name), sent, run.application)
+    verdict = judge_counts(run.bootstrap, run.events, run.topic(name))
+    print(f"{name}: {verdict.counts}")
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, (name, verdict.anomalies)
     assert verdict.counts.observed_outputs == verdict.counts.inputs >= sent
 
 
-def some_behind_a_commit(run: Counting, topic: str | None = None) -> None:
-    """Wait until a checkpoint has been made and there are results since. Args: topic: where, if not in the sink's."""
+def some_behind_a_commit(run: Counting) -> None:
+    """Wait until a checkpoint has been made and there are results since."""
     run.application.wait_next_commit()
-    topics, topic = Topics(Connection.of(run.bootstrap)), topic or run.counts
-    before = sum(topics.end_positions(topic).values())
-    wait_until(lambda: sum(topics.end_positions(topic).values()) > before + 100, 120, "results after the commit")
+    before = run.released()
+    wait_until(lambda: run.released() > before + 100, 120, "results after the commit")

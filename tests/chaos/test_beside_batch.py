@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: In 200 tasks, they keep two processors busy for a while.
-ROWS = 250_000_000
+ROWS = 80_000_000
 
 
 def test_a_batch_job_in_the_same_session(broker: Broker, spark: "SparkSession", home: Path, tag: str) -> None:

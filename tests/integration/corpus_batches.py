@@ -127,6 +127,25 @@ def _filled(how: Callable[[Any], Any], least: str, greatest: str) -> Body:
 
 
 _FULL = f"{9 * 10**37}"
+_LONG, _NONE = "INTERVAL '60000000' DAY", "INTERVAL '0' DAY"
+#: As SQL compares them, 0.0 and -0.0 are equal; written they are not. Computed: Spark takes two such literals for one.
+_ZERO = "CAST(n - n AS DOUBLE) * if(n > 2, 1D, -1D)"
+
+
+def _of_zeros(how: Callable[[Any], Any], column: str = _ZERO) -> Body:
+    """Return an aggregate of values that are equal and are written in two ways."""
+    return lambda events: by_key(events, how(F.expr(column)).alias("x"))
+
+
+def in_sql(text: Callable[[], str]) -> Body:
+    """Return a statement of SQL about `{rows}`."""
+    return lambda events: events.sparkSession.sql(text(), rows=events)
+
+
+def selected(text: str) -> Body:
+    """Return keys with a constant."""
+    return lambda events: events.select("s", F.expr(text).alias("x"))
+
 
 BATCHES = {
     "rows": batch(EPOCH, told(lambda e: e.where("n > 1").select("s", "n"))),
@@ -182,6 +201,52 @@ BATCHES = {
     ),
     "summed as wide decimals if it does not overflow": batch(
         EPOCH, _filled(F.try_sum, f"-{_FULL}", _FULL), same=False, ordered=True
+    ),
+    "mean of intervals if it does not overflow": batch(
+        EPOCH,
+        told(lambda e: by_key(e, F.try_avg(F.expr(
+            f"CASE d WHEN 1e16 THEN {_LONG} WHEN -1e16 THEN -{_LONG} ELSE {_NONE} END"
+        )).alias("x"))),
+        same=False, ordered=True,
+    ),
+    "mean of whole numbers if possible": batch(EPOCH, told(lambda e: by_key(e, F.try_avg("n").alias("x")))),
+    "greatest of zeros": batch(EPOCH, _of_zeros(F.max), same=False, ordered=True),
+    "least of zeros in a struct": batch(
+        EPOCH, _of_zeros(F.min, f"struct(CAST({_ZERO} AS FLOAT) AS f, 1 AS i)"), same=False, ordered=True
+    ),
+    "greatest of zeros in an array": batch(EPOCH, _of_zeros(F.max, f"array({_ZERO})"), same=False, ordered=True),
+    "greatest of decimals": batch(EPOCH, _of_zeros(F.max, f"CAST({_ZERO} AS DECIMAL(10, 2))")),
+    "median of zeros": batch(EPOCH, _of_zeros(F.median), same=False, ordered=True),
+    "grouped by zeros": batch(EPOCH, told(lambda e: e.groupBy(F.expr(_ZERO).alias("z")).count())),
+    "distinct zeros": batch(EPOCH, told(lambda e: e.select(F.expr(_ZERO).alias("z")).distinct())),
+    "one of each, by one column that is named twice": batch(
+        EPOCH, told(lambda e: e.select("s", "n").dropDuplicates(["s", "S"])), same=False, ordered=True
+    ),
+    "rows of a SQL script": batch(
+        EPOCH, told(lambda e: e.sparkSession.sql("BEGIN SELECT uuid() AS u; END")), same=False
+    ),
+    "joined with rows in SQL": batch(
+        EPOCH, in_sql(lambda: "SELECT s, n + m AS x FROM {rows} JOIN VALUES ('k0', 1), ('k1', -2) AS v(s, m) USING (s)")
+    ),
+    "joined with rows in SQL that Python draws": batch(
+        EPOCH, in_sql(lambda: f"SELECT s, x FROM {{rows}}, (VALUES ({random.random()})) AS v(x)"), same=False
+    ),
+    "joined with the present in SQL": batch(
+        EPOCH, in_sql(lambda: "SELECT s, x FROM {rows}, (VALUES (timestamp'now')) AS v(x)"), same=False
+    ),
+    "a literal of the present in other quotes": batch(EPOCH, selected('timestamp_ltz"now"'), same=False),
+    "a literal of the present behind a comment": batch(EPOCH, selected("timestamp /* */ r'now'"), same=False),
+    "a literal of the present in letters that are escaped": batch(
+        EPOCH, selected("timestamp_ntz'\\u006e\\u006fw'"), same=False
+    ),
+    "a word for the present that is put together": batch(
+        EPOCH, selected("CAST(concat('no', 'w') AS TIMESTAMP)"), same=False
+    ),
+    "a word for the present that is put together, parsed": batch(
+        EPOCH, selected("to_timestamp(reverse('won'))"), same=False
+    ),
+    "dates that are plain": batch(
+        EPOCH, selected("array(date'2020-01-01', DATE \"2021-1-1\", CAST('2022-01-01' AS DATE), date'2023')"),
     ),
     "grouped under a collation": batch(
         EPOCH, told(lambda e: by_key(_in_any_case(e), F.count("*").alias("x"))), same=False, ordered=True

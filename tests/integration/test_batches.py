@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import sqlalchemy as sql
 
 from falkirk.local.broker import Broker
@@ -33,6 +34,7 @@ class Table:
             return [dict(row) for row in db.execute(sql.text(f"SELECT * FROM {self._name}")).mappings()]
 
 
+@pytest.mark.quick
 def test_epochs_state_and_views_reach_their_sinks_once(
     spark: "SparkSession", broker: Broker, home: Path, tag: str
 ) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Whether the code is known to differ to nobody but its author: it is the same, and no run shows otherwise.
-_UNKNOWN = {"of unknown Python", "a folded stream", "a folded stream, saved seldom"}
+_UNKNOWN = {"of unknown Python", "a folded stream", "a folded stream, saved seldom", "median of zeros"}
 
 
 def planned(spark: "SparkSession", pipeline: Pipeline) -> Plan:

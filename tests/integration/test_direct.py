@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.coordinator.home import open_home
 from falkirk.coordinator.store import Store
-from falkirk.epochs.direct import _around, _program
+from falkirk.epochs.direct import _around
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.log import EpochLog
 from falkirk.epochs.run import Run
@@ -30,7 +30,7 @@ from falkirk.local.broker import Broker
 from falkirk.local.spark import observing
 from falkirk.logs.connection import Connection
 from falkirk.plan import frames
-from falkirk.plan.frames import plan_text
+from falkirk.plan.inference.structure import Leaves, digest, structure_of
 from falkirk.plan.planner import plan_application
 from falkirk.policy import Policy
 from falkirk.query import run_here
@@ -274,7 +274,7 @@ def program(spark: "SparkSession", added: str) -> str:
     rows = rows.select(F.expr(added).alias("n"), F.transform("several", lambda x: x + 1).alias("several"))
     rows = rows.select("n", F.to_json(F.struct("several"), {"ignoreNullFields": "false"}).alias("half"))
     result = rows.observe(Observation(), F.count("*").alias("rows"))
-    return _program(plan_text(result), _around(batch, spark))
+    return digest([structure_of(result, Leaves()), _around(batch, spark)])
 
 
 def test_rows_that_are_alike_are_there_as_often(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:

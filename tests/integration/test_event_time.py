@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 SLICE_S, LATE_S, GAP_S, OVER = 60, 20, 45, 3
 #: Event time of the last record of each partition: it closes all that came before.
-END_S = 3600
+END_S = 900
 PARTITIONS = 2
 
 

@@ -10,6 +10,7 @@ import pytest
 import falkirk as fk
 from falkirk.coordinator.home import open_home
 from falkirk.epochs.log import EpochLog
+from falkirk.errors import LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.query import Query, run_here
@@ -76,18 +77,28 @@ def _expired(passing: Passing) -> None:
     passing.send(ROWS)
 
 
+def _told(passing: Passing) -> fk.FalkirkError:
+    """Run; return why it does not start, or has ended."""
+    try:
+        query = passing.run()
+    except LogError as error:
+        return error
+    try:
+        return failed(query)
+    finally:
+        query.stop()
+
+
 @pytest.mark.parametrize(
-    ("change", "condition", "decided"), [(_made_again, "RANGE_NOT_THERE", 1), (_expired, "INPUT_EXPIRED", 2)]
+    ("change", "condition", "decided"), [(_made_again, "TOPIC_REPLACED", 1), (_expired, "INPUT_EXPIRED", 2)]
 )
 def test_it_is_told_at_the_next_start(
     passing: Passing, change: Callable[[Passing], None], condition: str, decided: int
 ) -> None:
     change(passing)
     for _ in range(2):  # no more is decided by the second start
-        query = passing.run()
-        told = failed(query)
+        told = _told(passing)
         assert (told.condition, told.parameters["topic"]) == (condition, passing.events)
-        query.stop()
         assert (passing.epochs(), passing.wire.count(passing.out)) == (decided, ROWS)
 
 

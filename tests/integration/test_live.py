@@ -62,6 +62,7 @@ BAD: list[tuple[bytes | None, str]] = [
 ]
 
 
+@pytest.mark.quick
 def test_what_does_not_fit_is_a_dead_letter_once_and_all_else_comes_through(wire: Wire, home: Path) -> None:
     events, out = wire.topic("events"), wire.topic("out", max_message_bytes="10000")
     sink, dead = fk.Kafka(out, key="word"), f"{out}.dead-letters"

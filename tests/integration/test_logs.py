@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient
 from falkirk.errors import InternalError, LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.ranges import LogRecord, read_range
-from falkirk.logs.tail import VoidRecord, read_tail, void_records
+from falkirk.logs.tail import read_tail
 from falkirk.logs.topics import TopicFacts, Topics
+from falkirk.logs.void import Void
 from falkirk.theory.channel import Channel
 from falkirk.theory.stamp import Stamp
 from tests.support import wait_until
@@ -207,7 +208,9 @@ def test_a_tail_tells_ours_from_foreign_void_and_repeated(broker: Broker, topics
         ],
     )
     ends = topics.end_positions(topic)
-    tail = read_tail(broker.bootstrap, topic, {0: 0, 1: 0, 2: 0}, ends, "deadbeef", keep_set=True, void=[(0, 4, 5)])
+    tail = read_tail(
+        broker.bootstrap, topic, {0: 0, 1: 0, 2: 0}, ends, "deadbeef", keep_set=True, void=Void([(0, 4, 5)])
+    )
     a = Channel(source=0, source_partition=0, state_partition=2, output_partition=0)
     b = Channel(source=0, source_partition=1, state_partition=2, output_partition=0)
     c = Channel(source=0, source_partition=0, state_partition=0, output_partition=1)
@@ -224,31 +227,6 @@ def test_a_tail_tells_ours_from_foreign_void_and_repeated(broker: Broker, topics
     assert (tail.void_count, tail.foreign_count, tail.regression_count) == (1, 3, 1)
     assert tail.foreign == ((1, 1), (1, 2), (1, 3))
     assert (tail.regressions[0].channel, tail.regressions[0].later) == (a, stamp(0, 4, 0))
-
-
-def test_void_is_what_an_older_incarnation_of_ours_left_behind_the_fence(
-    broker: Broker, topics: Topics, topic: str
-) -> None:
-    write(
-        broker,
-        topic,
-        [
-            (0, "deadbeef/1/0.0.1/0"),
-            (0, "deadbeef/1/0.0.2/0"),
-            (0, "deadbeef/2/0.0.2/0"),
-            (0, "deadbeef/0/0.0.3/0"),
-            (0, "cafecafe/0/0.0.3/0"),
-            (0, None),
-            (1, "deadbeef/3/0.0.1/0"),
-            (1, "deadbeef/1/0.0.1/0"),
-        ],
-    )
-    found = void_records(broker.bootstrap, topic, {0: 1, 1: 0, 2: 0}, topics.end_positions(topic), "deadbeef", 2)
-    assert found == (
-        VoidRecord(partition=0, offset=1, incarnation=1),
-        VoidRecord(partition=0, offset=3, incarnation=0),
-        VoidRecord(partition=1, offset=1, incarnation=1),
-    )
 
 
 def test_a_broker_that_stops_in_the_middle_of_a_range_ends_it_with_an_error(broker: Broker, topic: str) -> None:

@@ -255,7 +255,8 @@ def test_what_is_late_does_not_depend_on_where_epochs_are_cut(spark: "SparkSessi
             rows = [e for events in partitions for e in events[begun : begun + size]]
             begun += size
             places = (tmp_path / f"{len(portions)}-{number}-{i}" for i in itertools.count())
-            call = InEpoch(fk.Epoch(number=number), spark, {}, lambda places=places: next(places), marks)
+            epoch = fk.Epoch(number=number, decided_at=BEGAN + timedelta(days=1))
+            call = InEpoch(epoch, spark, {}, lambda places=places: next(places), marks)
             with calling(call):
                 mixed = [{**{k: v for k, v in e.items() if k != "stamp"}, STAMP: e["stamp"]} for e in rows]
                 schema = f"{EVENTS}, {STAMP} {STAMP_TYPE.simpleString()}"

@@ -40,6 +40,19 @@ def collected(events: "DataFrame") -> "DataFrame":
     return events.sparkSession.createDataFrame([(row.word,) for row in events.collect()], "word STRING").distinct()
 
 
+def with_rows(events: "DataFrame") -> "DataFrame":
+    """Its plan does not say which rows these are, so that another program with others could not be told apart."""
+    return whole(events.join(events.sparkSession.createDataFrame([("a",)], "word STRING"), "word"))
+
+
+def with_rows_in_sql(events: "DataFrame") -> "DataFrame":
+    return whole(events.sparkSession.sql("SELECT * FROM {e} JOIN (VALUES ('a')) AS v(word) USING (word)", e=events))
+
+
+def checkpointed(events: "DataFrame") -> "DataFrame":
+    return whole(events.localCheckpoint())
+
+
 def direct(body: Any, sink: Any = None, **options: Any) -> Callable[[fk.App], None]:
     """Declare an eager batch with one sink."""
     return batch(body, sink=sink, **({"policy": fk.Eager()} | options))
@@ -108,6 +121,9 @@ def with_a_view(app: fk.App) -> None:
         (direct(drawn), False),
         (direct(vouched), False),
         (direct(collected), False),
+        (direct(with_rows), False),
+        (direct(with_rows_in_sql), True),
+        (direct(checkpointed), False),
         (read_by_another, False),
         (two_sinks, False),
         (behind_what_may_be_taken_back, False),

@@ -20,7 +20,7 @@ from falkirk.plan import frames
 from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.planner import plan_application
 from falkirk.push import desk, fits, line, sender
-from falkirk.push.book import Book
+from falkirk.push.book import Book, Entry
 from falkirk.push.desk import Desk
 from falkirk.push.errors import RequestError
 from falkirk.push.line import Line, Progress
@@ -144,6 +144,35 @@ def test_a_retry_after_a_restart_is_sent_once_because_the_topic_is_remembered(
     assert other.sent() == (["a"] if remembers else ["a", "a"])
 
 
+def test_a_gateway_that_starts_after_the_clock_was_set_forgets_nothing_of_the_window(
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two requests the clock was set forward by twice the window."""
+    trims, forget, now = [], Desk.forget, time.time
+    monkeypatch.setattr(line, "_TRIM_S", 0.1)
+    gate = gates(answers=False)
+    gate.ask("a", wants_answer=False)
+    gate.await_sent(1)
+    monkeypatch.setattr(time, "time", lambda: now() + 7_200)
+    gate.ask("b", wants_answer=False)
+    gate.await_sent(2)
+    gate.close()
+
+    def counted(self: Desk, *arguments: Any) -> Any:
+        trims.append(forget(self, *arguments))
+        return trims[-1]
+
+    monkeypatch.setattr(Desk, "forget", counted)
+    other = gates(answers=False)
+    other.progress(acknowledged=True)
+    assert other.ask("b", wants_answer=False)().is_accepted
+    before = len(trims)
+    wait_until(lambda: len(trims) > before + 3, 30, "it to look for what may be forgotten")
+    assert other.ask("a", wants_answer=False)().is_accepted
+    assert trims[-1] == {}
+    assert sorted(other.sent()) == ["a", "b"], "a retry would run twice"
+
+
 @pytest.mark.parametrize("fences", [True, False])
 def test_what_a_gateway_that_hung_had_on_its_way_never_arrives(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, fences: bool
@@ -161,7 +190,8 @@ def test_what_a_gateway_that_hung_had_on_its_way_never_arrives(
     former._producer.produce(topic, key=b"a", value=value("a"))
     assert former._producer.flush(30) == 0
     latter = begun(f"two-{wire.tag}")
-    latter.send([("a", value("a"), int(time.time() * 1000))])
+    now_ms = int(time.time() * 1000)
+    latter.send([(Entry(id="a", digest=b"", at_ms=now_ms, stamped_ms=now_ms), value("a"))])
     if fences:
         with pytest.raises(LogError):
             former._try("sending requests", lambda: former._producer.commit_transaction(10))
@@ -186,7 +216,7 @@ def test_only_what_is_acknowledged_and_old_is_dropped(
     assert gate.sent() == ["a"], "its readers may still ask for it"
     gate.progress(acknowledged=True)
     wait_until(lambda: not gate.sent(), 30, "it to be dropped")
-    wait_until(lambda: gate.desk._book is not None and gate.desk._book.oldest_ms() is None, 30, "it to be forgotten")
+    wait_until(lambda: gate.desk._book is not None and gate.desk._book.newest_ms() is None, 30, "it to be forgotten")
     gate.ask("a", wants_answer=False)
     gate.await_sent(1)
 

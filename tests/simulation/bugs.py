@@ -11,9 +11,9 @@ from falkirk.coordinator.layout import Layout, cut, source_name
 from falkirk.coordinator.wheel import Wheel
 from falkirk.theory import constraints
 from falkirk.theory import rollback as figure_6
-from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.metadata import Anywhere, Available
-from tests.simulation.world import SimRegion
+from tests.simulation.world import Fence, SimRegion, World
 
 Patch = pytest.MonkeyPatch
 
@@ -25,6 +25,7 @@ def no_fence(patch: Patch) -> None:
         region.running, leftover = None, region.running
         if leftover is not None:
             region.lingering.append(leftover)
+        region.take_position()
 
     def rewind(region: SimRegion, number: int) -> None:
         region.saved = {n: s for n, s in region.saved.items() if n <= number}
@@ -35,13 +36,13 @@ def no_fence(patch: Patch) -> None:
 
 def nothing_is_voided(patch: Patch) -> None:
     """What a rollback takes back is read all the same."""
-    patch.setattr(SimRegion, "beyond", lambda region, number: ())
+    patch.setattr(SimRegion, "beyond", lambda region, number, upto: ())
 
 
 def voided_by_position(patch: Patch) -> None:
     """All behind φ is voided, also what the checkpoint has sent and will not send again."""
 
-    def beyond(region: SimRegion, number: int) -> tuple[Any, ...]:
+    def beyond(region: SimRegion, number: int, upto: OffsetFrontier) -> tuple[Any, ...]:
         sent, logs = region.saved[number].sent, region.world.logs
         return tuple((e.topic, e.partition, sent[e], logs[e].end) for e in region._outputs() if sent[e] < logs[e].end)
 
@@ -54,11 +55,12 @@ def voided_before_the_fence(patch: Patch) -> None:
     fence, beyond = SimRegion.fence, SimRegion.beyond
 
     def early(region: SimRegion) -> None:
-        before[region.stage.name] = {n: beyond(region, n) for n in region.saved}
+        region.take_position()
+        before[region.stage.name] = {n: beyond(region, n, EMPTY) for n in region.saved}
         fence(region)
 
     patch.setattr(SimRegion, "fence", early)
-    patch.setattr(SimRegion, "beyond", lambda region, number: before[region.stage.name].get(number, ()))
+    patch.setattr(SimRegion, "beyond", lambda region, number, upto: before[region.stage.name].get(number, ()))
 
 
 def readers_stay(patch: Patch) -> None:
@@ -252,6 +254,57 @@ def acknowledged_without_the_history(patch: Patch) -> None:
     patch.setattr(Wheel, "_acknowledge", acknowledge)
 
 
+def late_records_count(patch: Patch) -> None:
+    """What a killed incarnation had sent counts, though it came behind the fence and was sent again."""
+    patch.setattr(World, "is_late", lambda world, e, offset, known: False)
+
+
+def readers_start_first(patch: Patch) -> None:
+    """A reader knows no fence that its writer records in the same recovery."""
+    fence, known = SimRegion.fence, SimRegion._fences
+    before: dict[str, dict[str, list[Fence]]] = {}
+
+    def remember(region: SimRegion) -> None:
+        fence(region)
+        before[region.stage.name] = {topic: list(fences) for topic, fences in region.world.fences.items()}
+
+    def as_remembered(region: SimRegion, topic: str) -> list[Fence]:
+        is_mine = topic == region.stage.output
+        return known(region, topic) if is_mine else before[region.stage.name].get(topic, [])
+
+    patch.setattr(SimRegion, "fence", remember)
+    patch.setattr(SimRegion, "_fences", as_remembered)
+
+
+def a_lost_checkpoint_is_overlooked(patch: Patch) -> None:
+    """A recovery voids published results, and other results follow them."""
+    patch.setattr(wheel, "refuse_loss", lambda layout, decision, voids: None)
+
+
+def one_checkpoint_is_kept(patch: Patch) -> None:
+    """Nothing is kept to go back to when the newest checkpoint is damaged."""
+    new = Wheel._new
+
+    def all_of_them(self: Wheel, name: str, points: Any, upto: dict[str, int], left_out: int) -> Any:
+        return new(self, name, points, upto, 0 if upto is self._retained_to else left_out)
+
+    patch.setattr(Wheel, "_new", all_of_them)
+
+
+def released_by_a_checkpoint_that_may_be_lost(patch: Patch) -> None:
+    """Results wait for their newest checkpoint, though the application asked for a spare one."""
+    patch.setattr(Wheel, "_may_lose", lambda self, name: 0)
+
+
+def voided_beyond_the_checkpoint(patch: Patch) -> None:
+    """A deterministic region that goes back further than it must voids results that it will send again alike.
+
+    Schedules seldom show it, so a test of its own plays it: test_lost_checkpoints.py.
+    """
+    beyond = SimRegion.beyond
+    patch.setattr(SimRegion, "beyond", lambda region, number, upto: beyond(region, number, EMPTY))
+
+
 BUGS: dict[str, Callable[[Patch], None]] = {
     f.__name__: f
     for f in (
@@ -260,6 +313,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         collected_without_asking_the_readers, acknowledged_by_what_can_be_restored, acknowledged_by_the_fastest_reader,
         released_on_arrival, released_without_looking, recorded_before_it_is_released, cut_off_recovery_is_forgotten,
         the_sink_is_not_asked, everybody_goes_back, released_by_the_wrong_watermark,
-        acknowledged_without_the_history,
+        acknowledged_without_the_history, late_records_count, readers_start_first, a_lost_checkpoint_is_overlooked,
+        one_checkpoint_is_kept, released_by_a_checkpoint_that_may_be_lost,
     )
 }  # fmt: skip

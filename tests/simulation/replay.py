@@ -24,7 +24,8 @@ def main(seed: int) -> int:
     print(*outcome.trace, sep="\n")
     print(
         f"seed {seed}: as a run without failures: {outcome.outputs} outputs, {outcome.crashes} coordinators died, "
-        f"{outcome.recoveries} recoveries, {outcome.voided} records voided, {outcome.collected} collected"
+        f"{outcome.recoveries} recoveries, {outcome.voided} records voided, {outcome.collected} collected, "
+        f"{outcome.damaged} checkpoints damaged{', until it was refused for one of them' * outcome.refused}"
     )
     return 0
 

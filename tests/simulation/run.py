@@ -11,7 +11,7 @@ from typing import Any
 from falkirk.coordinator.layout import Layout, Stage, sink_name
 from falkirk.coordinator.store import Store
 from falkirk.coordinator.wheel import Wheel
-from falkirk.errors import GuaranteeError
+from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.metadata import Anywhere, Checkpoints
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition
@@ -20,6 +20,10 @@ from tests.simulation.world import HUNG_AFTER_S, Crash, Element, SimRegion, Worl
 
 #: Of a schedule, before everything comes to rest.
 _STEPS = 150
+
+
+class Refused(Exception):
+    """The coordinator has refused to go on, with reason."""
 
 
 class CrashingStore:
@@ -44,7 +48,11 @@ class CrashingStore:
 
 @dataclass
 class Outcome:
-    """What a run came to. trace: one line per thing that happened."""
+    """What a run came to.
+
+    Args: damaged: so many checkpoints were. refused: it ended because published results rest on one of them. trace: one
+        line per thing that happened.
+    """
 
     seed: int
     outputs: int = 0
@@ -52,6 +60,9 @@ class Outcome:
     recoveries: int = 0
     voided: int = 0
     collected: int = 0
+    late: int = 0
+    damaged: int = 0
+    refused: bool = False
     trace: list[str] = field(default_factory=list)
 
 
@@ -85,7 +96,11 @@ class Run:
         self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), wheel
         self._early = random.Random(seed + 1_000_000)
         self.world = World(random_layout(self._rng), self._rng, decided=0)
+        self.world.late = random.Random(seed + 3_000_000)
         self._history = self._rng.choice([0, 0, 1, 3])
+        self._harm = random.Random(seed + 2_000_000)
+        self._harm_share = self._harm.choice([0.0, 0.1])
+        self._spare = self._harm.choice([0, 1]) if self._harm_share else 0
         file, new = folder / f"{seed}.db", folder / "new.db"
         if not new.exists():  # made once: a tenth of a run would go into making tables
             Store(new).close()
@@ -103,9 +118,14 @@ class Run:
                        *[self._turn] * 3, self._fail, self._crash, self._crash, self._ask, self._wait]  # fmt: skip
             for _ in range(_STEPS):
                 self._rng.choice(actions)()
+                if self._harm.random() < self._harm_share:
+                    self._damage()
             self._judge(complete=False)
             self._settle()
             self._judge(complete=True)
+        except Refused:
+            self.outcome.refused = True
+            self._judge(complete=False)
         finally:
             self._store.close()
         return self.outcome
@@ -144,6 +164,12 @@ class Run:
         region = self._region()
         for who in [w for w in (region.running, *region.lingering) if w]:
             region.deliver(who, self._rng.randint(0, 3))
+        assert self.world.late is not None
+        self._come_late(region, self.world.late.randint(0, 2))
+
+    def _come_late(self, region: SimRegion, number: int) -> None:
+        self.outcome.late += min(number, len(region.late))
+        region.deliver_late(number)
 
     def _checkpoint(self) -> None:
         region = self._region()
@@ -161,10 +187,47 @@ class Run:
         elif kind == "hang":
             region.stuck = True
 
+    def _damage(self) -> None:
+        """Damage a checkpoint while none is damaged, of a region that has made one since it last went back to one."""
+        region = self.world.regions[self._harm.choice(sorted(self.world.regions))]
+        if self._harm.random() < 0.7:  # results rest on it, then
+            for each in self.world.regions.values():
+                if each.running is not None and not each.stuck:
+                    for _ in range(5):
+                        each.step(each.running)
+                    each.checkpoint(each.running)
+            self._turn()
+        numbers = sorted(region.saved)
+        # One at a time: a region that goes back with another one may need just the checkpoint that is damaged, too.
+        if numbers[-1] <= region.went_back_to or not all(
+            s.loads for each in self.world.regions.values() for s in each.saved.values()
+        ):
+            return
+        number, at_sight = self._harm.choice([numbers[-1], numbers[-1], *numbers[1:-1]]), self._harm.random() < 0.5
+        self._say(f"{region.stage.name}: checkpoint {number} is damaged{'' if at_sight else ', which nobody sees'}")
+        region.damage(number, at_sight=at_sight)
+        if self._harm.random() < 0.7:  # else it goes on, and may not need that one any more
+            self._say(f"{region.stage.name}: dies with it")
+            region.die()
+        if self._harm.random() < 0.3:
+            self._say("the coordinator dies with it")
+            self._wheel = None
+        self.outcome.damaged += 1
+
+    def _is_lost(self, goes: dict[str, int]) -> bool:
+        """Tell whether what one of these regions has lost is more than what a spare checkpoint makes up for."""
+        lost = [n for n, to in goes.items() for c, s in self.world.regions[n].saved.items() if c > to and not s.whole]
+        return bool(lost) and not self._spare
+
     def _ask(self) -> None:
-        """Roll a region back by hand, unless that would contradict what is outside."""
+        """Roll a region back by hand, unless that would contradict what is outside.
+
+        Not while a checkpoint is damaged and nobody knows: it might go back to that one, and drop those after it.
+        """
         region = self._region()
         number = self._rng.choice(sorted(region.saved))
+        if any(s.whole and not s.loads for r in self.world.regions.values() for s in r.saved.values()):
+            return
         self._coordinate(crash=self._rng.random() < 0.3, ask={region.stage.name: number})
 
     def _wait(self) -> None:
@@ -181,15 +244,16 @@ class Run:
     def _coordinate(self, *, crash: bool, ask: dict[str, int] | None = None) -> None:
         self.world.crash_in = self._rng.randint(1, 60) if crash else None
         try:
+            self.world.killed = self._wheel is None
             if self._wheel is None:
                 self._say("a coordinator opens")
                 wheel = self._wheel_class(
                     self.world.layout, self.world.regions, self.world, CrashingStore(self._store, self.world),  # type: ignore[arg-type]
                     self.world.clock, say=self._say,
-                    history=self._history,
+                    history=self._history, live=self.world.regions, spare=self._spare,
                 )  # fmt: skip
                 wheel.open()
-                self._wheel = wheel
+                self._wheel, self.world.killed = wheel, False
             if ask:
                 self._say(f"asked to go back: {ask}")
                 self._wheel.recover(frozenset(), "asked", asked=ask)
@@ -202,6 +266,11 @@ class Run:
         except GuaranteeError as error:
             if not ask or error.condition not in ("CONTRADICTS_RELEASED", "POINT_TOO_OLD"):
                 raise
+        except UnrecoverableError as error:
+            if error.condition != "CHECKPOINT_LOST" or not self._is_lost(error.parameters["goes"]):  # type: ignore[arg-type]
+                raise
+            self._say(error.message)
+            raise Refused from error
         except Crash:
             self._say("the coordinator dies")
             self.outcome.crashes += 1
@@ -221,7 +290,8 @@ class Run:
         available = layout.restorable()
         for name, region in self.world.regions.items():
             mine = available[name]
-            for point in region.points():
+            spare = 0 if layout.stages[name].deterministic else self._spare
+            for point in region.points()[: len(region.points()) - spare]:
                 metadata = layout.metadata(name, point)
                 if isinstance(mine, Checkpoints) and not metadata.frontier.is_empty:
                     mine.add(metadata)
@@ -237,10 +307,11 @@ class Run:
         """Let all work be done, without further failures, and with what is sent observed at once."""
         self.world.lag = 0.0
         idle = 0
-        for _ in range(400):
+        for _ in range(100):
             self.world.now_s += 1
             busy = False
             for region in self.world.regions.values():
+                self._come_late(region, len(region.late))
                 if region.running is not None and not region.stuck:
                     while region.step(region.running):
                         busy = True

@@ -2,7 +2,8 @@
 
 What is durable (logs, checkpoints) outlives every crash. What is sent is in flight until it arrives, in the order in
 which an incarnation sent it to a partition; a region that died may go on sending and even computing until it is
-fenced. The outside deletes what it was told will never be read again, so whoever reads it after all is caught.
+fenced. Where everything was killed, some of what a region had sent to a log of ours arrives even later. The outside
+deletes what it was told will never be read again, so whoever reads it after all is caught.
 """
 
 import hashlib
@@ -75,6 +76,9 @@ class Log:
         return self.elements[offset]
 
 
+Fence = tuple[int, dict[TopicPartition, int]]
+
+
 @dataclass
 class World:
     """Everything outside the coordinator.
@@ -93,6 +97,11 @@ class World:
     regions: dict[str, "SimRegion"] = field(default_factory=dict)
     store: Store = None  # type: ignore[assignment]
     decided: int | None = None
+    #: Decides what comes late; None: nothing does. Only a kill of everything leaves such records.
+    late: random.Random | None = None
+    killed: bool = False
+    #: Where each log was found to end when an incarnation of its writer began, and the number of that.
+    fences: dict[str, list[Fence]] = field(default_factory=dict)
     _voided: dict[str, tuple[int, dict[TopicPartition, set[int]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -129,17 +138,25 @@ class World:
             self._voided[topic] = self.decided or 0, found
         return self._voided[topic][1]
 
+    def is_late(self, e: TopicPartition, offset: int, known: list[Fence]) -> bool:
+        """Tell whether a record lies behind the fence of a later incarnation than its writer's."""
+        _, writer = self.logs[e].elements[offset].writer
+        return any(writer < number and offset >= ends[e] for number, ends in known)
+
     def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         void = self.voided(held)
         for e, log in self.partitions(held):
             target = self.logs[TopicPartition(topic=sink, partition=e.partition)]
             done = max((x.stamp[2] for x in target.elements if x.stamp[0] == held), default=-1)
             for offset in range(max(done + 1, int(first.length(e))), int(last.length(e))):
-                if offset not in void[e]:
+                if offset not in void[e] and not self.is_late(e, offset, self.fences.get(held, [])):
                     self.call()
                     target.elements.append(replace(log.read(offset), stamp=(held, e.partition, offset, 0)))
         self.call()
         return last
+
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        return released
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
         self.call()
@@ -167,18 +184,20 @@ class Incarnation:
     state: dict[str, str]
     released: set[tuple[str, int, int, int]]
     void: dict[TopicPartition, set[int]]
+    fences: list[Fence]
     outbox: list[tuple[TopicPartition, Element]] = field(default_factory=list)
 
 
 @dataclass
 class Saved:
-    """A checkpoint on disk."""
+    """A checkpoint on disk. whole: its files look as they should. loads: its state does, which only a start tells."""
 
     read: dict[TopicPartition, int]
     state: dict[str, str]
     sent: dict[TopicPartition, int]
     made_at_s: float | None
     whole: bool = True
+    loads: bool = True
 
 
 class SimRegion:
@@ -192,8 +211,11 @@ class SimRegion:
         self.running: Incarnation | None = None
         self.lingering: list[Incarnation] = []
         self.incarnations = 0
+        self.went_back_to = -1
         self.progressed_at_s = 0.0
         self.stuck = False
+        self.late: list[tuple[TopicPartition, Element]] = []
+        self.ends: dict[TopicPartition, int] = {}
 
     def _inputs(self) -> Iterator[TopicPartition]:
         return (e for t in self.stage.inputs for e in sorted(self.world.layout.sequences(t)))
@@ -214,7 +236,7 @@ class SimRegion:
         offset = who.read[e]
         element = self.world.logs[e].read(offset)
         who.read[e] = offset + 1
-        if offset in who.void[e]:
+        if offset in who.void[e] or self.world.is_late(e, offset, who.fences):
             return True
         state, sent = compute(self.stage, who.state.get(element.key, ""), element, self.world.rng.randrange(10**6))
         who.state[element.key] = state
@@ -232,6 +254,12 @@ class SimRegion:
             self.world.logs[e].elements.append(element)
         del who.outbox[:number]
 
+    def deliver_late(self, number: int) -> None:
+        """Let so much of what was sent by the dead arrive."""
+        for e, element in self.late[:number]:
+            self.world.logs[e].elements.append(element)
+        del self.late[:number]
+
     def checkpoint(self, who: Incarnation) -> None:
         """Flush what was sent and save the state, as Real-time Mode does at the end of a batch."""
         self.deliver(who, len(who.outbox))
@@ -248,6 +276,10 @@ class SimRegion:
         if self.running is not None:
             self.lingering.append(self.running)
             self.running = None
+
+    def damage(self, number: int, *, at_sight: bool) -> None:
+        """Damage a checkpoint: so that its files show it, or only its state once it is loaded."""
+        self.saved[number].whole, self.saved[number].loads = not at_sight, False
 
     # -- RegionPort ---------------------------------------------------------------------------------------------------
 
@@ -273,16 +305,30 @@ class SimRegion:
             self.deliver(who, self.world.rng.randint(0, len(who.outbox)))
             if self.world.rng.random() < 0.2:
                 self.checkpoint(who)
+            late = self.world.late
+            if late is not None and self.world.killed and self.stage.output in self.world.layout.hops:
+                self.late += who.outbox[: late.randint(0, len(who.outbox))]
         self.lingering = []
+        self.take_position()
         self.world.call()
 
-    def beyond(self, number: int) -> tuple[Range, ...]:
+    def take_position(self) -> None:
+        """Take down where its outputs end."""
+        self.ends = {e: self.world.logs[e].end for e in self._outputs()}
+
+    def _fences(self, topic: str) -> list[Fence]:
+        return list(self.world.fences.get(topic, []))
+
+    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
         self.world.call()
         saved, found, void = self.saved[number], [], self.world.voided(self.stage.output)
+        counts = {e: max(n, upto.length(e)) for e, n in saved.read.items()}
         for e in self._outputs():
-            for offset in range(saved.sent[e], self.world.logs[e].end):
+            for offset in range(saved.sent[e], self.ends[e]):
                 topic, partition, cause, _ = self.world.logs[e].read(offset).stamp
-                if offset not in void[e] and cause >= saved.read[TopicPartition(topic=topic, partition=partition)]:
+                if self.world.is_late(e, offset, self._fences(self.stage.output)):
+                    continue
+                if offset not in void[e] and cause >= counts[TopicPartition(topic=topic, partition=partition)]:
                     found.append((e.topic, e.partition, offset, offset + 1))
         return tuple(found)
 
@@ -290,6 +336,7 @@ class SimRegion:
         assert number in self.saved, "it goes back to what is not there"
         assert self.running is None, "it is rewound while it runs"
         assert not self.lingering, "it is rewound while somebody may save"
+        self.went_back_to = number
         for n in sorted(self.saved, reverse=True):
             self.world.call()
             if n > number:
@@ -299,16 +346,21 @@ class SimRegion:
         self.world.call()
         assert number == max(self.saved), "it starts from another checkpoint than was decided"
         saved = self.saved[number]
+        if not saved.loads:
+            saved.whole = False  # from now on it is known; and the region is dead
+            return
         mine = self.world.voided(self.stage.output)
         released = {
             self.world.logs[e].read(o).stamp
             for e in self._outputs()
-            for o in range(saved.sent[e], self.world.logs[e].end)
-            if o not in mine[e]
+            for o in range(saved.sent[e], self.ends[e])
+            if o not in mine[e] and not self.world.is_late(e, o, self._fences(self.stage.output))
         }
         void = {e: offsets for t in self.stage.inputs for e, offsets in self.world.voided(t).items()}
+        known = [fence for t in self.stage.inputs for fence in self._fences(t)]
         self.incarnations += 1
-        self.running = Incarnation(self.incarnations, dict(saved.read), dict(saved.state), released, void)
+        self.world.fences.setdefault(self.stage.output, []).append((self.incarnations, dict(self.ends)))
+        self.running = Incarnation(self.incarnations, dict(saved.read), dict(saved.state), released, void, known)
         self.progressed_at_s, self.stuck = self.world.now_s, False
         self.world.call()
 

@@ -39,6 +39,9 @@ class Sink:
     def seen(self) -> int:
         return len(self.taken)
 
+    def kept(self) -> int:
+        return len(self.taken)
+
     def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
         if self.fails and not self.open.is_set():
             raise SparkError("RELEASE_FAILED", "closed.", certainty="maybe")

@@ -86,7 +86,7 @@ def test_a_policy_decides_when_to_save() -> None:
 def test_a_password_is_not_shown() -> None:
     declared = fk.Sql("postgresql://u:secret@h/d", "t")
     assert "secret" not in repr(declared)
-    assert "postgresql://u:***@h/d" in str(declared.where)
+    assert str(declared.where).endswith(': declared = fk.Sql("…", "…")')
 
 
 def test_files_can_be_read_and_are_no_topic() -> None:

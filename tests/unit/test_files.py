@@ -1,10 +1,14 @@
 """Files as a log: which file has which number is decided once, and a file that is no longer what it was is told."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import falkirk as fk
 from falkirk.coordinator.store import Store
@@ -111,14 +115,87 @@ STRANGE = ("12:00.json", "a[1].json", "a*", "a?b", "{a}", "line\nbreak", os.fsde
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_name_that_spark_can_not_read_gets_no_number(folder: Path, store: Store, name: str) -> None:
+def test_a_name_that_spark_can_not_read_is_skipped_and_reported(
+    folder: Path, store: Store, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Before, one such name ended the application: whoever may write the folder could stop it."""
     path = put(folder, name)
+    put(folder, "honest.json")
     orders = log(folder, store)
-    with pytest.raises(LogError) as told:
-        orders.end()
-    assert (told.value.condition, told.value.parameters["file"]) == ("FILE_NAME_INVALID", name)
+    assert names(orders) == ["honest.json"]
+    assert orders.skipped == {name: "Spark can't read such a name"}
+    assert ascii(name) in orders.report()
+    assert orders.report().isascii()
+    orders.end()
+    assert len(caplog.records) == 1, "it is said once"
     path.rename(folder / "renamed.json")
-    assert names(log(folder, store)) == ["renamed.json"]
+    assert names(orders) == ["honest.json", "renamed.json"]
+    assert (orders.skipped, orders.report()) == ({}, "")
+
+
+def test_a_folder_that_spark_can_not_read_is_refused(tmp_path: Path, store: Store) -> None:
+    strange = tmp_path / "12:00"
+    strange.mkdir()
+    with pytest.raises(LogError) as told:
+        log(strange, store).require()
+    assert (told.value.condition, told.value.parameters["file"]) == ("FILE_NAME_INVALID", str(strange))
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A file that whoever writes the folder may not read."""
+    made = tmp_path / "private.json"
+    made.write_text('{"n": 1}')
+    return made
+
+
+def test_a_link_is_not_followed(folder: Path, store: Store, private: Path) -> None:
+    """Before, the content of the private file reached the sink."""
+    (folder / "link.json").symlink_to(private)
+    (folder / "broken.json").symlink_to("nowhere")
+    put(folder, "honest.json")
+    orders = log(folder, store)
+    assert names(orders) == ["honest.json"]
+    assert orders.skipped == dict.fromkeys(("link.json", "broken.json"), "a symbolic link")
+
+
+def test_a_link_that_takes_the_place_of_a_file_is_not_read(folder: Path, store: Store, private: Path) -> None:
+    """Size and time of the file are those of the private one: whoever may list its folder knows both."""
+    known = private.stat()
+    put(folder, "a", "x" * known.st_size)
+    os.utime(folder / "a", ns=(known.st_mtime_ns, known.st_mtime_ns))
+    orders = log(folder, store)
+    assert names(orders) == ["a"]
+    (folder / "a").unlink()
+    (folder / "a").symlink_to(private)
+    for asked in (orders, log(folder, store)):
+        with pytest.raises(LogError) as told:
+            asked.paths(0, 1)
+        assert told.value.condition == "INPUT_CHANGED"
+
+
+def test_a_link_that_was_there_while_the_file_was_read_is_found_out(folder: Path, store: Store, private: Path) -> None:
+    """A reader asks before it reads, and again before what it has read counts."""
+    put(folder, "a")
+    orders = log(folder, store)
+    assert names(orders) == ["a"]
+    (folder / "a").rename(folder / ".aside")
+    (folder / "a").symlink_to(private)  # now it is read
+    (folder / ".aside").rename(folder / "a")
+    with pytest.raises(LogError) as told:
+        orders.paths(0, 1)
+    assert told.value.condition == "INPUT_CHANGED"
+    assert list(orders.paths(0, 1)) == [folder / "a"], "tried again, it is read"
+
+
+def test_a_file_that_may_not_be_read_is_skipped(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rights are faked: root, as whom tests may run, may read everything."""
+    put(folder, "a")
+    orders = log(folder, store)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "access", lambda path, mode: False)
+        assert (orders.end(), orders.skipped) == (0, {"a": "no right to read it"})
+    assert names(orders) == ["a"]
 
 
 def _remove(path: Path) -> None:
@@ -188,3 +265,32 @@ def test_listing_seldom_misses_nothing(folder: Path, store: Store, monkeypatch: 
     orders.there_from()  # lists
     monkeypatch.setattr(files, "LOOK_S", 1_000.0)
     assert orders.end() == 1, "what was listed by another question is numbered"
+
+
+class _Kept:
+    """A store that keeps decisions of files alone."""
+
+    def __init__(self) -> None:
+        self.content: list[Any] = []
+
+    def decisions(self, kind: str, name: str) -> list[Any]:
+        return []
+
+    def record_decision(self, kind: str, name: str, number: int, content: Any) -> None:
+        self.content += content
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=12), max_size=5, unique=True))
+def test_whatever_a_file_is_called_it_is_numbered_skipped_or_left_alone(drawn: list[str]) -> None:
+    kept = _Kept()
+    with tempfile.TemporaryDirectory() as place:
+        written = {n for n in drawn if n not in (".", "..") and n.encode("utf-8", "ignore").decode() == n}
+        for name in written:
+            (Path(place) / name).write_text("{}")
+        orders = FileLog("orders", fk.Files(place, "json", schema="n INT"), kept)  # type: ignore[arg-type]
+        assert orders.end() == len(kept.content)
+        numbered = {name for name, _, _ in kept.content}
+        assert numbered | set(orders.skipped) == {n for n in written if not n.startswith(("_", "."))}
+        assert not numbered & set(orders.skipped)
+        assert orders.report().isascii()
+        assert {p.name for p in orders.paths(0, orders.end())} == numbered

@@ -280,11 +280,16 @@ def record_is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_another_process_with_the_same_pid_is_spared(opened: Home, children: list["subprocess.Popen[str]"]) -> None:
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_another_process_with_the_same_pid_is_spared(
+    opened: Home, children: list["subprocess.Popen[str]"], elsewhere: bool
+) -> None:
+    """One that began at another time, or at the same time after another boot: on another machine, perhaps."""
     child = sleeper(children)
     real = ProcessRecord.of(child.pid, "jvm")
     boot, ticks = real.began.split("/")
-    former = ProcessRecord(pid=child.pid, began=f"{boot}/{int(ticks) - 60}", role="jvm")
+    began = f"another-boot/{ticks}" if elsewhere else f"{boot}/{int(ticks) - 60}"
+    former = ProcessRecord(pid=child.pid, began=began, role="jvm")
     opened.record_processes((former,), ())
     assert former.find() is None
     assert opened.kill_leftovers() == ()

@@ -10,6 +10,7 @@ import pytest
 
 from falkirk.errors import MachineError
 from falkirk.local import jars
+from falkirk.local.cache import cache_home
 from falkirk.local.doctor import diagnose
 from tests.support import wait_until
 from tests.unit.fakes import ROOT, fake_java
@@ -19,6 +20,7 @@ FILL = """
 import sys
 from pathlib import Path
 from falkirk.local import jars
+from falkirk.local.cache import cache_home
 from tests.unit.test_local_jars import put_all
 
 marks, behaviour = Path(sys.argv[1]), sys.argv[2]
@@ -67,13 +69,13 @@ def resolves(tmp_path: Path) -> int:
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FALKIRK_CACHE", "/a/cache")
-    assert jars.cache_home() == Path("/a/cache")
+    assert cache_home() == Path("/a/cache")
     monkeypatch.delenv("FALKIRK_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/a/cache")
-    assert jars.cache_home() == Path("/a/cache/falkirk")
+    assert cache_home() == Path("/a/cache/falkirk")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/someone")
-    assert jars.cache_home() == Path("/someone/.cache/falkirk")
+    assert cache_home() == Path("/someone/.cache/falkirk")
 
 
 def test_a_filled_cache_is_used_without_resolving() -> None:
@@ -118,7 +120,7 @@ def test_a_resolver_killed_half_way_leaves_no_entry_and_its_rest_is_swept(tmp_pa
     doomed.send_signal(signal.SIGKILL)
     doomed.communicate()
     assert not jars.entry().exists()
-    assert len(list((cache / "jars").glob(".resolving-*"))) == 1
+    assert len(list((cache / "jars").glob(".filling-*"))) == 1
     place = jars.resolved(put_all)
     assert jars.absent(place) == ()
     assert not (place / "spark" / "half.jar").exists()

@@ -12,6 +12,9 @@ from falkirk.local import spark as local_spark
 from falkirk.local.spark import ESSENTIAL, missing_settings, session, session_settings
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
+#: Nothing has to be said of it: Spark's own value is the one that is wanted.
+SPECULATION = "spark.speculation"
+NAMED = [name for name in ESSENTIAL if name != SPECULATION]
 
 
 class FakeSession:
@@ -47,7 +50,12 @@ def test_a_session_with_everything_lacks_nothing() -> None:
     assert lacks(FakeSession(WELL)) == {}
 
 
-@pytest.mark.parametrize("name", ESSENTIAL)
+def test_speculation_is_refused_and_need_not_be_switched_off() -> None:
+    assert lacks(FakeSession(WELL | {SPECULATION: "true"})) == {SPECULATION: ("false", "true")}
+    assert lacks(FakeSession({name: WELL[name] for name in NAMED})) == {}
+
+
+@pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("found", [None, "other"])
 def test_an_essential_setting_that_is_missing_or_other_is_named(name: str, found: str | None) -> None:
     settings = {k: v for k, v in WELL.items() if k != name} | ({} if found is None else {name: found})
@@ -77,7 +85,7 @@ def test_an_active_session_that_lacks_something_is_refused_with_the_list(monkeyp
         session("application")
     assert caught.value.condition == "SESSION_SETTINGS_MISSING"
     missing: Any = caught.value.parameters["missing"]
-    assert {m.name for m in missing} == {*ESSENTIAL, "spark.jars"}
+    assert {m.name for m in missing} == {*NAMED, "spark.jars"}
     assert all(m.name in str(caught.value) and m.reason in str(caught.value) for m in missing)
 
 
@@ -91,3 +99,20 @@ def test_the_buffer_timeout_becomes_whole_milliseconds(given: str | float, wait_
 
 def test_a_session_that_is_built_with_our_settings_lacks_none() -> None:
     assert lacks(FakeSession(session_settings(buffer_timeout="1 ms", state_partitions=2))) == {}
+
+
+@pytest.mark.parametrize(("master", "found"), [("spark://a:7077", "10"), ("yarn", "10"), ("local[4]", None)])
+def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
+    monkeypatch: pytest.MonkeyPatch, master: str, found: str | None
+) -> None:
+    built: dict[str, str] = {}
+    builder: Any = SimpleNamespace()
+    builder.appName = builder.master = lambda _: builder
+    builder.config = lambda name, value: built.update({name: value}) or builder  # type: ignore[func-returns-value]
+    builder.getOrCreate = lambda: FakeSession(WELL)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession, "builder", builder)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(local_spark, "_launch_settings", lambda master: {})
+    session("application", master=master)
+    assert built.get("spark.executor.heartbeat.maxFailures") == found

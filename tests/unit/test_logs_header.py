@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from falkirk.errors import LogError
 from falkirk.logs.header import Header, header_value, split_header, stamp_of
 from falkirk.logs.tail import TailFold
+from falkirk.logs.void import Void
 from falkirk.theory.channel import fold_tail
 from falkirk.theory.stamp import Stamp
 
@@ -92,7 +93,7 @@ def test_our_header_is_found_among_others() -> None:
 
 @given(st.lists(st.tuples(headers, numbers), max_size=30))
 def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
-    fold = TailFold("deadbeef", (), keep_set=True)
+    fold = TailFold("deadbeef", Void(), keep_set=True)
     ours = [
         Header(
             application="deadbeef",
@@ -115,7 +116,7 @@ def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
 
 
 def test_void_and_foreign_records_are_counted_and_release_nothing() -> None:
-    fold = TailFold("deadbeef", [(0, 1, 2)], keep_set=True)
+    fold = TailFold("deadbeef", Void([(0, 1, 2)]), keep_set=True)
     values = [b"deadbeef/0/0.0.1/0", b"deadbeef/0/0.0.9/0", b"cafecafe/0/0.0.9/0", b"deadbeef", None]
     for offset, value in enumerate(values):
         fold.add(0, offset, value)
@@ -126,7 +127,7 @@ def test_void_and_foreign_records_are_counted_and_release_nothing() -> None:
 
 
 def test_void_ranges_hold_their_first_offset_and_not_their_end() -> None:
-    fold = TailFold("deadbeef", [(1, 0, 100), (0, 5, 7), (0, 1, 3)], keep_set=True)
+    fold = TailFold("deadbeef", Void([(1, 0, 100), (0, 5, 7), (0, 1, 3)]), keep_set=True)
     for offset in range(9):
         fold.add(0, offset, f"deadbeef/0/0.0.{offset}/0".encode())
         fold.add(2, offset, f"deadbeef/0/0.0.{offset}/0".encode())

@@ -9,14 +9,14 @@ BODY = b'{"id":"a"}'
 
 
 def sent(book: Book, request_id: str, offset: int, *, at_ms: int = 1_000, partition: int = 0) -> Entry:
-    book.add(request_id, BODY, at_ms)
+    book.add(request_id, BODY, at_ms=at_ms, stamped_ms=at_ms)
     return book.sent(request_id, partition, offset)
 
 
 def test_an_id_is_the_same_request_and_another_body_is_refused() -> None:
     book = Book()
     assert book.find("a", digest_of(BODY)) is None
-    entry = book.add("a", BODY, 1_000)
+    entry = book.add("a", BODY, at_ms=1_000, stamped_ms=1_000)
     assert book.find("a", digest_of(BODY)) is entry
     with pytest.raises(RequestError) as refused:
         book.find("a", digest_of(b"{}"))
@@ -26,8 +26,8 @@ def test_an_id_is_the_same_request_and_another_body_is_refused() -> None:
 def test_what_is_on_its_way_is_told_by_its_age() -> None:
     book = Book()
     assert book.oldest_unsent_ms() is None
-    book.add("a", BODY, 1_000)
-    book.add("b", BODY, 2_000)
+    book.add("a", BODY, at_ms=1_000, stamped_ms=1_000)
+    book.add("b", BODY, at_ms=2_000, stamped_ms=2_000)
     book.sent("a", 0, 0)
     assert book.oldest_unsent_ms() == 2_000
 
@@ -45,7 +45,7 @@ def test_a_request_is_accepted_when_its_own_place_is_behind_the_frontier() -> No
 
 def test_a_frontier_that_is_known_before_the_place_counts_for_it() -> None:
     book = Book()
-    book.add("a", BODY, 1_000)
+    book.add("a", BODY, at_ms=1_000, stamped_ms=1_000)
     book.accept({0: 5})
     book.silence({0: 5})
     entry = book.sent("a", 0, 4)
@@ -117,19 +117,20 @@ def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
     book.silence({0: 2})
     book.forget(9_000)
     assert book.weight_bytes == 0
-    assert book.oldest_ms() is None
+    assert book.oldest_stamp_ms() is None
+    assert book.newest_ms() is None
 
 
 def test_what_is_on_its_way_weighs_what_is_sent() -> None:
     book, value = Book(), b"x" * 1_000_000
-    book.add("a", value, 1_000)
+    book.add("a", value, at_ms=1_000, stamped_ms=1_000)
     assert book.weight_bytes > 1_000_000
     book.sent("a", 0, 0)
     assert book.weight_bytes < 1_000
 
 
 def test_forgetting_a_former_use_of_an_id_keeps_the_present_one() -> None:
-    book = read_back([("a", b"old", 1_000, 0, 0), ("a", BODY, 5_000, 0, 1)])
+    book = read_back([("a", b"old", 1_000, 1_000, 0, 0), ("a", BODY, 5_000, 5_000, 0, 1)])
     book.accept({0: 1})
     book.silence({0: 1})
     book.forget(9_000)
@@ -137,10 +138,11 @@ def test_forgetting_a_former_use_of_an_id_keeps_the_present_one() -> None:
 
 
 def test_what_is_read_back_is_known_as_before() -> None:
-    book = read_back([("a", BODY, 1_000, 1, 7), ("b", BODY, 2_000, 0, 3)])
+    book = read_back([("a", BODY, 10, 2_000, 1, 7), ("b", BODY, 20, 1_000, 0, 3)])
     entry = book.find("a", digest_of(BODY))
     assert entry is not None
-    assert (entry.place, entry.at_ms, book.oldest_ms()) == ((1, 7), 1_000, 1_000)
+    assert (entry.place, entry.at_ms, entry.stamped_ms) == ((1, 7), 10, 2_000)
+    assert (book.newest_ms(), book.oldest_stamp_ms()) == (20, 1_000)
     assert book.oldest_unsent_ms() is None
     with pytest.raises(RequestError):
         book.find("b", digest_of(b"other"))

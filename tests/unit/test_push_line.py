@@ -10,7 +10,7 @@ import pytest
 from falkirk.errors import LogError
 from falkirk.logs.connection import Connection
 from falkirk.push import line as module
-from falkirk.push.book import Book, read_back
+from falkirk.push.book import Book, Entry, read_back
 from falkirk.push.desk import Desk
 from falkirk.push.errors import RequestError
 from falkirk.push.line import Line
@@ -29,19 +29,20 @@ class Topic:
 
     def read_back(self) -> Book:
         at_ms = int(time.time() * 1000)
-        return read_back((each, b"v", at_ms, 0, offset) for offset, each in enumerate(self.ids))
+        return read_back((each, b"v", at_ms, at_ms, 0, offset) for offset, each in enumerate(self.ids))
 
 
 class Sender:
     def __init__(self, topic: Topic, *, is_first: bool) -> None:
         self._topic, self._is_first = topic, is_first
 
-    def send(self, requests: list[tuple[str, bytes, int]]) -> dict[str, tuple[int, int]]:
-        if self._is_first and any(each == "bad" for each, _, _ in requests):
+    def send(self, requests: list[tuple[Entry, bytes]]) -> dict[str, tuple[int, int]]:
+        ids = [entry.id for entry, _ in requests]
+        if self._is_first and "bad" in ids:
             raise LogError("BROKER_AWAY", "away.")
         begin = len(self._topic.ids)
-        self._topic.ids += [each for each, _, _ in requests]
-        return {each: (0, begin + i) for i, (each, _, _) in enumerate(requests)}
+        self._topic.ids += ids
+        return {each: (0, begin + i) for i, each in enumerate(ids)}
 
 
 def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Requests over HTTP, with a fake log behind the desk: what clients are told, and when."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import falkirk as fk
 from falkirk.push import desk as desks
 from falkirk.push.book import Book, Entry, read_back
 from falkirk.push.desk import AWAY_S, Desk
+from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import passing_error
 from falkirk.push.server import BODY_BYTES_MAX, Counter, application
 
@@ -27,9 +29,10 @@ class Log:
     def __init__(self) -> None:
         self.now_s = 1_000.0
         self.sent: list[tuple[str, bytes]] = []
-        self.desk = Desk(lambda entry, value: self.take(entry, value), clock=lambda: self.now_s)
+        self.desk = Desk(lambda entry, value: self.take(entry, value))
         self.takes = True
-        self.desk.open(Book())
+        self.elapsed = Elapsed(0, lambda: self.now_s)
+        self.desk.open(Book(), self.elapsed)
 
     def take(self, entry: Entry, value: bytes) -> None:
         self.sent.append((entry.id, value))
@@ -37,7 +40,7 @@ class Log:
             self.desk.sent({entry.id: (0, len(self.sent) - 1)})
 
     def answer(self, request_id: str, value: bytes = b'{"n":1}') -> None:
-        self.desk.answered([(request_id, value, int(self.now_s * 1000))])
+        self.desk.answered([(request_id, value, int(time.time() * 1000))])
 
 
 class Client:
@@ -223,16 +226,20 @@ def test_while_kafka_takes_nothing_others_are_told_at_once() -> None:
 
 def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desks, "WAITING_MAX", 2)
-    monkeypatch.setattr(desks, "MEMORY_BYTES_MAX", 2_000)
+    monkeypatch.setattr(desks, "MEMORY_BYTES_MAX", 2_500)
 
     async def story(client: Client) -> None:
         asking = await client.waiting(2)
         assert await refusal(await client.post({"id": "b"})) == (503, "CLIENTS_TOO_MANY")
-        client.log.answer("a", b"1" * 2_000)
+        client.log.answer("a", b"1" * 500)
         await asyncio.gather(*asking)
-        assert await refusal(await client.post({"id": "b"})) == (503, "REQUESTS_TOO_MANY")
-        assert (await client.post({"id": "a"})).status == 200, "what is known is told all the same"
-        assert len(client.log.sent) == 1
+        late = {"Prefer": "wait=0"}
+        assert await refusal(await client.post({"id": "b"}, headers=late)) == (504, "RESULT_AWAITED")
+        assert await refusal(await client.post({"id": "c"}, headers=late)) == (504, "RESULT_AWAITED")
+        assert await refusal(await client.post({"id": "d"})) == (429, "QUOTA_EXCEEDED"), "its share is three quarters"
+        assert await refusal(await client.post({"id": "b"}, headers=late)) == (504, "RESULT_AWAITED"), "as before"
+        assert await refusal(await client.post({"id": "a"})) == (410, "ANSWER_EVICTED"), "it never runs again"
+        assert [request_id for request_id, _ in client.log.sent] == ["a", "b", "c"]
 
     served(story)
 
@@ -259,7 +266,7 @@ def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() ->
         client.log.answer("a")
         client.log.desk.accepted({0: 1}, is_silent=True)
         assert client.log.desk.forget(9_000_000, {0: 1}) == {}
-        client.log.desk.open(read_back([("a", b'{"id":"a"}', 1_000_000, 0, 0)]))
+        client.log.desk.open(read_back([("a", b'{"id":"a"}', 1_000, 1_000, 0, 0)]), client.log.elapsed)
         (again,) = await client.waiting()
         client.log.answer("a")
         assert (await again).status == 200

@@ -16,7 +16,7 @@ class Host:
         self._stops = stops
         self.flushed = False
 
-    def start(self) -> None: ...
+    def start(self, *, force: bool = False) -> None: ...
 
     def wait(self, timeout_s: float, stopping: threading.Event) -> bool:
         return stopping.wait(timeout_s)

@@ -69,10 +69,22 @@ def test_observed_tails_replace_each_other_and_old_ones_go(store: Store) -> None
         store.observe_tail("counts", tail(commit, commit))
         store.observe_tail("counts", tail(commit, commit + 5))
     store.observe_tail("other", tail(0, 1))
+    assert len(store.tails("counts")) == 31
+    store.forget_tails_before("counts", 195)
     kept = store.tails("counts")
     assert [t.valid_from_commit for t in kept] == [-1, *range(190, 300, 10)]
     assert [t.positions["counts"] for t in kept[1:]] == [{0: c + 5, 11: 0} for c in range(190, 300, 10)]
     assert len(store.tails("other")) == 1
+
+
+def test_damaged_checkpoints_are_known_until_they_are_dropped(store: Store) -> None:
+    assert store.distrusted("counts") == frozenset()
+    for batch in (3, 5, 3):
+        store.distrust("counts", batch, "a file \0 is missing")
+    store.distrust("other", 9, "torn")
+    assert store.distrusted("counts") == {3, 5}
+    store.forget_distrust_after("counts", 4)
+    assert (store.distrusted("counts"), store.distrusted("other")) == ({3}, {9})
 
 
 def test_later_tails_are_forgotten_when_an_earlier_batch_is_restored(store: Store) -> None:

@@ -351,3 +351,11 @@ def test_requests_posted_at_once_get_numbers_of_their_own(place: Place) -> None:
     assert sorted(n for own in numbers for n in own) == list(range(1, 31))
     for opened in stores:
         opened.close()
+
+
+def test_the_first_decisions_of_a_kind_by_name(store: Store) -> None:
+    store.record_decision("topic", "a", 0, {"id": "x"})
+    store.record_decision("topic", "b", 0, {"id": "y"})
+    store.record_decision("topic", "b", 1, {"id": "z"})
+    store.record_decision("other", "a", 0, {})
+    assert store.decisions_of("topic") == {"a": {"id": "x"}, "b": {"id": "y"}}

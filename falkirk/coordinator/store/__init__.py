@@ -62,7 +62,8 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
     """The decisions of one application. Every method is one transaction; safe from several threads and processes.
 
     Every method raises StoreError: `STORE_AWAY` (the database can't be reached or is busy) or `STORE_UNREADABLE`; with
-    certainty "maybe" only when the commit was under way, and then the next reader sees all of it or nothing.
+    certainty "maybe" only when the commit was under way, and then the next reader sees all of it or nothing. Every
+    method that writes also raises `HOME_TAKEN_OVER`, before it has written anything: see generation.py.
 
     Args:
         place: a file, or the URL of a database: `sqlite:///…` or `postgresql://user:password@host/database`.
@@ -70,6 +71,7 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
         clock: gives the present time, in seconds since 1970.
         timeout_s: how long to wait for other writers, or for a server, before it counts as away.
         must_exist: refuse to make a new store, because there was one: an empty one would be taken for a new beginning.
+        generation: that of the owner for whom this process writes; None: `take_charge` follows, or a visitor writes.
     Raises: StoreError: as above, and `STORE_VERSION`, `STORE_DRIVER_MISSING`, `STORE_URL_INVALID`. An older version is
         migrated.
     """
@@ -82,8 +84,9 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
         clock: Callable[[], float] = time.time,
         timeout_s: float = 30.0,
         must_exist: bool = False,
+        generation: int | None = None,
     ) -> None:
-        super().__init__(_database(place, identity, timeout_s), clock)
+        super().__init__(_database(place, identity, timeout_s), clock, generation)
         try:
             open_store(self._database, must_exist=must_exist)
         except BaseException:

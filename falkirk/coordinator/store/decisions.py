@@ -1,5 +1,7 @@
 """Decisions: what is fixed before it is used, and the Ξ of processors whose checkpoints Spark does not record."""
 
+from typing import Any
+
 import sqlalchemy as sql
 
 from falkirk.coordinator.store.part import Part
@@ -41,6 +43,11 @@ class DecisionStore(Part):
         return self._decisions(
             decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first, newest=False
         )
+
+    def decisions_of(self, kind: str) -> dict[str, Any]:
+        """Return the content of each name's first decision of a kind."""
+        found = self._decisions(decisions.c.kind == kind, decisions.c.number == 0, newest=False)
+        return {decision.name: decision.content for decision in found}
 
     def newest_decision(self, kind: str, name: str) -> Decision | None:
         """Return the decision with the greatest number."""

@@ -3,8 +3,8 @@
 import sqlalchemy as sql
 
 from falkirk.coordinator.store.part import Part
-from falkirk.coordinator.store.tables import releases, voids
-from falkirk.coordinator.store.values import Release, VoidedRange
+from falkirk.coordinator.store.tables import incarnations, releases, voids
+from falkirk.coordinator.store.values import Release, VoidedRange, load_positions
 from falkirk.errors import InternalError
 
 
@@ -26,6 +26,13 @@ class LogStore(Part):
             query = sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic)
             found = sorted((int(r[0]), int(r[1]), int(r[2])) for r in db.execute(query))
         return _merged(found)
+
+    def fences(self, topic: str) -> tuple[tuple[int, dict[int, int]], ...]:
+        """Return where a topic ended when each incarnation of its writer began, oldest first."""
+        with self._reading() as db:
+            query = sql.select(incarnations.c.incarnation, incarnations.c.fence).where(incarnations.c.fence.isnot(None))
+            found = [(row.incarnation, load_positions(row.fence)) for row in db.execute(query)]
+        return tuple(sorted(((number, ends[topic]) for number, ends in found if topic in ends), key=lambda f: f[0]))
 
     def record_release(self, sink: str, topic: str, partition: int, released_exclusive: int) -> None:
         """Record that a held log has been copied out to a sink up to here.

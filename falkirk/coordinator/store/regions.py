@@ -4,7 +4,7 @@ output's tail may be read, and input that is skipped."""
 import sqlalchemy as sql
 
 from falkirk.coordinator.store.part import Part
-from falkirk.coordinator.store.tables import incarnations, regions, skips, tails
+from falkirk.coordinator.store.tables import decisions, incarnations, regions, skips, tails
 from falkirk.coordinator.store.values import (
     Positions,
     RegionRecord,
@@ -16,8 +16,12 @@ from falkirk.coordinator.store.values import (
     printable,
 )
 
-#: Of how many commits before the newest the output positions are kept.
-_KEPT = 100
+#: The kind of decision that says that a checkpoint is damaged.
+_DAMAGED = "damaged"
+
+
+def _distrust(region: str) -> sql.ColumnElement[bool]:
+    return (decisions.c.kind == _DAMAGED) & (decisions.c.name == region)
 
 
 class RegionStore(Part):
@@ -119,13 +123,8 @@ class RegionStore(Part):
     def observe_tail(self, region: str, record: TailRecord) -> None:
         """Record output positions; a later observation for the same commit replaces the earlier one."""
         match = (tails.c.region == region) & (tails.c.valid_from_commit == record.valid_from_commit)
-        old = (
-            (tails.c.region == region)
-            & (tails.c.valid_from_commit >= 0)
-            & (tails.c.valid_from_commit < record.valid_from_commit - _KEPT)
-        )
         with self._writing() as db:
-            db.execute(tails.delete().where(match | old))
+            db.execute(tails.delete().where(match))
             db.execute(
                 tails.insert().values(
                     region=region,
@@ -143,6 +142,34 @@ class RegionStore(Part):
         """
         with self._writing() as db:
             db.execute(tails.delete().where(tails.c.region == region, tails.c.valid_from_commit > restored_batch))
+
+    def forget_tails_before(self, region: str, batch: int) -> None:
+        """Drop the positions that no restore to this batch or a later one needs, but for the one before the first
+        start."""
+        mine = tails.c.region == region
+        with self._writing() as db:
+            serves = sql.select(sql.func.max(tails.c.valid_from_commit)).where(mine, tails.c.valid_from_commit <= batch)
+            newest = int(db.execute(serves).scalar() or 0)
+            older = (tails.c.valid_from_commit >= 0) & (tails.c.valid_from_commit < newest)
+            db.execute(tails.delete().where(mine & older))
+
+    def distrust(self, region: str, batch: int, reason: str) -> None:
+        """Record that the checkpoint of a batch is damaged: nobody goes on from it. A second time changes nothing."""
+        with self._writing() as db:
+            if db.execute(sql.select(decisions.c.number).where(_distrust(region), decisions.c.number == batch)).first():
+                return
+            made = {"content": dump({"reason": printable(reason)}), "made_at_s": self._clock()}
+            db.execute(decisions.insert().values(kind=_DAMAGED, name=region, number=batch, **made))
+
+    def distrusted(self, region: str) -> frozenset[int]:
+        """Return the batches whose checkpoints are recorded as damaged."""
+        with self._reading() as db:
+            return frozenset(db.execute(sql.select(decisions.c.number).where(_distrust(region))).scalars())
+
+    def forget_distrust_after(self, region: str, restored_batch: int) -> None:
+        """Forget which later checkpoints are damaged: they were dropped, and others will get their numbers."""
+        with self._writing() as db:
+            db.execute(decisions.delete().where(_distrust(region), decisions.c.number > restored_batch))
 
     def tails(self, region: str) -> tuple[TailRecord, ...]:
         """Return the recorded output positions of a region, oldest first."""

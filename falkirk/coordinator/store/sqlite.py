@@ -16,6 +16,7 @@ from urllib.parse import quote
 import sqlalchemy as sql
 
 from falkirk.coordinator.store.engine import Database
+from falkirk.local import private
 
 _PAGE_MIN = 512
 #: What passes: another writer, a full disk.
@@ -47,8 +48,11 @@ class SqliteDatabase(Database):
         """Make the file, whole or not at all, if there is none."""
         try:
             if self._path.exists():
-                if self._path.stat().st_size < _PAGE_MIN:  # SQLite would begin a database there
+                found = private.require_ours(self._path)
+                if found.st_size < _PAGE_MIN:  # SQLite would begin a database there
                     raise self.unreadable("the file is empty, or cut off")
+                if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                    self._path.chmod(0o600)
                 return
             if must_exist:
                 raise self.unreadable("there is no file")
@@ -65,6 +69,7 @@ class SqliteDatabase(Database):
         fresh = self._path.with_name(f".{self._path.name}.new")
         for left_over in ("", "-wal", "-shm", "-journal"):  # of a process that was killed here; we hold the lock
             fresh.with_name(f"{fresh.name}{left_over}").unlink(missing_ok=True)
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # the files beside it get its rights
         present, self.engine = self.engine, self._open(fresh, "rwc")
         try:
             with self.transaction(writes=True) as db:

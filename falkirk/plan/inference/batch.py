@@ -1,7 +1,6 @@
 """Batch: what of a batch's epoch may come out differently when it is computed again."""
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,27 +12,20 @@ from falkirk.errors import GuaranteeError
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan.determinism import InBatch
 from falkirk.plan.inference.functions import ITSELF
-
-#: What differs from one analysis of the same program to the next.
-_PASSING = {
-    "exprId", "resultId", "jvmId", "rdd", "session", "metadata", "qualifier", "nonInheritableMetadataKeys",
-    "createTime",
-}  # fmt: skip
-#: What Spark numbers on and on, in whichever class.
-_NUMBERED = {"cteId", "loopId"}
-_NUMBERED_ID = (".CTERelationDef", ".UnionLoop", ".UnionLoopRef")
-#: Names that PySpark makes up, of a view for a DataFrame within `spark.sql`; where in memory a binary literal is.
-_MADE_UP = re.compile(r"(?<=_pyspark_)[0-9a-f]{32}|(?<=\[B@)[0-9a-f]+")
+from falkirk.plan.inference.structure import IN_SQL, OF_ROWS, Leaves
 
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """What a call of a batch's function on empty DataFrames has come to. Args: kept: its state, if it returns one.
-    escaped: see `escapes`."""
+    """What a call of a batch's function on empty DataFrames has come to.
+
+    Args: kept: its state, if it returns one. leaves: those that are known in its plans. escaped: see `escapes`.
+    """
 
     result: DataFrame
     kept: DataFrame | None
     rehearsal: Rehearsal
+    leaves: Leaves
     escaped: Sequence[InBatch] = ()
 
     @property
@@ -50,7 +42,16 @@ class Called:
     @property
     def computed(self) -> list[InBatch]:
         """What is computed before that, and decides what it comes to."""
-        return [*map(InBatch.of, self.rehearsal.computed), *self.escaped]
+        return [*map(self.seen, self.rehearsal.computed), *self.escaped]
+
+    def makes_rows(self, given: Collection[str]) -> bool:
+        """Whether there are rows in its result that are neither its inputs' nor in its plan. Args: given: inputs."""
+        named = ((str(leaf.getClass().getSimpleName()), name) for leaf, name in self.leaves.named(self.result))
+        return any(kind in OF_ROWS and name not in given and name != IN_SQL for kind, name in named)
+
+    def seen(self, data: DataFrame) -> InBatch:
+        """Return what there is in a plan that the call has made."""
+        return InBatch.of(data, self.leaves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
         Spark; but they are others in the next call.
     Raises: GuaranteeError: `STATE_APART`: in its result and in a state, which are computed one after the other.
     """
-    apart, computed = list(map(InBatch.of, call.apart)), call.computed
+    apart, computed = list(map(call.seen, call.apart)), call.computed
     every = [*apart, *computed]
     names = tuple(frozenset[str]().union(*(each.operations for each in every)))
     if processor.word is not None:
@@ -91,7 +92,7 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
     in_state = any(each.undetermined for each in begun_with)
     if not in_state and processor.iteration is None:  # an iteration's program is written down at its first call
         other = again()
-        then = [*map(InBatch.of, other.apart), *other.computed]
+        then = [*map(other.seen, other.apart), *other.computed]
         in_state = _plans(begun_with) != _plans(then[not call.is_one :])
         if in_state or (not doubtful and _plans(every) != _plans(then)):
             doubtful.add(ITSELF)
@@ -100,29 +101,4 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
 
 
 def _plans(several: Sequence[InBatch]) -> list[Any]:
-    return [_lasting(each.plan, {}) for each in several]
-
-
-def _lasting(value: Any, numbers: dict[Any, int]) -> Any:
-    """Return a plan without what differs from one analysis to the next.
-
-    Args: numbers: gets those of its common parts, by which they are called from here on: they count from 0.
-    """
-    if isinstance(value, str):
-        return _MADE_UP.sub("", value)
-    if isinstance(value, list):
-        return [_lasting(inner, numbers) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    if str(value.get("product-class", "")).endswith(".ExprId"):
-        return None
-    name = str(value.get("class", ""))
-    numbered = _NUMBERED | {"id"} if name.endswith(_NUMBERED_ID) else _NUMBERED
-    lasting = {
-        key: numbers.setdefault(inner, len(numbers)) if key in numbered else _lasting(inner, numbers)
-        for key, inner in value.items()
-        if key not in _PASSING
-    }
-    if name.endswith(".NamedLambdaVariable"):
-        lasting["name"] = str(value["name"]).rpartition("_")[0]  # PySpark numbers them all, on and on
-    return lasting
+    return [each.plan for each in several]

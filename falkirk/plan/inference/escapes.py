@@ -5,12 +5,15 @@ it is from: a lot that was drawn before a `localCheckpoint()` is a column like a
 does is watched while it is called for the plan. What is run there and then counts as known by its own plan; rows that
 Python hands over count as what they are, and are compared with those of the next call.
 
+Rows in a plan that the function neither reads nor makes were computed before: a DataFrame that was checkpointed
+outside, the result of a SQL script. The plan does not say from what, so nothing is known of them.
+
 What Python makes of rows that it was handed is not for Spark to see. While the function is called for the plan there
 are none, so that a second call does not show it either: it counts as a Python function that rows go through.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -20,8 +23,9 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
 from falkirk.plan.determinism import InBatch
+from falkirk.plan.inference import clocks
 from falkirk.plan.inference.functions import ROWS_OF_PYTHON
-from falkirk.plan.inference.lineage import name_of
+from falkirk.plan.inference.structure import IN_SQL, OF_ROWS, Leaves, leaves_of, name_of, tree_of
 
 #: What comes of these stays with Spark, or is how many rows there are.
 _RUN = ("localCheckpoint", "checkpoint", "crosstab", "transpose", "count", "isEmpty")
@@ -32,54 +36,88 @@ _TO_PYTHON = (
 _FOREIGN = ("foreach", "foreachPartition", "toJSON")
 #: Leaves of a plan that are written in the program itself.
 _CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"}
+#: How rows are called in `Leaves` that a function has made, or has run.
+_MADE, _RAN = "made", "run"
+
+
+class Watched:
+    """What a function does while it is called.
+
+    Attributes: found: what it has run, and the rows that it has made. leaves: those of its plans that are known.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.found: list[InBatch] = []
+        self.leaves = Leaves.of(given)
+
+    def _ran(self, rows: Any, result: Any) -> Any:
+        self.found.append(InBatch.of(rows, self.leaves))
+        if isinstance(result, DataFrame):
+            self.leaves.add(_RAN, result)
+        return result
+
+    def _brought(self, rows: Any, result: Any) -> Any:
+        self.found.append(InBatch.of(rows, self.leaves))
+        if _reads(tree_of(rows)):
+            self._escaped(rows, result)
+        return result
+
+    def _escaped(self, rows: Any, result: Any) -> Any:
+        self.found.append(_foreign())
+        return result
+
+    def frames(self) -> dict[str, Any]:
+        """Return the methods of a DataFrame that are watched."""
+        known = vars(DataFrame)
+        patched: dict[str, Any] = {name: _noting(known[name], self._ran) for name in _RUN}
+        patched |= {name: _noting(known[name], self._brought) for name in _TO_PYTHON}
+        patched |= {name: _noting(known[name], self._escaped) for name in _FOREIGN}
+        patched["rdd"] = property(_noting(known["rdd"].func, self._escaped))
+        return patched
+
+    def session(self) -> dict[str, Any]:
+        """Return the methods of a session that are watched."""
+        real_create, real_sql = SparkSession.createDataFrame, SparkSession.sql  # before they are patched
+
+        def create(session: SparkSession, data: Any, *arguments: Any, **options: Any) -> Any:
+            made = _made(data)
+            self.found.append(made)
+            rows = real_create(session, data, *arguments, **options)
+            self.leaves.add(f"{_MADE} {made.plan}", rows)
+            return rows
+
+        def sql(session: SparkSession, *arguments: Any, **options: Any) -> Any:
+            rows = real_sql(session, *arguments, **options)
+            parsed = rows._jdf.queryExecution().logical()
+            for leaf in leaves_of(parsed) if parsed.getClass().getSimpleName() != "CompoundBody" else ():
+                if leaf.getClass().getSimpleName() in OF_ROWS and clocks.is_timeless(leaf):
+                    self.leaves.add_leaf(IN_SQL, rows, leaf)  # VALUES, which Spark reads when it parses the text
+            return rows
+
+        return {"createDataFrame": create, "sql": sql}
+
+    def observation(self) -> Any:
+        """Return the property of an observation that is watched."""
+        return property(_noting(vars(Observation)["get"].fget, self._escaped))
 
 
 @contextmanager
-def watched() -> Iterator[list[InBatch]]:
-    """While a function is called, take note of what it runs, and of the rows that it makes."""
-    found: list[InBatch] = []
-    told = property(_noting(vars(Observation)["get"].fget, lambda _: found.append(_foreign())))
+def watched(given: Mapping[str, Any]) -> Iterator[Watched]:
+    """While a function is called, take note of what it runs, and of the rows that it makes. Args: given: its input."""
+    watch = Watched(given)
     with (
-        mock.patch.multiple(DataFrame, **_of_frames(found)),
-        mock.patch.multiple(SparkSession, **_of_session(found)),
-        mock.patch.object(Observation, "get", told),
+        mock.patch.multiple(DataFrame, **watch.frames()),
+        mock.patch.multiple(SparkSession, **watch.session()),
+        mock.patch.object(Observation, "get", watch.observation()),
     ):
-        yield found
+        yield watch
 
 
-def _of_frames(found: list[InBatch]) -> dict[str, Any]:
-    known = vars(DataFrame)
-    patched: dict[str, Any] = {name: _noting(known[name], lambda rows: found.append(InBatch.of(rows))) for name in _RUN}
-    patched |= {name: _noting(known[name], lambda rows: found.extend(_brought(rows))) for name in _TO_PYTHON}
-    patched |= {name: _noting(known[name], lambda _: found.append(_foreign())) for name in _FOREIGN}
-    patched["rdd"] = property(_noting(known["rdd"].func, lambda _: found.append(_foreign())))
-    return patched
-
-
-def _of_session(found: list[InBatch]) -> dict[str, Any]:
-    real = vars(SparkSession)["createDataFrame"]
-
-    def made(session: SparkSession, data: Any, *arguments: Any, **options: Any) -> Any:
-        found.append(_made(data))
-        return real(session, data, *arguments, **options)
-
-    return {"createDataFrame": made}
-
-
-def _noting(real: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
+def _noting(real: Callable[..., Any], note: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def call(rows: Any, *arguments: Any, **options: Any) -> Any:
-        note(rows)
-        return real(rows, *arguments, **options)
+        return note(rows, real(rows, *arguments, **options))
 
     return call
-
-
-def _brought(rows: Any) -> Iterator[InBatch]:
-    """Yield what is known of rows that Python is handed, and of what it makes of them."""
-    seen = InBatch.of(rows)
-    yield seen
-    if _reads(seen.plan):
-        yield _foreign()
 
 
 def _reads(node: Any) -> bool:

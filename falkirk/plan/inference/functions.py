@@ -45,8 +45,11 @@ ITSELF = "Itself"
 ONE_OF_SEVERAL = "DeduplicateBySome"
 #: What is seen by types alone, see `typed`.
 ONE_SPELLING, OVERFLOWING = "OneSpelling", "Overflowing"
-#: A cast of a word for the present, see `clocks`. Rows that come out of Python, see `escapes`.
-PRESENT, ROWS_OF_PYTHON = "Present", "RowsOfPython"
+#: A cast of a word for the present, and other constants of a day, see `clocks`. Rows that come out of Python, see
+#: `escapes`.
+PRESENT, DATED, ROWS_OF_PYTHON = "Present", "Dated", "RowsOfPython"
+#: Of these it is not known which columns depend on them.
+ANYWHERE = frozenset({ITSELF, DATED})
 _DRAW = "Draw it where the records come from, and send it as data"
 _CLOCK = "Use the record's own time (timestamp), or a time that its sender wrote"
 _ASSERT = "If it always gives the same for the same input, say so with fk.deterministic"
@@ -58,11 +61,11 @@ TABLE = (
         nature=Nature.PURE,
         names="""
         Aggregate AggregateExpression Alias AttributeReference CreateNamedStruct CreateArray CreateMap Filter Generate
-        GetArrayItem GetArrayStructFields GetMapValue GetStructField ElementAt LambdaFunction Literal LogicalRDD
-        LocalRelation NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias
+        GetArrayItem GetArrayStructFields GetMapValue GetStructField ElementAt LambdaFunction Literal
+        NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias
         UnresolvedNamedLambdaVariable
-        DropField Grouping GroupingID SpecifiedWindowFrame UnboundedFollowing$ UnboundedPreceding$ UpdateFields
-        WindowSpecDefinition WithField
+        CurrentRow$ DropField Grouping GroupingID SpecifiedWindowFrame UnboundedFollowing$ UnboundedPreceding$
+        UpdateFields WindowSpecDefinition WithField
         """,
         reason="it says what goes where, row by row",
     ),
@@ -102,8 +105,8 @@ TABLE = (
         LikeAll Lower OctetLength Overlay RegExpExtract RegExpExtractAll RegExpReplace RLike Right Reverse SoundEx
         StartsWith StringInstr StringLocate StringLPad StringRepeat StringReplace StringRPad StringSplit StringSplitSQL
         StringToMap StringTranslate StringTrim StringTrimLeft StringTrimRight Substring SubstringIndex UnBase64 Upper
-        Encode Decode ParseUrl Levenshtein JsonToStructs StructsToJson GetJsonObject JsonTuple LengthOfJsonArray Invoke
-        StaticInvoke AvroDataToCatalyst CatalystDataToAvro FromAvro ToAvro
+        Encode Decode ParseUrl Levenshtein JsonToStructs StructsToJson GetJsonObject JsonTuple LengthOfJsonArray
+        AvroDataToCatalyst CatalystDataToAvro FromAvro ToAvro
         Collation CsvToStructs Elt FindInSet ILike IsValidUTF8 IsVariantNull JsonObjectKeys Luhncheck MakeValidUTF8
         Mask ParseJson Quote RegExpCount RegExpInStr RegExpSubStr SchemaOfJson Sentences SplitPart StringDecode
         StringSpace StringTrimBoth StructsToCsv ToBinary ToVariantObject TryToBinary UrlDecode UrlEncode VariantGet
@@ -177,9 +180,9 @@ TABLE = (
     Entry(
         nature=Nature.ORDERED,
         names=ONE_SPELLING,
-        reason="strings that are equal under a collation are spelled in several ways, and one that comes first stands "
-        "for all of them",
-        instead="Group by, or compare, one spelling: lower(…), or collate(…, 'UTF8_BINARY')",
+        reason="values that are equal are written in several ways (0.0 and -0.0, strings under a collation), and one "
+        "that comes first stands for all of them",
+        instead="Group by, or compare, what has one spelling: a decimal, d + 0.0D, lower(…), collate(…, 'UTF8_BINARY')",
     ),
     Entry(
         nature=Nature.ORDERED,
@@ -245,7 +248,7 @@ TABLE = (
         names="""
         CurrentTimestamp CurrentDate LocalTimestamp Now CurrentTime CurrentTimeZone CurrentBatchTimestamp
         """
-        + PRESENT,
+        + f"{PRESENT} {DATED}",
         reason="it reads the clock",
         instead=_CLOCK,
     ),
@@ -270,6 +273,7 @@ TABLE = (
         PythonUDF PythonUDAF PythonUDTF ScalaUDF ScalaAggregator TypedAggregateExpression MapInArrow MapInPandas
         PythonMapInArrow FlatMapGroupsInPandas FlatMapGroupsInArrow FlatMapCoGroupsInPandas FlatMapCoGroupsInArrow
         ArrowEvalPython BatchEvalPython MapPartitions MapElements MapGroups CoGroup HiveSimpleUDF HiveGenericUDF
+        Invoke StaticInvoke ApplyFunctionExpression V2Aggregator
         HiveUDAFFunction CallMethodViaReflection TryReflect ScriptTransformation
         """
         + ROWS_OF_PYTHON,
@@ -285,6 +289,12 @@ TABLE = (
         reason="what it reads is in no log of the application's, and a replay may find something else there",
         instead=_LEDGER,
     ),
+    Entry(
+        nature=Nature.OUTSIDE,
+        names="LogicalRDD LocalRelation",
+        reason="its rows were computed before, and the plan does not say from what",
+        instead="Compute them in the function, from what it reads",
+    ),
 )  # fmt: skip
 
 _BY_NAME = {name: entry for entry in TABLE for name in entry.names.split()}
@@ -294,8 +304,12 @@ _NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="nothing is known of
 _SPOKEN = {
     ITSELF: "the function itself",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
-    ONE_SPELLING: "a group, or the greatest, of collated strings", OVERFLOWING: "a sum that may overflow",
-    PRESENT: "a word for the present ('now', 'today')", ROWS_OF_PYTHON: "rows that come out of Python",
+    ONE_SPELLING: "one of several equal values", OVERFLOWING: "a sum that may overflow",
+    PRESENT: "a word for the present ('now', 'today')", DATED: "a constant that is not plainly a date",
+    "LogicalRDD": "a DataFrame from outside the function", "LocalRelation": "a DataFrame from outside the function",
+    "Invoke": "a function of a catalog", "StaticInvoke": "a function of a catalog",
+    "ApplyFunctionExpression": "a function of a catalog", "V2Aggregator": "a function of a catalog",
+    ROWS_OF_PYTHON: "rows that come out of Python",
     "PythonUDF": "a Python function", "MapInArrow": "a Python function", "MapInPandas": "a Python function",
     "PythonMapInArrow": "a Python function", "FlatMapGroupsInPandas": "a Python function", "ScalaUDF": "a JVM function",
     "LogicalRelation": "a table or file read in it", "DataSourceV2Relation": "a table or file read in it",

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.plan.inference import clocks
+from falkirk.plan.inference.structure import name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +94,6 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(value, list):
         for inner in value:
             yield from _parts(inner)
-
-
-def name_of(node: Mapping[str, Any]) -> str:
-    """Return Catalyst's class of a node of a plan, or of an expression."""
-    return str(node.get("class", "")).rpartition(".")[2]
 
 
 def identity_of(node: Mapping[str, Any]) -> int:

@@ -17,7 +17,6 @@ from falkirk.asserting import Word
 from falkirk.declared import Processor
 from falkirk.plan import determinism, frames
 from falkirk.plan.frames import STAMP, Frame
-from falkirk.plan.inference.functions import ITSELF
 from falkirk.plan.inference.lineage import Lineage
 from falkirk.plan.region import Undetermined
 from falkirk.stream import Step
@@ -72,10 +71,10 @@ class Doubts:
             lineage = Lineage.of(keyed)
             self._matters(lineage.operations(lineage.output, rows=False), IN_KEY)
 
-    def fail(self, processor: Processor, where: Any) -> None:
-        """Take note that a processor's function says something else each time."""
-        self.drawn[ITSELF] = Undetermined(operations=(ITSELF,), processor=processor.name, where=where)
-        self._matters(frozenset({ITSELF}), IN_STATE)
+    def fail(self, operation: str, processor: Processor) -> None:
+        """Take note of an operation of which it is not known which results depend on it: all of them may."""
+        self.drawn[operation] = Undetermined(operations=(operation,), processor=processor.name, where=processor.where)
+        self._matters(frozenset({operation}), IN_STATE)
 
     def drawn_for(self, frame: Frame) -> tuple[str, ...]:
         """Return what was drawn of all that there is in a frame, or decides what is."""

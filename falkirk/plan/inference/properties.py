@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 from falkirk.asserting import Word
 from falkirk.plan.frames import STAMP, Frame
-from falkirk.plan.inference.functions import AGGREGATES, IDEMPOTENT, ITSELF, ORDER_MATTERS, SAME_LIVE, entry_of, spoken
+from falkirk.plan.inference.functions import (
+    AGGREGATES,
+    ANYWHERE,
+    IDEMPOTENT,
+    ORDER_MATTERS,
+    SAME_LIVE,
+    entry_of,
+    spoken,
+)
 from falkirk.plan.inference.lineage import Lineage
 from falkirk.stream import Latest, Step
 
@@ -71,7 +79,7 @@ class Brought:
 
     def remaining(self, frame: Frame) -> set[str]:
         """Return all of them, without those that may come out differently and that nothing in a frame depends on."""
-        doubtful = {name for name in self.own if entry_of(name).nature not in SAME_LIVE and name != ITSELF}
+        doubtful = {name for name in self.own if entry_of(name).nature not in SAME_LIVE and name not in ANYWHERE}
         if not doubtful:
             return self.own | self.logged
         seen = Lineage.of(frame.data).operations([*frame.columns, STAMP], rows=True)

@@ -1,6 +1,6 @@
 """Python: the functions of the user's in a plan of Spark's, and what was said of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark import cloudpickle
@@ -31,15 +31,32 @@ def words(data: DataFrame) -> tuple[Word, ...] | None:
 
 def functions(data: DataFrame) -> Iterator[Any]:
     """Yield the Python functions in a plan; None for one that can't be had."""
-    session: Any = data.sparkSession
-    udf = session._jvm.java.lang.Class.forName(
-        "org.apache.spark.sql.catalyst.expressions.PythonFuncExpression",
-        True,
-        session._jvm.Thread.currentThread().getContextClassLoader(),
-    )
+    udf = _class(data.sparkSession, "PythonFuncExpression")
     for expression in expressions(data._jdf.queryExecution().analyzed()):
         if udf.isInstance(expression):
             yield _function(expression)
+
+
+def replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:
+    """Yield expressions, and in place of each that Spark replaces before it runs what it replaces it by."""
+    replaceable = _class(session, "RuntimeReplaceable")
+    waiting = list(found)
+    while waiting:
+        expression = waiting.pop()
+        if not replaceable.isInstance(expression):
+            yield expression
+            continue
+        parts = [expression.replacement()]
+        while parts:
+            part = parts.pop()
+            waiting.append(part)
+            parts += [part.children().apply(i) for i in range(part.children().size())]
+
+
+def _class(session: Any, name: str) -> Any:
+    """Return a class of Catalyst's expressions."""
+    loader = session._jvm.Thread.currentThread().getContextClassLoader()
+    return session._jvm.java.lang.Class.forName(f"org.apache.spark.sql.catalyst.expressions.{name}", True, loader)
 
 
 def _function(udf: Any) -> Any:

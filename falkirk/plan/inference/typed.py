@@ -4,27 +4,29 @@ Whether a sum is exact, and which of several spellings stands for all, is not to
 Spark is asked for types.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from falkirk.plan.inference.functions import ONE_OF_SEVERAL, ONE_SPELLING, OVERFLOWING, Nature, entry_of
-from falkirk.plan.inference.python import expressions, nodes
+from falkirk.plan.inference.python import expressions, nodes, replaced
 
 #: Types whose values add up to the same in any order. An average adds up whole numbers as floating-point ones, and
 #: long ones are soon beyond 2^53, where those are rounded.
 _EXACT = ("byte", "short", "integer", "long", "decimal", "interval ")
 _EXACT_IN_AVERAGES = ("byte", "short", "integer", "decimal", "interval ")
-#: Where a sum of them overflows, all is lost to NULL under try_sum(); of smaller ones it takes billions of rows.
-_SOON_FULL = ("long", "interval ")
 #: A sum has 10 digits more than what is added, and 38 at most.
 _DIGITS_LEFT = 28
+#: Simple types of which values that are equal are the same, whatever else they are within.
+_ONE_TEXT = (
+    "void", "boolean", "byte", "short", "integer", "long", "decimal", "date", "timestamp", "time", "interval ",
+    "binary", "string", "char", "varchar",
+)  # fmt: skip
 
 #: Relations that put rows together that are equal.
 _GROUPING = {"Aggregate", "Distinct", "Deduplicate", "Intersect", "Except"}
-#: Aggregates that take one of several values that are equal.
-_EXTREMES = {"Max", "Min"}
 
 
 def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
@@ -37,20 +39,20 @@ def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
     plan = data._jdf.queryExecution().analyzed()
     for node in nodes(plan) if _GROUPING & set(found) else ():
         name = str(node.getClass().getSimpleName())
-        if name == "Deduplicate" and node.keys().size() < node.output().size():
+        if name == "Deduplicate" and not _identities(node.output()) <= _identities(node.keys()):
             yield ONE_OF_SEVERAL  # the other columns say which one was kept
         if name in _GROUPING and not all(map(is_stable, _grouped(node, name))):
             yield ONE_SPELLING
-    for expression in expressions(plan) if any(map(_is_of_interest, found)) else ():
+    for expression in replaced(session, expressions(plan)) if any(map(_is_of_interest, found)) else ():
         name = str(expression.getClass().getSimpleName())
-        if name in _EXTREMES and not is_stable(expression.dataType()):
+        if entry_of(name).nature is Nature.COMMUTATIVE and _takes_one_of_equals(expression, is_stable):
             yield ONE_SPELLING
         if entry_of(name).nature is Nature.FLOATING:
             yield from _of_sum(name, expression)
 
 
 def _is_of_interest(name: str) -> bool:
-    return name in _EXTREMES or entry_of(name).nature is Nature.FLOATING
+    return entry_of(name).nature in (Nature.COMMUTATIVE, Nature.FLOATING)
 
 
 #: What becomes of what overflows, by Spark's `EvalMode`.
@@ -67,6 +69,33 @@ def _grouped(node: Any, name: str) -> list[Any]:
     return [columns.apply(i).dataType() for i in range(columns.size())]
 
 
+def _identities(columns: Any) -> set[int]:
+    return {int(columns.apply(i).exprId().id()) for i in range(columns.size())}
+
+
+def _takes_one_of_equals(aggregate: Any, is_stable: Callable[[Any], bool]) -> bool:
+    """Whether an aggregate takes one of several values that are equal and not the same: 0.0 and -0.0, spellings.
+
+    Such are the greatest, the least and the middle one. Spark spells what it groups by in one way itself, but collated
+    strings.
+    """
+    parts = [aggregate.children().apply(i) for i in range(aggregate.children().size())]
+    taken = [aggregate, *(part for part in parts if not part.foldable())]
+    kinds = [each.dataType() for each in taken]
+    several = [not is_stable(kind) or not _is_one_text(json.loads(str(kind.json()))) for kind in kinds]
+    return several[0] and any(several[1:])
+
+
+def _is_one_text(kind: Any) -> bool:
+    """Whether values of a type, as Spark's JSON, that are equal are the same."""
+    if isinstance(kind, str):
+        return kind.startswith(_ONE_TEXT)
+    of = kind.get("type")
+    if of == "struct":
+        return all(_is_one_text(one["type"]) for one in kind["fields"])
+    return of == "array" and _is_one_text(kind["elementType"])
+
+
 def _of_sum(name: str, aggregate: Any) -> Iterator[str]:
     child = aggregate.children().apply(0)
     if entry_of(str(child.getClass().getSimpleName())).nature is Nature.FLOATING:
@@ -76,6 +105,9 @@ def _of_sum(name: str, aggregate: Any) -> Iterator[str]:
     if not of_type.startswith(_EXACT if name in ("Sum", "TrySum") else _EXACT_IN_AVERAGES):
         yield name
     mode = _MODES[name](aggregate) if name in _MODES else "TRY"
+    adds_up_to = str(aggregate.aggBufferAttributes().apply(0).dataType().typeName())
+    # In what is no wider than what is added a few rows overflow; else it takes billions of them.
+    is_soon_full = of_type.startswith(("long", "interval ")) and of_type.split()[0] == adds_up_to.split()[0]
     wide = of_type.startswith("decimal") and kind.precision() > _DIGITS_LEFT
-    if (mode == "TRY" and name != "Average" and of_type.startswith(_SOON_FULL)) or (mode in ("TRY", "LEGACY") and wide):
+    if (mode == "TRY" and is_soon_full) or (mode in ("TRY", "LEGACY") and wide):
         yield OVERFLOWING

@@ -1,4 +1,8 @@
-"""Keyed count: the topic is keyed by the grouping key. Topics and policy come from the environment of the test."""
+"""Keyed counts of one topic, each under a mechanism of its own and with a sink of its own.
+
+The environment names the topics and, in `COUNTED`, the counts that a test wants: one run under one series of kills is
+judged for each mechanism. The topic of the plain count is `COUNTS`, that of another is `COUNTS.NAME`.
+"""
 
 import os
 
@@ -6,33 +10,45 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 
-POLICIES = {"lazy": fk.Lazy, "snapshots": fk.Snapshots, "log_sends": fk.LogSends}
-interval, policy = os.environ.get("INTERVAL", "3 seconds"), os.environ.get("POLICY", "lazy")
+INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "3 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
+SCHEMA = "word STRING NOT NULL, n INT"
 
 app = fk.App("counts", history=int(os.environ.get("HISTORY", "10")))
-app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
+app.source("events", fk.Kafka(EVENTS, schema=SCHEMA, key="word"))
+app.source("loose", fk.Kafka(EVENTS, schema=SCHEMA))
 
 
 def passed(events):
     return events.select("word", "n")
 
 
-def counts(events):
+def counted(events):
     return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
 
 
-if policy == "acknowledged":  # what is acknowledged has no state, so what counts reads it
-    app.add_processor("passed", passed, reads=("events",), policy=fk.Acknowledged(interval))
-    app.add_processor("counts", counts, reads=("passed",), policy=fk.Lazy(interval))
-else:
-    app.add_processor("counts", counts, reads=("events",), policy=POLICIES[policy](interval))
+def _count(name, *, reads="events", policy=fk.Lazy, delivery="exactly-once"):
+    app.add_processor(name, counted, reads=(reads,), policy=policy(INTERVAL))
+    topic = COUNTS if name == "counts" else f"{COUNTS}.{name}"
+    app.sink(name, name, fk.Kafka(topic, key="word"), delivery=delivery)
 
-app.sink(
-    "counts",
-    counts,
-    fk.Kafka(os.environ["COUNTS"], key="word"),
-    delivery=os.environ.get("DELIVERY", "exactly-once"),
-)
+
+for wanted in os.environ.get("COUNTED", "counts").split():
+    match wanted:
+        case "counts":
+            _count("counts")
+        case "hopped":  # the words of a partition are not known to be its own: a hop orders them
+            _count("hopped", reads="loose")
+        case "snapshots":
+            _count("snapshots", policy=fk.Snapshots)
+        case "logged":
+            _count("logged", policy=fk.LogSends)
+        case "repeated":
+            _count("repeated", delivery="repeated")
+        case "acknowledged":  # what is acknowledged has no state, so what counts reads it
+            app.add_processor("passed", passed, reads=("events",), policy=fk.Acknowledged(INTERVAL))
+            _count("acknowledged", reads="passed", delivery="at-least-once")
+        case _:
+            raise ValueError(f"COUNTED names {wanted}: use the names of the cases above")
 
 if __name__ == "__main__":
     app.run(kafka=os.environ["KAFKA"], home=os.environ["HOME_FOLDER"])

@@ -1,9 +1,9 @@
 """An application drawn from a seed: four sinks, each behind a pipeline of a kind, with steps of the seed's choice.
 
 What each is promised is inferred: some results leave on arrival though something in them is drawn by lot, others are
-held. `DRAWN_KIND` says whether the pipelines are live, or epochs; `DRAWN_SINKS`, which of the latter there are. In the
-file `DRAWN_BEGUN` each epoch that is begun is noted, and by which process; while there is one beside it, `.held`, none
-comes to an end.
+held. `believed` is like one that is held, but its user vouches for it and is wrong: a kill must show that. `DRAWN_KIND`
+says whether the pipelines are live, or epochs; `DRAWN_SINKS`, which of the latter there are. In the file `DRAWN_BEGUN`
+each epoch that is begun is noted, and by which process; while there is one beside it, `.held`, none comes to an end.
 """
 
 import os
@@ -25,8 +25,8 @@ Pipeline = Callable[[Any], Any]
 _HONEST = not os.environ.get("DRAWN_LIE")
 SEED, TAG = int(os.environ.get("DRAWN_SEED", "0")), os.environ.get("DRAWN_TAG", "")
 EVENTS = "id STRING NOT NULL, word STRING NOT NULL, n INT"
-#: Who vouches for what is not so gets what he has asked for at each failure: there is always something not saved yet.
-SELDOM_S = 15
+#: Seconds between the checkpoints of what is vouched for: each kill finds results that are not saved yet.
+SELDOM_S = 6
 #: What one row depends on: each result has its own draw.
 ROW_BY_ROW: dict[str, Pipeline] = {
     "uuid": lambda s: s.withColumn("lot", F.expr("uuid()")),
@@ -62,9 +62,9 @@ app.source("keyed", fk.Kafka(f"events-{TAG}", schema=EVENTS, key="word"))
 app.source("loose", fk.Kafka(f"events-{TAG}", schema=EVENTS))
 
 
-def _told(body: Callable[..., Any]) -> Callable[..., Any]:
+def _told(body: Callable[..., Any], *, honest: bool = _HONEST) -> Callable[..., Any]:
     """Vouch for a processor, if that is what the test wants: it is not true."""
-    return body if _HONEST else fk.deterministic(body)
+    return body if honest else fk.deterministic(body)
 
 
 def _steps() -> tuple[Pipeline, Pipeline]:
@@ -74,7 +74,7 @@ def _steps() -> tuple[Pipeline, Pipeline]:
 # -- live --------------------------------------------------------------------------------------------------------------
 
 
-def _live(name: str, source: str, last: Pipeline | None) -> None:
+def _live(name: str, source: str, last: Pipeline | None, *, honest: bool = _HONEST) -> None:
     plain, draw = _steps()
 
     def body(stream: fk.Stream) -> fk.Stream:
@@ -82,8 +82,8 @@ def _live(name: str, source: str, last: Pipeline | None) -> None:
         return found if last is None else last(found)
 
     seconds = chosen.randint(1, 3)
-    policy = fk.Lazy(f"{seconds if _HONEST else SELDOM_S} seconds")
-    app.add_processor(name, _told(body), reads=(source,), policy=policy)
+    policy = fk.Lazy(f"{seconds if honest else SELDOM_S} seconds")
+    app.add_processor(name, _told(body, honest=honest), reads=(source,), policy=policy)
     key = "word" if last is chained else chosen.choice([None, "word"])
     app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key=key))
 
@@ -144,13 +144,14 @@ def _epochs() -> None:
         both = kept.select("word", F.explode("ones").alias("one")).unionByName(new)
         return both.groupBy("word").agg(F.sort_array(F.collect_list("one")).alias("ones")).select("*", of_epoch("kept"))
 
-    @app.stream(seldom, engine="micro-batch")
-    @_told
     def folded(keyed: fk.Stream) -> fk.Stream:
         return keyed.stateful(
             fold, key="word", state="version LONG, chain LONG",
             returns="word STRING, n LONG, version LONG, lot STRING, chain LONG",
         )  # fmt: skip
+
+    for name, policy, honest in (("folded", seldom, _HONEST), ("believed", fk.Lazy("1 hour"), False)):
+        app.add_processor(name, _told(folded, honest=honest), reads=("keyed",), policy=policy, engine="micro-batch")
 
     for name in os.environ["DRAWN_SINKS"].split():
         app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key="word"))
@@ -171,3 +172,4 @@ else:
     _live("parts", "loose", parted)
     _live("held", "keyed", chained)
     _live("hopped", "loose", chained)
+    _live("believed", "keyed", chained, honest=False)

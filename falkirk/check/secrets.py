@@ -1,0 +1,48 @@
+"""Secrets of the command line: every user of a machine can read the arguments of its processes, so none is there."""
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from falkirk.errors import DefinitionError
+
+#: Settings of librdkafka whose value is a secret, or holds one.
+_SECRET = re.compile(r"password|secret|token|\.pem$|oauthbearer\.config|sasl\.jaas", re.IGNORECASE)
+
+
+def setting(name: str, value: str) -> str:
+    """Return the value of a client's setting: as it stands, or from where ``env:NAME`` or ``file:PATH`` say.
+
+    Raises: DefinitionError: `SECRET_IN_ARGUMENT`; `SECRET_MISSING`: there is nothing in that place.
+    """
+    kind, colon, place = value.partition(":")
+    if not colon or kind not in ("env", "file"):
+        if _SECRET.search(name):
+            raise _refused(f"--client {name}=…", f"Write --client {name}=env:NAME or {name}=file:PATH.", name)
+        return value
+    try:
+        found = os.environ.get(place, "") if kind == "env" else Path(place).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise _missing(name, value, str(error)) from error
+    if not found:
+        raise _missing(name, value, "it is empty or not set")
+    return found
+
+
+def refuse_password(place: str) -> None:
+    """Refuse the URL of a table that holds a password. Raises: DefinitionError: `SECRET_IN_ARGUMENT`."""
+    url = urlsplit(place.partition("#")[0])
+    if "://" in place and (url.password or "password" in parse_qs(url.query)):
+        hint = "Leave it out, and set PGPASSWORD or name it in ~/.pgpass."
+        raise _refused(f"the URL of table {place.partition('#')[2]!r}", hint, "password")
+
+
+def _refused(what: str, hint: str, name: str) -> DefinitionError:
+    text = f"{what} holds a secret, and other users of this machine can read the arguments of a process."
+    return DefinitionError("SECRET_IN_ARGUMENT", text, hint=hint, option=name)
+
+
+def _missing(name: str, value: str, why: str) -> DefinitionError:
+    text = f"--client {name}={value} has no value: {why}."
+    return DefinitionError("SECRET_MISSING", text, hint="Set it before the start.", option=name)

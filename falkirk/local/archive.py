@@ -1,0 +1,142 @@
+"""Class archives: files from which a JVM maps its classes ready for use, where it would load and verify each of them.
+
+About half of what a short Spark application costs is the loading of its classes. `falkirk.local.training` makes the
+archives once per machine; `options` names them to each JVM that Falkirk starts. The JVM itself checks that an archive
+fits: its own version, the class path, the sizes and times of the jars, checksums. Where it does not fit, the JVM loads
+classes as usual and says nothing. So an archive saves time, and nothing else depends on it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pyspark
+
+from falkirk.errors import MachineError
+from falkirk.local.cache import cache_home, filled
+from falkirk.local.jars import broker_jars, spark_jars
+from falkirk.local.java import Java
+
+Kind = Literal["spark", "broker"]
+KINDS: tuple[Kind, ...] = ("spark", "broker")
+Trainer = Callable[[Path], None]
+"""Fills a folder with an archive of each kind, as `archive_file` names them."""
+
+#: One argument of a command holds 128 KiB on Linux; Spark passes the class path within one.
+CLASS_PATH_MAX = 100_000
+_KEY, _BYTES = "key.json", "bytes.json"
+#: What a JVM says of an archive that it can't use is of no interest to whoever watches the terminal.
+_QUIET = "-Xlog:cds*=off"
+#: Without it the JVM trusts the content of an archive, and a damaged one could crash it.
+_CHECKSUMS = "-XX:+VerifySharedSpaces"
+
+
+def driver_class_path() -> tuple[Path, ...]:
+    """Return what a local driver's class path begins with: our jars, then Spark's own.
+
+    An archive fits a class path that begins as the one it was made with. Spark itself names its jars by a wildcard,
+    behind the folder of its configuration: an order that may differ, and a folder, which no archive can cover.
+    """
+    spark_home = os.environ.get("SPARK_HOME")
+    home = Path(spark_home) if spark_home else Path(pyspark.__file__).parent
+    ours = spark_jars()
+    whole = (*ours, *sorted((home / "jars").glob("*.jar")))
+    return whole if sum(len(str(jar)) + 1 for jar in whole) <= CLASS_PATH_MAX else ours
+
+
+def class_path(kind: Kind) -> tuple[Path, ...]:
+    """Return the class path that the archive of this kind covers."""
+    return driver_class_path() if kind == "spark" else broker_jars()
+
+
+def archive_file(folder: Path, kind: Kind) -> Path:
+    """Return where an entry of the cache has its archive of this kind."""
+    return folder / f"{kind}.jsa"
+
+
+def entry(java: Java) -> Path:
+    """Return where the archives for this Java and these jars are or will be."""
+    return _archives() / hashlib.sha256(json.dumps(_key(java)).encode()).hexdigest()[:16]
+
+
+def options(kind: Kind, java: Java) -> tuple[str, ...]:
+    """Return what makes a JVM use its archive: nothing while there is none that is whole."""
+    place = entry(java)
+    file = archive_file(place, kind)
+    return () if kind in damaged(place) else (f"-XX:SharedArchiveFile={file}", _CHECKSUMS, _QUIET)
+
+
+def damaged(place: Path) -> tuple[Kind, ...]:
+    """Return which archives of an entry are missing or have another size than when they were made.
+
+    A JVM that maps a file that is too short dies of it. All else that an archive may lack it finds by itself.
+    """
+    try:
+        sizes = json.loads((place / _BYTES).read_text())
+    except (FileNotFoundError, ValueError):
+        return KINDS
+    return tuple(kind for kind in KINDS if _size(archive_file(place, kind)) != sizes.get(kind))
+
+
+def made(java: Java, train: Trainer) -> Path:
+    """Return the entry of this Java and these jars, making it by `train` if absent; drop entries whose jars are gone.
+
+    Raises: MachineError: `ARCHIVE_NOT_MADE`, or what `train` raises; the cache is then as it was.
+    """
+
+    def fill(building: Path) -> None:
+        train(building)
+        lacking = [kind for kind in KINDS if not archive_file(building, kind).is_file()]
+        if lacking:
+            raise MachineError(
+                "ARCHIVE_NOT_MADE",
+                f"The JVM saved no class archive for {' and '.join(lacking)}.",
+                where=java.command,
+                hint="Falkirk works without it, and starts slower. Does this Java have a class archive of its own? "
+                "`java -Xshare:dump` makes one.",
+                lacking=lacking,
+            )
+        for kind in KINDS:
+            _sync(archive_file(building, kind))
+        sizes = {kind: _size(archive_file(building, kind)) for kind in KINDS}
+        (building / _BYTES).write_text(json.dumps(sizes))
+        (building / _KEY).write_text(json.dumps(_key(java)))
+        for key in _archives().glob(f"*/{_KEY}"):
+            if not _jars_are_unchanged(json.loads(key.read_text())):
+                shutil.rmtree(key.parent, ignore_errors=True)  # a JVM that has it mapped keeps it
+
+    return filled(entry(java), fill, waiting="Another process is making the class archives; waiting for it.")
+
+
+def _archives() -> Path:
+    return cache_home() / "archives"
+
+
+def _key(java: Java) -> dict[str, Any]:
+    """Return what an archive is for: the Java, and each jar with its size and time."""
+    return {"java": java.build, "jars": [_jar(jar) for kind in KINDS for jar in class_path(kind)]}
+
+
+def _jar(path: Path) -> list[str | int]:
+    found = path.stat()
+    return [str(path), found.st_size, found.st_mtime_ns]
+
+
+def _jars_are_unchanged(key: dict[str, Any]) -> bool:
+    try:
+        return all(_jar(Path(path)) == [path, size, time_ns] for path, size, time_ns in key["jars"])
+    except FileNotFoundError:
+        return False
+
+
+def _size(file: Path) -> int | None:
+    return file.stat().st_size if file.is_file() else None
+
+
+def _sync(file: Path) -> None:
+    with open(file, "rb") as handle:
+        os.fsync(handle.fileno())

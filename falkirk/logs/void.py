@@ -1,0 +1,68 @@
+"""Void: which records of a log between regions count for nothing, to its writer and to every reader alike.
+
+A recovery records the ranges that it takes back. And a record that an incarnation sent may arrive late: behind the
+position up to which a later incarnation has read what is there. The later one releases the same result again, so the
+late record is void. Its header names the incarnation that wrote it, so a reader recognises it whenever it comes.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+Range = tuple[int, int, int]
+"""Records of a partition: (partition, first, last exclusive)."""
+Fence = tuple[int, int, int]
+"""Where a partition ended when an incarnation began: (partition, position, incarnation)."""
+
+
+class Void:
+    """What counts for nothing in a log.
+
+    Args: ranges: disjoint. fences: of the log's writer, and only where every reader skips what is late.
+    """
+
+    def __init__(self, ranges: Iterable[Range] = (), fences: Iterable[Fence] = ()) -> None:
+        self.ranges, self.fences = tuple(sorted(ranges)), tuple(sorted(fences))
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        self._fences: dict[int, list[tuple[int, int]]] = {}
+        for partition, first, last in self.ranges:
+            self._ranges.setdefault(partition, []).append((first, last))
+        for partition, position, incarnation in self.fences:
+            self._fences.setdefault(partition, []).append((position, incarnation))
+
+    def has(self, partition: int, offset: int, incarnation: int | None) -> bool:
+        """Tell whether the record that an incarnation wrote there is void. Args: incarnation: None: somebody else's."""
+        if self._is_taken_back(partition, offset):
+            return True
+        return incarnation is not None and self._is_late(partition, offset, incarnation)
+
+    def _is_taken_back(self, partition: int, offset: int) -> bool:
+        ranges = self._ranges.get(partition, [])
+        at = bisect_right(ranges, offset, key=lambda r: r[0]) - 1
+        return at >= 0 and offset < ranges[at][1]
+
+    def _is_late(self, partition: int, offset: int, incarnation: int) -> bool:
+        fences = self._fences.get(partition, [])
+        at = bisect_right(fences, offset, key=lambda f: f[0]) - 1
+        return at >= 0 and incarnation < fences[at][1]
+
+    def within(self, first: Mapping[int, int], last: Mapping[int, int] | None = None) -> "Void":
+        """Return what matters of it in [first, last) of each partition; without `last`, from `first` on."""
+        ranges = [r for r in self.ranges if r[2] > first.get(r[0], 0) and (last is None or r[1] < last.get(r[0], 0))]
+        fences = []
+        for partition, known in self._fences.items():
+            begin = bisect_right(known, first.get(partition, 0), key=lambda f: f[0]) - 1
+            end = len(known) if last is None else bisect_right(known, last.get(partition, 0) - 1, key=lambda f: f[0])
+            fences += [(partition, *fence) for fence in known[max(0, begin) : end]]
+        return Void(ranges, fences)
+
+
+def late_behind(fences: Iterable[tuple[int, Mapping[int, int]]]) -> list[Fence]:
+    """Return the fences of a log by partition, from where each incarnation of its writer found it to end.
+
+    Of several at one position the last counts. Nothing is older than the first incarnation.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for incarnation, positions in sorted(fences, key=lambda f: f[0]):
+        if incarnation > 1:
+            found |= dict.fromkeys(positions.items(), incarnation)
+    return [(partition, position, incarnation) for (partition, position), incarnation in found.items()]

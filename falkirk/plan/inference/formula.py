@@ -1,0 +1,97 @@
+"""Formula: the expression that computes a column, down to the columns that a region reads, as text.
+
+It is the same whenever the same steps are analysed, and another when any of them computes the column in another way.
+Steps that only pass a column through are not in it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from falkirk.plan.inference.functions import Nature, entry_of
+from falkirk.plan.inference.lineage import identity_of
+from falkirk.plan.inference.structure import name_of
+
+_Nodes = Sequence[dict[str, Any]]
+#: Fields of an expression that differ from one analysis to the next, or that only point to its parts.
+_LEFT_OUT = frozenset(
+    {
+        "class", "num-children", "exprId", "resultId", "qualifier", "metadata", "nonInheritableMetadataKeys", "child",
+        "left", "right", "children", "randomSeed",
+    }
+)  # fmt: skip
+
+
+def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the formulas of a DataFrame's columns, by name, and those by which its rows are grouped.
+
+    Args: began: the names of the columns at which formulas end, by Catalyst's identity.
+    """
+    plan = data._jdf.queryExecution().analyzed()
+    writer, grouping = _Writer(began=began), list[_Nodes]()
+    for node in json.loads(str(plan.toJSON())):
+        if "generator" in node:
+            for i, one in enumerate(node["generatorOutput"]):
+                writer.made.setdefault(identity_of(one[0]), (node["generator"], f"[{i}]"))
+        for several in (node.get("projectList"), node.get("aggregateExpressions")):
+            for one in several or ():
+                if name_of(one[0]) == "Alias":
+                    writer.made.setdefault(identity_of(one[0]), (one[1:], ""))
+        grouping += node.get("groupingExpressions", ())
+    output = plan.output()
+    columns = [output.apply(i) for i in range(output.size())]
+    return {c.name(): writer.column(int(c.exprId().id()), c.name()) for c in columns}, list(map(writer.text, grouping))
+
+
+@dataclass(kw_only=True)
+class _Writer:
+    """Writes formulas. Args: made: the expression of each column, and which of its results it is."""
+
+    began: Mapping[int, str]
+    made: dict[int, tuple[_Nodes, str]] = field(default_factory=dict)
+    lambdas: dict[int, str] = field(default_factory=dict)
+
+    def column(self, identity: int, name: str, kind: object = "") -> str:
+        """Return the formula of a column."""
+        if identity in self.began or identity not in self.made:
+            return f"{self.began.get(identity, name)} {kind}".strip()
+        nodes, which = self.made[identity]
+        return self.text(nodes) + which
+
+    def text(self, nodes: _Nodes) -> str:
+        """Return the formula of an expression, given as its nodes, each before its parts."""
+        return self._written(iter(nodes))
+
+    def _written(self, nodes: Any) -> str:
+        node = next(nodes)
+        name = name_of(node)
+        parts = [self._written(nodes) for _ in range(int(node.get("num-children", 0)))]
+        if name == "AttributeReference":
+            return self.column(identity_of(node), node["name"], _plain(node["dataType"]))
+        if name == "Alias":
+            return parts[0]
+        if name == "Literal":
+            value = "" if node["dataType"] == "binary" else f"{node['value']!r} "  # that is a place in memory
+            return f"{value}{_plain(node['dataType'])}"
+        if name == "NamedLambdaVariable":
+            return self.lambdas.setdefault(identity_of(node), f"λ{len(self.lambdas)}")
+        if entry_of(name).nature is Nature.DIFFERENT:  # PySpark draws a seed for it, anew each time
+            return f"{name}()"
+        if name == "In":  # of a set, which Python has in another order in each process
+            parts = [parts[0], *sorted(parts[1:])]
+        fields = [f"{key}={self._field(value)}" for key, value in sorted(node.items()) if key not in _LEFT_OUT]
+        return f"{name}({', '.join([*parts, *fields])})"
+
+    def _field(self, value: Any) -> str:
+        if isinstance(value, list) and value and all(isinstance(one, list) for one in value):
+            return f"[{', '.join(map(self._field, value))}]"
+        if isinstance(value, list) and value and isinstance(value[0], dict) and "class" in value[0]:
+            return self.text(value)
+        return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

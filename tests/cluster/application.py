@@ -1,0 +1,158 @@
+"""`falkirk run` on a host of its own: with a network and, as another machine has, process numbers of its own."""
+
+import contextlib
+import json
+import signal
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+
+from falkirk.check import Input, Output, Place, Verdict, check_stateless, read_topic
+from falkirk.logs.connection import Connection
+from falkirk.logs.ranges import read_range
+from falkirk.logs.topics import Topics
+from tests.chaos.harness import Application, judge_counts
+from tests.cluster.net import Host
+from tests.cluster.spark import SparkCluster
+from tests.support import wait_until
+
+APPS = Path(__file__).parent / "apps"
+_DEFAULTS = """
+spark.executor.memory 700m
+spark.driver.memory 900m
+spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m
+"""
+
+
+class Remote(Application):
+    """An application with its coordinator and driver on a host, and its executors on the workers of a cluster."""
+
+    def __init__(
+        self, host: Host, cluster: SparkCluster, bootstrap: str, folder: Path, regions: tuple[str, ...], **env: str
+    ) -> None:
+        self.bootstrap, self.regions, home = bootstrap, regions, folder / "home"
+        self.topics = {name: f"{name}-{folder.name}" for name in ("events", "passed", "counts", "drawn")}
+        settings = folder / "conf"
+        settings.mkdir()
+        (settings / "spark-defaults.conf").write_text(_DEFAULTS)
+        admin = Topics(Connection.of(bootstrap))
+        for topic in self.topics.values():
+            admin.create(topic, 2, {})
+        names = {name.upper(): topic for name, topic in self.topics.items()}
+        env = {
+            "SPARK_LOCAL_IP": host.address,
+            "SPARK_CONF_DIR": str(settings),
+            "REGIONS": " ".join(regions),
+            **names,
+            **env,
+        }
+        super().__init__(APPS / "several.py", bootstrap, home, env, "--master", cluster.address)
+        self._run = self._command
+        # A machine's processes are its own: a fence there finds no executor of another one.
+        self._command = host.inside(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *self._run])
+
+    def coordinator(self) -> psutil.Process:
+        """Return the coordinator's process."""
+        return next(p for p in self.processes() if "falkirk.cli" in _line(p) and "unshare" not in _line(p))
+
+    def jvm(self) -> psutil.Process:
+        """Return the driver's JVM."""
+        return next(p for p in self.processes() if "org.apache.spark.deploy.SparkSubmit" in _line(p))
+
+    def kill_machine(self) -> None:
+        """End all processes of the host at once, as a machine that goes down does."""
+        assert self._process is not None
+        processes = self.processes()
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=30)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Ctrl-C, as a user stops it; return the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self.coordinator().send_signal(signal.SIGINT)
+            try:
+                self._process.wait(90)
+            except subprocess.TimeoutExpired:
+                self.kill_machine()
+                raise AssertionError(f"it did not stop\n{self.log()}") from None
+        return self._process.returncode
+
+    def incarnations(self) -> dict[str, int]:
+        """Return the incarnation of each live region, by a status that counts."""
+        status = self.status()
+        return {r["name"]: r["incarnation"] for r in status["regions"] if status["at_s"] > self._since_s}
+
+    def released(self, name: str) -> int:
+        """Return how many records a topic has."""
+        return sum(Topics(Connection.of(self.bootstrap)).end_positions(self.topics[name]).values())
+
+    def wait_released(self, sent: int) -> None:
+        """Wait until all results of so many events are out, and every region has made a checkpoint after that."""
+        due = {name: 2 * sent if name == "drawn" else sent for name in self.regions}
+
+        def are_out() -> bool:
+            assert self.runs(), self.log()
+            return all(self.released(name) >= n for name, n in due.items())
+
+        wait_until(are_out, 240, lambda: f"{due}; there are { {n: self.released(n) for n in due} }\n{self.log()}")
+        self.wait_next_commit()
+
+
+def verdicts(run: Remote) -> dict[str, Verdict]:
+    """Return the checker's verdict on each output, from the topics alone."""
+    config = {"bootstrap.servers": run.bootstrap}
+    once, twice = list[Input](), list[Input]()
+    for record in read_topic(config, run.topics["events"]):
+        row, place = json.loads(record.value or b"{}"), Place(record.topic, record.partition, record.offset)
+        once.append(Input(key=row["word"], place=place, row=row))
+        twice += [
+            Input(key=row["word"], place=place._replace(sub_index=part), row={**row, "part": part}) for part in (0, 1)
+        ]
+    judges = {
+        "passed": lambda: check_stateless(once, _outputs(run, "passed")),
+        "counts": lambda: judge_counts(run.bootstrap, run.topics["events"], run.topics["counts"]),
+        "drawn": lambda: check_stateless(twice, _outputs(run, "drawn")),
+    }
+    return {name: judges[name]() for name in run.regions}
+
+
+def contradictions(run: Remote) -> dict[int, set[str]]:
+    """Return the events of which two results say that another lot was drawn."""
+    lots: dict[int, set[str]] = defaultdict(set)
+    for record in read_topic({"bootstrap.servers": run.bootstrap}, run.topics["drawn"]):
+        row = json.loads(record.value or b"{}")
+        lots[row["n"]].add(row["lot"])
+    return {n: found for n, found in lots.items() if len(found) > 1}
+
+
+def repeated(run: Remote, name: str) -> dict[int, list[int]]:
+    """Return the events of which a consumer sees a result more than once, with the incarnations that sent it."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    topics, topic = Topics(Connection.of(run.bootstrap)), run.topics[name]
+    first, ends = topics.first_positions(topic), topics.end_positions(topic)
+    for record in read_range(Connection.of(run.bootstrap), topic, first, ends):
+        assert record.header is not None
+        found[record.header.stamp.partition, record.header.stamp.offset].append(record.header.incarnation)
+    return {offset: sent for (_, offset), sent in sorted(found.items()) if len(sent) > 1}
+
+
+def _outputs(run: Remote, name: str) -> list[Output]:
+    found = []
+    for record in read_topic({"bootstrap.servers": run.bootstrap}, run.topics[name]):
+        row = json.loads(record.value or b"{}")
+        row.pop("lot", None)
+        place = Place(record.topic, record.partition, record.offset)
+        found.append(Output(key=row["word"], place=place, values=row))
+    return found
+
+
+def _line(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return " ".join(process.cmdline())
+    return ""

@@ -1,0 +1,29 @@
+"""One region of each kind: stateless, keyed, and one whose results wait. The test's environment names the topics."""
+
+import os
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+
+app = fk.App("several", history=10, store=os.environ["STORE"])
+app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
+
+
+def passed(events: fk.Stream) -> fk.Stream:
+    return events.select("word", "n")
+
+
+def counts(events: fk.Stream) -> fk.Stream:
+    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+
+
+def drawn(events: fk.Stream) -> fk.Stream:
+    lots = events.select("word", "n", F.expr("uuid()").alias("lot"))
+    return lots.explode(F.array(F.lit(0), F.lit(1)), "part")  # both share the lot, so they wait for a checkpoint
+
+
+for processor in (passed, counts, drawn):
+    name = processor.__name__
+    if name in os.environ["REGIONS"].split():
+        app.sink(name, app.stream(fk.Lazy("5 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key="word"))

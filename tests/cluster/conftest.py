@@ -1,0 +1,14 @@
+"""Fixtures of the tests that need more than one broker."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.kafka import KafkaCluster
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers of this test process alone."""
+    with KafkaCluster(tmp_path_factory.mktemp("brokers")) as cluster:
+        yield cluster

@@ -1,0 +1,218 @@
+"""Three Kafka brokers on this machine, each also a controller, for tests of replication.
+
+Topics have three replicas, and a write needs two of them. A test stops a broker with SIGSTOP, kills it, or starts it
+again with its data.
+"""
+
+import base64
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from falkirk.local import broker as local_broker
+from falkirk.local.jars import broker_jars
+from falkirk.local.java import find_java
+from tests.support import wait_until
+
+NODES = (1, 2, 3)
+#: A broker that the controllers have not heard from for this long loses its leaderships and its place in the ISR.
+SESSION_S = 12.0
+_UP_S = 120.0
+_JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=64m")
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": str(round(SESSION_S * 1000)),
+    "broker.heartbeat.interval.ms": "500",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "log.cleaner.enable": "false",
+}
+
+
+class KafkaCluster:
+    """Three brokers in a folder. A context manager, at whose end every broker is killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        ports = _free_ports(2 * len(NODES))
+        self._clients = dict(zip(NODES, ports[: len(NODES)], strict=True))
+        self._controllers = dict(zip(NODES, ports[len(NODES) :], strict=True))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._stopped: set[int] = set()
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._clients.values())
+
+    def __enter__(self) -> "KafkaCluster":
+        cluster = "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        try:
+            for node in NODES:
+                made = self._java(node, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._write(node))
+                assert made.wait(_UP_S) == 0, self.log()
+            for node in NODES:
+                self.start(node)
+            self.await_whole()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.kill()  # it also ends a stopped process
+        for process in self._processes.values():
+            process.wait()
+
+    # -- brokers ------------------------------------------------------------------------------------------------------
+
+    def start(self, node: int) -> None:
+        """Start a broker that does not run, with its data."""
+        assert node not in self._processes or self._processes[node].poll() is not None
+        self._processes[node] = self._java(node, "kafka.Kafka", self._properties(node))
+
+    def kill(self, node: int) -> None:
+        """End a broker with SIGKILL."""
+        self._processes[node].kill()
+        self._processes[node].wait()
+
+    def stop(self, node: int) -> None:
+        """Stop a broker with SIGSTOP: its sockets stay open and nothing answers."""
+        self._processes[node].send_signal(signal.SIGSTOP)
+        self._stopped.add(node)
+
+    def resume(self, node: int) -> None:
+        """Let a stopped broker run again."""
+        self._processes[node].send_signal(signal.SIGCONT)
+        self._stopped.discard(node)
+
+    def heal(self) -> None:
+        """Bring back every broker, and wait until every replica of every topic is in sync."""
+        for node in sorted(self._stopped):
+            self.resume(node)
+        for node in NODES:
+            if self._processes[node].poll() is not None:
+                self.start(node)
+        self.await_whole()
+
+    # -- what the cluster says -----------------------------------------------------------------------------------------
+
+    def controller(self) -> int:
+        """Return the active controller, as the newest election that a running node knows of, or -1."""
+        known = []
+        for node in NODES:
+            file = self._folder / str(node) / "data" / "__cluster_metadata-0" / "quorum-state"
+            if node not in self._stopped and self._processes[node].poll() is None:
+                with contextlib.suppress(FileNotFoundError, ValueError):
+                    state = json.loads(file.read_text())
+                    known.append((int(state["leaderEpoch"]), int(state["leaderId"])))
+        return max(known, default=(0, -1))[1]
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Return the leader of a partition, or -1."""
+        return self._replicas(topic, partition)[0]
+
+    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
+        """Return the in-sync replicas of a partition."""
+        return self._replicas(topic, partition)[1]
+
+    def follower(self, topic: str, partition: int = 0) -> int:
+        """Return a follower of a partition, one that is not the active controller if there is a choice."""
+        leader, controller = self.leader(topic, partition), self.controller()
+        return min((n for n in NODES if n != leader), key=lambda n: n == controller)
+
+    def await_whole(self) -> None:
+        """Wait until three brokers are there and every replica is in sync."""
+        wait_until(self._is_whole, _UP_S, lambda: f"three brokers in sync\n{self.log()}")
+
+    def _is_whole(self) -> bool:
+        try:
+            found = self._admin().list_topics(timeout=2)
+        except KafkaException:
+            return False
+        partitions = [p for topic in found.topics.values() for p in topic.partitions.values()]
+        return len(found.brokers) == len(NODES) and all(len(p.isrs) == len(NODES) for p in partitions)
+
+    def _replicas(self, topic: str, partition: int) -> tuple[int, set[int]]:
+        """Return leader and in-sync replicas by the metadata of any broker; -1 and none while no broker answers."""
+        try:
+            found = self._admin().list_topics(topic, timeout=5).topics[topic].partitions[partition]
+        except (KafkaException, KeyError):
+            return -1, set()
+        return found.leader, set(found.isrs)
+
+    def _admin(self) -> AdminClient:
+        running = [p for n, p in self._clients.items() if n not in self._stopped and self._processes[n].poll() is None]
+        bootstrap = ",".join(f"127.0.0.1:{port}" for port in running)
+        return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda _error: None})
+
+    def log(self) -> str:
+        """Return the end of what the brokers said."""
+        parts = []
+        for node in NODES:
+            with contextlib.suppress(FileNotFoundError):
+                lines = (self._folder / str(node) / "broker.log").read_text(errors="replace").splitlines()
+                parts += [f"{node}: {line[:300]}" for line in lines if line and not line[0].isspace()][-10:]
+        return "\n".join(parts)
+
+    # -- files and processes ------------------------------------------------------------------------------------------
+
+    def _properties(self, node: int) -> str:
+        return str(self._folder / str(node) / "server.properties")
+
+    def _write(self, node: int) -> str:
+        folder = self._folder / str(node)
+        folder.mkdir(parents=True)
+        own = {
+            "node.id": str(node),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._clients[node]},CONTROLLER://127.0.0.1:{self._controllers[node]}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._clients[node]}",
+            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{self._controllers[n]}" for n in NODES),
+            "log.dirs": str(folder / "data"),
+        }
+        Path(self._properties(node)).write_text("".join(f"{k}={v}\n" for k, v in (_SETTINGS | own).items()))
+        return self._properties(node)
+
+    def _java(self, node: int, *command: str) -> "subprocess.Popen[bytes]":
+        logging = Path(local_broker.__file__).parent / "broker-log4j2.properties"
+        classpath = os.pathsep.join(map(str, broker_jars()))
+        with open(self._folder / str(node) / "broker.log", "ab") as log:
+            return subprocess.Popen(
+                [find_java().command, *_JVM, f"-Dlog4j2.configurationFile=file:{logging}", "-cp", classpath, *command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_parent,
+            )  # fmt: skip
+
+
+def _end_with_parent() -> None:
+    """Have this process killed when the test process dies, even by SIGKILL: PR_SET_PDEATHSIG of prctl(2)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]

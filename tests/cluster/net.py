@@ -1,0 +1,156 @@
+"""Net: hosts on this machine with a network of their own each, and links between them that can be cut.
+
+A host is a network namespace with one address on a bridge. The namespace of the tests has addresses on the bridge too,
+for the broker and the database. A link is cut silently, as an unplugged cable cuts it: packets are sent to a hardware
+address that nobody has, so nobody is told that a connection has ended.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+
+#: How the names of bridges begin, before the number of the process that made them.
+_NAME = "fk"
+#: A hardware address that nobody on the bridge has.
+_NOBODY = "02:00:00:00:00:01"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """An address, and the namespace that has it; None: that of the tests."""
+
+    name: str
+    address: str
+    namespace: str | None
+
+    def inside(self, command: list[str]) -> list[str]:
+        """Return the command that runs a command there, and that dies with whoever started it."""
+        within = [] if self.namespace is None else ["ip", "netns", "exec", self.namespace]
+        return ["setpriv", "--pdeathsig", "KILL", *within, *command]
+
+
+class Net:
+    """A bridge with hosts. Use `network`, which removes it again."""
+
+    def __init__(self) -> None:
+        _remove_left()
+        self._prefix = f"10.213.{secrets.randbelow(254) + 1}"
+        self._bridge, self._hosts = f"{_NAME}{os.getpid():x}", list[Host]()
+        self._cut = set[tuple[str, str]]()
+        _ip("link", "add", self._bridge, "type", "bridge", "forward_delay", "0")
+        _ip("link", "set", self._bridge, "up")
+
+    def here(self, name: str) -> Host:
+        """Return a further address of the namespace of the tests."""
+        host = Host(name=name, address=self._next_address(), namespace=None)
+        _ip("address", "add", f"{host.address}/24", "dev", self._bridge)
+        self._hosts.append(host)
+        return host
+
+    def host(self, name: str) -> Host:
+        """Return a host with a network of its own."""
+        host = Host(name=name, address=self._next_address(), namespace=f"{self._bridge}-{name}")
+        assert host.namespace is not None
+        self._hosts.append(host)
+        outer, inner = f"{self._bridge}o{len(self._hosts)}", f"{self._bridge}i{len(self._hosts)}"
+        _ip("netns", "add", host.namespace)
+        _ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", host.namespace)
+        _ip("link", "set", outer, "master", self._bridge, "up")
+        within = ("-n", host.namespace)
+        _ip(*within, "link", "set", inner, "name", "eth0")
+        _ip(*within, "address", "add", f"{host.address}/24", "dev", "eth0")
+        for device in ("eth0", "lo"):
+            _ip(*within, "link", "set", device, "up")
+        return host
+
+    def cut(self, one: Host, other: Host) -> None:
+        """Cut the link between two hosts, both ways."""
+        for here, there in ((one, other), (other, one)):
+            if here.namespace is not None:
+                _ip("-n", here.namespace, "neighbour", "replace", there.address, "lladdr", _NOBODY, "nud", "permanent",
+                    "dev", "eth0")  # fmt: skip
+            else:
+                _ip("rule", "add", "priority", "10", "from", here.address, "to", there.address, "blackhole")
+            self._cut.add((here.name, there.name))
+
+    def heal(self, one: Host, other: Host) -> None:
+        """Undo a cut."""
+        for here, there in ((one, other), (other, one)):
+            if (here.name, there.name) not in self._cut:
+                continue
+            self._cut.remove((here.name, there.name))
+            if here.namespace is not None:
+                _ip("-n", here.namespace, "neighbour", "delete", there.address, "dev", "eth0")
+            else:
+                _ip("rule", "delete", "priority", "10", "from", here.address, "to", there.address, "blackhole")
+
+    def close(self) -> None:
+        """Remove all of it. The processes in it have ended."""
+        for one in self._hosts:
+            for other in self._hosts:
+                if (one.name, other.name) in self._cut:
+                    self.heal(one, other)
+        for host in self._hosts:
+            if host.namespace is not None:
+                _ip("netns", "delete", host.namespace)
+        _ip("link", "delete", self._bridge)
+
+    def _next_address(self) -> str:
+        return f"{self._prefix}.{len(self._hosts) + 1}"
+
+
+def refused() -> str | None:
+    """Return why no namespace can be made on this machine, or None: they can be made."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if missing := [program for program in ("ip", "setpriv", "unshare") if shutil.which(program) is None]:
+        return f"there is no program {', '.join(missing)} here"
+    name = f"fk-probe-{secrets.token_hex(2)}"
+    try:
+        _ip("netns", "add", name)
+        try:
+            # A cut between two machines also needs these.
+            _ip("-n", name, "link", "add", "fk-probe", "type", "bridge")
+            _ip("rule", "add", "priority", "10", "from", "10.213.0.1", "to", "10.213.0.2", "blackhole")
+            _ip("rule", "delete", "priority", "10", "from", "10.213.0.1", "to", "10.213.0.2", "blackhole")
+        finally:
+            _ip("netns", "delete", name)
+    except subprocess.CalledProcessError as error:
+        return f"network namespaces are not allowed here: {error.stderr.strip()}"
+    return None
+
+
+@contextlib.contextmanager
+def network() -> Iterator[Net]:
+    """Yield a network without hosts; remove it at the end of the block."""
+    net = Net()
+    try:
+        yield net
+    finally:
+        net.close()
+
+
+def _remove_left() -> None:
+    """Remove networks of test processes that were killed."""
+    for namespace in _ip("netns", "list").split():
+        if _is_left(namespace.partition("-")[0]):
+            _ip("netns", "delete", namespace)
+    for line in _ip("-brief", "link", "show", "type", "bridge").splitlines():
+        if _is_left(line.split()[0]):
+            _ip("link", "delete", line.split()[0])
+
+
+def _is_left(bridge: str) -> bool:
+    made_by = re.fullmatch(f"{_NAME}([0-9a-f]+)", bridge)
+    return made_by is not None and not psutil.pid_exists(int(made_by[1], 16))
+
+
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout

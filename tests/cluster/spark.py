@@ -1,0 +1,123 @@
+"""A Spark cluster on this machine: a standalone master and two workers, each on a host of its own."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from tests.cluster.net import Host, Net
+from tests.support import wait_until
+
+SPARK = Path(pyspark.__file__).parent
+_DEPLOY = "org.apache.spark.deploy"
+_PORT = 7077
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_UP_S = 240.0
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """A worker, the host that it runs on, and its executors, which are its children."""
+
+    host: Host
+    process: "subprocess.Popen[bytes] | None" = None
+    #: Executors that outlive it.
+    left: list[psutil.Process] = field(default_factory=list)
+
+    def jvm(self) -> psutil.Process:
+        """Return the worker's own JVM."""
+        assert self.process is not None
+        return psutil.Process(self.process.pid)
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the JVMs of its executors."""
+        found = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in self.jvm().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                    if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                        found.append(process)
+        self.left = [p for p in {*self.left, *found} if p.is_running()]
+        return found
+
+
+class SparkCluster:
+    """A master and two workers. Use `spark_cluster`, which ends them.
+
+    Attributes: address: of the master. workers: by name. folder: of logs.
+    """
+
+    def __init__(self, net: Net, folder: Path, *, cores: int) -> None:
+        self.folder, self._cores = folder, cores
+        self.master = net.host("master")
+        self.workers = {name: Worker(host=net.host(name)) for name in ("worker1", "worker2")}
+        self.address = f"spark://{self.master.address}:{_PORT}"
+        folder.mkdir()
+        self._master = self._start(self.master, f"{_DEPLOY}.master.Master", "--port", str(_PORT))
+        try:
+            wait_until(lambda: "I have been elected leader" in self.log("master"), _UP_S, "the master")
+            for name in self.workers:
+                self.start_worker(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def start_worker(self, name: str) -> None:
+        """Start a worker and wait until the master knows it."""
+        worker, known = self.workers[name], self.log("master").count("Registering worker")
+        # The name of the network card is the same everywhere, so a worker is known by its folder.
+        options = ["--cores", str(self._cores), "--memory", "2g", "--work-dir", str(self.folder / name)]
+        worker.process = self._start(worker.host, f"{_DEPLOY}.worker.Worker", *options, self.address)
+        wait_until(lambda: self.log("master").count("Registering worker") > known, _UP_S, f"{name} to register")
+
+    def kill_worker(self, name: str) -> None:
+        """kill -9 of a worker's JVM; its executors are left to themselves."""
+        worker = self.workers[name]
+        worker.executors()
+        worker.jvm().kill()
+        assert worker.process is not None
+        worker.process.wait(30)
+
+    def log(self, name: str) -> str:
+        """Return what the master or a worker has printed."""
+        file = self.folder / f"{name}.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def close(self) -> None:
+        """End all of it."""
+        for worker in self.workers.values():
+            for process in [*worker.executors(), *worker.left]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        for started in (self._master, *(w.process for w in self.workers.values())):
+            if started is not None:
+                started.kill()
+                started.wait()
+
+    def _start(self, host: Host, main: str, *options: str) -> "subprocess.Popen[bytes]":
+        env = {
+            **os.environ,
+            "SPARK_LOCAL_IP": host.address,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JVM,
+        }
+        command = [str(SPARK / "bin" / "spark-class"), main, "--host", host.address, "--webui-port", "0", *options]
+        with open(self.folder / f"{host.name}.log", "ab") as log:
+            return subprocess.Popen(
+                host.inside(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
+            )
+
+
+@contextlib.contextmanager
+def spark_cluster(net: Net, folder: Path, *, cores: int = 12) -> Iterator[SparkCluster]:
+    """Yield a cluster; end it with the block."""
+    cluster = SparkCluster(net, folder, cores=cores)
+    try:
+        yield cluster
+    finally:
+        cluster.close()

@@ -1,0 +1,143 @@
+"""Three brokers: a follower stalls, a leader dies, the controller changes. The checker judges what consumers see."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from falkirk.errors import LogError, is_away
+from falkirk.logs.connection import Connection
+from falkirk.logs.replication import unreplicated
+from falkirk.logs.topics import Topics
+from falkirk.regions import outputs
+from falkirk.regions.outputs import settled_ends
+from tests.chaos.harness import Load, assert_exactly_once, counting, some_behind_a_commit
+from tests.cluster.kafka import KafkaCluster
+from tests.support import wait_until
+
+#: Sends records to a topic, says so once the leader must have them, and waits to be killed.
+_WRITER = """
+import sys
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": sys.argv[1], "enable.idempotence": True, "log_level": 0})
+for number in range(int(sys.argv[3])):
+    producer.produce(sys.argv[2], value=str(number), partition=0)
+    producer.flush(0 if sys.argv[4] == "stalled" else 60)
+print("sent", flush=True)
+producer.flush(600)
+"""
+
+
+@pytest.fixture
+def whole(kafka: KafkaCluster) -> Iterator[KafkaCluster]:
+    """The cluster with all brokers in sync, before and after the test."""
+    yield kafka
+    kafka.heal()
+
+
+@pytest.fixture
+def topic(whole: KafkaCluster, tag: str) -> str:
+    """A topic with one partition and ten records that all replicas have."""
+    name = f"fenced-{tag}"
+    Topics(Connection.of(whole.bootstrap)).create(name, 1, {})
+    whole.await_whole()
+    done = subprocess.run([sys.executable, "-c", _WRITER, whole.bootstrap, name, "10", "replicated"], check=False)
+    assert done.returncode == 0
+    return name
+
+
+def _killed_with_a_stalled_follower(kafka: KafkaCluster, topic: str) -> None:
+    """Kill a writer whose five further records the leader has and a stalled follower does not have."""
+    kafka.stop(kafka.follower(topic))
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITER, kafka.bootstrap, topic, "5", "stalled"], stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"sent\n"
+        connection = Connection.of(kafka.bootstrap)
+        wait_until(lambda: unreplicated(connection, {topic: {0: 14}}, timeout_s=0.5), 20, "five records at the leader")
+        writer.send_signal(signal.SIGKILL)
+
+
+def _fence(topics: Topics, topic: str) -> int:
+    """Return the fence of a topic, asking again while a stopped broker is asked."""
+    found: list[int] = []
+
+    def has_fence() -> bool:
+        try:
+            found.append(settled_ends(topics, (topic,), topic)[topic][0])
+        except LogError as error:
+            if not is_away(error):
+                raise
+        return bool(found)
+
+    wait_until(has_fence, 120, "the fence")
+    return found[-1]
+
+
+def test_the_fence_is_behind_what_a_stalled_follower_lacks(whole: KafkaCluster, topic: str) -> None:
+    _killed_with_a_stalled_follower(whole, topic)
+    topics = Topics(Connection.of(whole.bootstrap), timeout_s=1.0)
+    assert _fence(topics, topic) == 15
+    whole.heal()
+    assert topics.end_positions(topic) == {0: 15}
+
+
+def test_a_fence_by_the_high_watermark_has_records_behind_it(
+    whole: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mechanism switched off: five records of a killed writer appear behind the fence."""
+    monkeypatch.setattr(Topics, "unreplicated", lambda *_arguments, **_options: frozenset())
+    _killed_with_a_stalled_follower(whole, topic)
+    topics = Topics(Connection.of(whole.bootstrap), timeout_s=1.0)
+    assert _fence(topics, topic) == 10
+    whole.heal()
+    assert topics.end_positions(topic) == {0: 15}
+
+
+def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_for_again(
+    whole: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "SETTLE_MAX_S", 1.0)
+    _killed_with_a_stalled_follower(whole, topic)
+    topics, conditions = Topics(Connection.of(whole.bootstrap), timeout_s=1.0), []
+
+    def is_told() -> bool:
+        with pytest.raises(LogError) as caught:
+            settled_ends(topics, (topic,), topic)
+        conditions.append((caught.value.condition, caught.value.parameters.get("code")))
+        return conditions[-1] == ("BROKER_AWAY", "REPLICAS_LAG")
+
+    wait_until(is_told, 10, lambda: f"an error that says that replicas lag: {conditions}")
+    whole.heal()
+    assert _fence(topics, topic) == 15
+
+
+def test_an_application_outlives_a_stalled_follower_a_dead_leader_and_another_controller(
+    whole: KafkaCluster, home: Path, tag: str
+) -> None:
+    """Everything is killed while a follower is stalled; then a leader dies, and the active controller is stopped."""
+    with counting(whole, home, tag) as run:
+        with Load(whole.bootstrap, run.events, rate=50.0) as load:
+            some_behind_a_commit(run)
+            whole.stop(whole.follower(run.counts))
+            run.application.kill_everything()
+            run.application.wait_committed(-1)
+            whole.heal()
+            some_behind_a_commit(run)
+            leader = whole.leader(run.counts)
+            whole.kill(leader)
+            wait_until(lambda: whole.leader(run.counts) not in (leader, -1), 60, "another leader")
+            run.application.wait_next_commit()
+            whole.heal()
+            controller = whole.controller()
+            whole.stop(controller)
+            wait_until(lambda: whole.controller() not in (controller, -1), 60, "another controller")
+            run.application.wait_next_commit()
+            whole.heal()
+            some_behind_a_commit(run)
+        assert_exactly_once(run, load.sent)
+        assert run.application.suppressed() > 0

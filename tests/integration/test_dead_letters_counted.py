@@ -1,0 +1,80 @@
+"""Every record that does not fit is a dead letter, whatever Spark jobs a batch function runs by itself.
+
+Spark keeps what it observes in the first job that reads a DataFrame. A job of the function's own may stop at the first
+record.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.coordinator.home import open_home
+from falkirk.epochs.files import FileLog
+from falkirk.epochs.log import Epoch
+from falkirk.epochs.region import BatchRegion
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.plan.planner import plan_application
+from falkirk.regions.context import Context
+from tests.integration.live import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "id INT NOT NULL"
+GOOD, BAD = 50, 7
+ALL = GOOD + BAD
+
+
+def _guarded(orders: "DataFrame") -> "DataFrame":
+    return orders.limit(0) if orders.isEmpty() else orders
+
+
+def _stopped(orders: "DataFrame") -> "DataFrame":
+    """Leave the input after its first part: the Python function takes an iterator."""
+
+    def first(frames: Any) -> Any:
+        yield next(frames)
+
+    return orders.mapInPandas(first, "id INT")
+
+
+def _plain(orders: "DataFrame") -> "DataFrame":
+    return orders
+
+
+@pytest.mark.parametrize("source", ["topic", "files"])
+@pytest.mark.parametrize("body", [_guarded, _stopped, _plain])
+def test_a_count_of_a_part_is_not_trusted(
+    source: str, body: "Callable[[DataFrame], DataFrame]", spark: "SparkSession", broker: Broker, home: Path, tag: str
+) -> None:
+    wire, connection = Wire(bootstrap=broker.bootstrap, tag=tag), Connection.of(broker.bootstrap)
+    folder = home.with_name("read")
+    folder.mkdir()
+    values = [*(json.dumps({"id": n}).encode() for n in range(GOOD)), *[b"no json"] * BAD]
+    (folder / "one.json").write_bytes(b"\n".join(values))
+    topic = wire.topic("orders", 1)
+    wire.send(topic, values)
+
+    app = fk.App("counted")
+    reads = fk.Kafka(topic, schema=SCHEMA) if source == "topic" else fk.Files(str(folder), "json", schema=SCHEMA)
+    app.source("orders", reads)
+    app.sink("out", app.stream(fk.Eager())(body), fk.Files(str(home.with_name("out"))))
+    (batch,) = plan_application(app, spark, "deadbeef").batches
+    with open_home(home, app.name) as opened:
+        region = BatchRegion(batch, Context(session=spark, connection=connection, home=opened, state_partitions=2))
+        region._session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+        (given,) = batch.inputs
+        if isinstance(reads, fk.Files):
+            region.files = {given.log: FileLog("orders", reads, opened.store)}
+            assert region.files[given.log].end() == 1
+        last = {given.log: {0: ALL if source == "topic" else 1}}
+        epoch = Epoch(number=0, first={given.log: {0: 0}}, last=last, then=last, views={}, cut_at_s=0.0)
+        region.epochs.folder.mkdir(parents=True)
+        computed = region.compute(epoch, {}, tag)
+        rows, dead = region.write(epoch, "0-0", computed, direct=False)
+    assert (rows, dead) == (10 if body is _stopped else GOOD, BAD)

@@ -1,0 +1,84 @@
+"""Owners that are replaced, with a real broker and real processes, without Spark: coordinator, host and what the host
+has started end at once, and say why."""
+
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from falkirk.coordinator import supervise
+from falkirk.coordinator.claim import MARK, Claim
+from falkirk.coordinator.home import open_home
+from falkirk.coordinator.load import load_application
+from falkirk.coordinator.supervise import Coordinator, RunSettings
+from falkirk.errors import FalkirkError
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from tests.support import wait_until
+
+APPLICATION = """
+import falkirk as fk
+
+app = fk.App("copied", kafka={kafka!r})
+app.source("events", fk.Kafka("events", schema="n LONG"))
+app.sink("out", "events", fk.Kafka("out"))
+"""
+#: The host, with a process of its own in place of Spark's.
+HOST = """
+import pathlib, signal, subprocess, sys
+from falkirk.coordinator import host
+
+def session(*args, **settings):
+    child = subprocess.Popen(["sleep", "1000"])
+    pathlib.Path(sys.argv[1], "child").write_text(str(child.pid))
+    while True:
+        signal.pause()
+
+host.spark_session = session
+sys.exit(host.main())
+"""
+
+
+def test_a_coordinator_and_its_host_of_which_a_copy_runs_end(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, first, second = tmp_path / "app.py", tmp_path / "first", tmp_path / "second"
+    file.write_text(APPLICATION.format(kafka=broker.bootstrap))
+    open_home(first, "copied").close()
+    shutil.copytree(first, second)
+    command = [sys.executable, "-c", HOST, str(tmp_path)]
+    started: Any = subprocess.Popen
+    names: dict[str, Any] = {"PIPE": subprocess.PIPE, "TimeoutExpired": subprocess.TimeoutExpired}
+    names["Popen"] = lambda _, **options: started(command, **options)
+    monkeypatch.setattr(supervise, "subprocess", SimpleNamespace(**names))
+    coordinator = Coordinator(load_application(file), RunSettings(file=file, home=first))
+    ended: list[FalkirkError] = []
+
+    def run() -> None:
+        try:
+            coordinator.run()
+        except FalkirkError as error:
+            ended.append(error)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    child, log = tmp_path / "child", first / "host.log"
+    wait_until(lambda: child.exists() and child.read_text(), 60, lambda: f"the host to work\n{log.read_text()}")
+    spark = psutil.Process(int(child.read_text()))
+    with open_home(second, "copied") as home:
+        claim = Claim(Connection.of(broker.bootstrap), home)
+        claim.await_former()
+        assert not spark.is_running() or spark.status() == psutil.STATUS_ZOMBIE, "nothing begins before it has ended"
+        claim.look()
+        claim.close()
+    running.join(60)
+    assert not running.is_alive()
+    assert [error.condition for error in ended] == ["HOME_COPIED"]
+    assert str(second) in str(ended[0])
+    assert (first / MARK).exists()

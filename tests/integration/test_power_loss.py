@@ -1,0 +1,116 @@
+"""A loss of power, on real Spark: what is recorded is there, and a file that is lost is found by those who read it.
+
+The disk is a port over `os.fsync` (`tests/disks.py`): it forgets all files of Spark's that nobody has synced.
+"""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.coordinator.home import open_home
+from falkirk.differential import Collection
+from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.query import Query, run_here
+from tests.disks import ForgetfulDisk
+from tests.integration.live import Wire, await_one, failed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 10
+
+
+class Counting:
+    """An application that counts words, by a state and by an iteration, into folders."""
+
+    def __init__(self, wire: Wire, home: Path) -> None:
+        self.wire, self.home, self.topic = wire, home, wire.topic("events", 1)
+        self.sinks = {name: home.parent / f"out-{name}" for name in ("totals", "changes")}
+        self.sent: Counter[int] = Counter()
+        self.app = fk.App("counting", home=home)
+        self.app.source("events", fk.Kafka(self.topic, schema="word INT NOT NULL"))
+
+        @self.app.batch(rows=ROWS, state="word INT, n LONG")
+        def totals(events: "DataFrame", totals: "DataFrame") -> "tuple[DataFrame, DataFrame]":
+            new = totals.unionByName(events.select("word", F.lit(1).cast("long").alias("n")))
+            counted = new.groupBy("word").agg(F.sum("n").alias("n"))
+            return counted.withColumn("twice", F.col("n") * 2), counted
+
+        @self.app.iterate(rows=ROWS)
+        def changes(events: Collection) -> Collection:
+            return events.groupBy("word").count("n")
+
+        for name, path in self.sinks.items():
+            self.app.sink(f"{name}_out", name, fk.Files(str(path), "json"))
+
+    def start(self) -> Query:
+        return run_here(self.app, Connection.of(self.wire.bootstrap))
+
+    def send(self) -> None:
+        words = [n % 3 for n in range(ROWS)]
+        self.sent.update(words)
+        self.wire.send(self.topic, [{"word": word} for word in words])
+
+    def run(self, epochs: int) -> None:
+        """Work off all that was sent, and stop."""
+        query = self.start()
+        try:
+            for path in self.sinks.values():
+                last = path / f"epoch={epochs - 1:010d}"
+                await_one(query, last.exists, f"{last}")
+        finally:
+            query.stop()
+
+    def rows(self, name: str, epoch: str = "*") -> list[dict[str, Any]]:
+        files = sorted(self.sinks[name].glob(f"epoch={epoch}/*.json"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def check(self, epochs: int) -> None:
+        totals = {r["word"]: r["n"] for r in self.rows("totals", f"{epochs - 1:010d}")}
+        counted: Counter[tuple[int, int]] = Counter()
+        for row in self.rows("changes"):
+            counted[row["word"], row["n"]] += row["difference"]
+        assert totals == {word: n for (word, n), there in counted.items() if there} == dict(self.sent)
+
+    def newest(self, name: str) -> tuple[Epoch, EpochLog]:
+        """Return the newest epoch with a saved state."""
+        with open_home(self.home, self.app.name) as home:
+            log = EpochLog(f"epochs:{name}", name, home.checkpoint(name), home.store)
+            return [epoch for epoch in log.epochs() if epoch.saved][-1], log
+
+
+def test_a_loss_of_power(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = ForgetfulDisk(tmp_path, monkeypatch)
+    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home)
+    counting.send()
+    counting.send()
+    counting.run(2)
+    counting.check(2)
+    within = [home / "regions", *counting.sinks.values()]
+    forgotten = disk.lose_power(*within)
+    kept = [path for path in forgotten if "_files" not in path and "once" not in path]
+    assert not kept, "rounds leave files that no state names; all else was recorded, and is lost"
+    counting.send()
+    counting.run(3)
+    counting.check(3)
+
+    epoch, log = counting.newest("totals")
+    file = next(log.path(str(epoch.state)).rglob("*.parquet"))
+    os.truncate(file, file.stat().st_size // 2)
+    there = counting.rows("totals")
+    query = counting.start()
+    counting.send()
+    told = failed(query)
+    query.stop()
+    assert (told.condition, told.parameters["file"]) == ("STATE_DAMAGED", str(file))
+    assert counting.rows("totals") == there

@@ -1,0 +1,133 @@
+"""A topic that was deleted and created again, or that ends before where it ended: refused, not taken for empty."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.coordinator.home import Home, open_home
+from falkirk.coordinator.store import RegionRecord
+from falkirk.errors import LogError
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.plan.region import RegionLogs
+from falkirk.query import Query
+from falkirk.redrive.sending import Notes
+from falkirk.regions.at_rest import RegionAtRest
+from falkirk.regions.context import Place
+from falkirk.regions.outputs import last_records
+from tests.integration.live import Wire
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def wire(broker: Broker, tag: str) -> Wire:
+    """Topics of the test's own."""
+    return Wire(bootstrap=broker.bootstrap, tag=tag)
+
+
+@pytest.fixture
+def opened(home: Path) -> Iterator[Home]:
+    """A home without an application."""
+    with open_home(home, "held") as made:
+        yield made
+
+
+def _replace(wire: Wire, topic: str, partitions: int = 2) -> None:
+    """Delete a topic and create it again."""
+    wire.admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: not wire.topics.exists(topic), 30, "it to be deleted")
+    wire.topics.create(topic, partitions, {})
+
+
+def _send(wire: Wire, topic: str, count: int) -> None:
+    wire.send(topic, [{"word": "a", "n": n} for n in range(count)], partition=0, key="a")
+
+
+@pytest.mark.parametrize("which", ["output", "input"])
+def test_a_live_region_does_not_go_on_with_another_topic_of_the_same_name(
+    spark: "SparkSession", wire: Wire, home: Path, which: str
+) -> None:
+    """By positions alone nothing is wrong: an empty output has no tail, and the input has grown past its old end."""
+    topics = {"input": wire.topic("events"), "output": wire.topic("counts")}
+
+    def run() -> Query:
+        events = fk.stream(fk.Kafka(topics["input"], schema="word STRING NOT NULL, n INT", key="word"))
+        counted = events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+        sink = fk.Kafka(topics["output"], key="word")
+        return counted.write(sink, kafka=wire.bootstrap, home=str(home), interval="2 seconds")
+
+    _send(wire, topics["input"], 3)
+    query = run()
+    wire.await_count(topics["output"], 3, query)
+    query.stop()
+    _replace(wire, topics[which])
+    _send(wire, topics["input"], 5)
+    with pytest.raises(LogError) as told:
+        run()
+    assert (told.value.condition, told.value.parameters["topic"]) == ("TOPIC_REPLACED", topics[which])
+    assert told.value.parameters["before"] != told.value.parameters["now"]
+    assert wire.count(topics["output"]) == (0 if which == "output" else 3)
+
+
+def test_each_look_at_a_topic_tells_that_it_is_another_one(wire: Wire, opened: Home) -> None:
+    topic = wire.topic("held")
+    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    place.hold((topic,))
+    place.hold((topic,))
+    _replace(wire, topic)
+    looks: list[Callable[[Place], object]] = [
+        lambda p: p.hold((topic,)),
+        lambda p: p.topics.facts(topic),
+        lambda p: p.topics.end_positions(topic),
+        lambda p: p.topics.exists(topic),
+    ]
+    for again in (place, Place(home=opened, connection=Connection.of(wire.bootstrap))):
+        for look in looks:
+            with pytest.raises(LogError) as told:
+                look(again)
+            assert told.value.condition == "TOPIC_REPLACED"
+
+
+def test_an_output_that_ends_before_where_it_ended_is_refused_at_the_fence(wire: Wire, opened: Home) -> None:
+    """Kafka has lost what it had acknowledged: by its end the topic has nothing that was released since."""
+    out, dead = wire.topic("out"), wire.topic("dead", 1)
+    _send(wire, out, 3)
+    record = RegionRecord(fingerprint={}, start_offsets={}, partitions={})
+    logs = RegionLogs(name="counted", source="events", output=out, dead_letters=dead, repeats=False)
+    opened.store.create_region("counted", record, {out: {0: 0, 1: 0}, dead: {0: 9}})
+    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    RegionAtRest(logs, place).fence()  # dead letters may be deleted
+    number = opened.store.open_incarnation("counted", -1)
+    opened.store.record_fence("counted", number, fence={out: {0: 5, 1: 0}}, replayed_from={}, suppressible=0)
+    with pytest.raises(LogError) as told:
+        RegionAtRest(logs, place).fence()
+    assert told.value.condition == "OUTPUT_TRUNCATED"
+    assert (told.value.parameters["topic"], told.value.parameters["truncated"]) == (out, {0: (5, 3)})
+
+
+def test_a_sink_that_ends_before_where_the_home_found_it_is_refused(wire: Wire, opened: Home) -> None:
+    sink = wire.topic("sink")
+    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    assert list(last_records(place, sink, {0: 7, 1: 0})) == []
+    with pytest.raises(LogError) as told:
+        list(last_records(place, sink, {0: 6, 1: 0}))
+    assert (told.value.condition, told.value.parameters["truncated"]) == ("OUTPUT_TRUNCATED", {0: (7, 6)})
+
+
+def test_the_notes_of_what_was_sent_again_are_missed(wire: Wire, opened: Home) -> None:
+    """Without them every dead letter would be sent once more."""
+    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    notes = Notes(place.connection, place.topics, opened.application, opened.identity)
+    notes.prepare()
+    place.hold((notes.topic,))
+    _replace(wire, notes.topic, 1)
+    with pytest.raises(LogError) as told:
+        notes.read()
+    assert told.value.condition == "TOPIC_REPLACED"

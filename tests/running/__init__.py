@@ -1,0 +1,1 @@
+"""Plugins of this suite: processes end with the run, time is measured, folders have budgets."""

@@ -1,0 +1,53 @@
+"""A pytest plugin that prints what each folder of tests took beside its budget, and which tests went over it.
+
+Budgets are seconds of a worker, fixtures included: two workers have 2,400 of them within the 20 minutes of `make test`.
+"""
+
+from collections import Counter
+
+import pytest
+
+#: Seconds of a worker on two idle cores. Whoever adds to a folder makes room in it.
+BUDGETS_S = {
+    "tests/theory": 120,
+    "tests/unit": 180,
+    "tests/simulation": 120,
+    "tests/contract": 60,
+    "tests/integration": 1100,
+    "tests/chaos": 700,
+}
+#: So many of the slowest tests of a folder over its budget are named.
+NAMED = 10
+
+
+class Budget:
+    """Adds up what the tests of each folder took."""
+
+    def __init__(self) -> None:
+        self._took_s: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a phase of a test."""
+        self._took_s[report.nodeid] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table."""
+        folders: Counter[str] = Counter()
+        for test, took_s in self._took_s.items():
+            folders["/".join(test.split("::")[0].split("/")[:2])] += took_s
+        if not folders:
+            return
+        terminalreporter.section("seconds of workers by folder")
+        for folder, took_s in sorted(folders.items()):
+            budget_s = BUDGETS_S.get(folder, 0)
+            over = took_s > budget_s
+            terminalreporter.write_line(f"{folder:20} {took_s:7.0f} of {budget_s}", red=over)
+            slowest = [t for t, _ in self._took_s.most_common() if t.startswith(f"{folder}/")][:NAMED] if over else ()
+            for test in slowest:
+                terminalreporter.write_line(f"    {self._took_s[test]:7.1f} {test}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count where the results of all workers come together."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Budget())

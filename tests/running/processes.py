@@ -1,0 +1,98 @@
+"""A pytest plugin that ends every process of a test run when the run ends, however it ends.
+
+Each process of a run carries the run's mark in its environment, so one that lost its parent or began a session of its
+own is still found. A watcher process holds the read end of a pipe whose write end only pytest has: when pytest ends,
+even by kill -9, the pipe closes and the watcher kills every process with the mark. After an ordinary end a process that
+is still there is a defect of a test: it is named and the run fails.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+#: The environment variable with the mark: `RUN` in pytest itself, `RUN/WORKER` in what a worker starts.
+MARK = "FALKIRK_TEST_RUN"
+#: A process that a test has stopped may need as long to end.
+GRACE_S = 3.0
+POLL_S = 0.1
+
+_WATCHER = pytest.StashKey["subprocess.Popen[str]"]()
+_LEFT = pytest.StashKey[list[str]]()
+
+
+def worker_mark() -> str:
+    """Return the mark of the processes that this worker starts."""
+    return os.environ[MARK]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark this process and start the watcher; a worker of pytest-xdist adds its name to the mark that it inherited."""
+    if hasattr(config, "workerinput"):
+        os.environ[MARK] = f"{os.environ[MARK].partition('/')[0]}/{config.workerinput['workerid']}"
+        return
+    run = f"{os.getpid()}-{time.time_ns()}"
+    os.environ[MARK] = f"{run}/main"
+    config.stash[_WATCHER] = subprocess.Popen(
+        [sys.executable, str(Path(__file__)), run],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let the watcher end what is left, once the workers have ended, and fail the run if there was something."""
+    watcher = session.config.stash.get(_WATCHER, None)
+    if watcher is not None:
+        session.config.stash[_LEFT] = watcher.communicate()[0].splitlines()
+        if session.config.stash[_LEFT] and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the processes that the tests left."""
+    left = config.stash.get(_LEFT, [])
+    if left:
+        terminalreporter.section("processes that tests left running", red=True)
+        for line in left:
+            terminalreporter.write_line(line)
+
+
+def marked(run: str) -> Iterator[psutil.Process]:
+    """Yield the processes of a run, without pytest itself and this process."""
+    for process in psutil.process_iter():
+        try:
+            mine = process.pid != os.getpid() and process.environ().get(MARK, "").partition("/")[0] == run
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+        except (psutil.Error, OSError):  # it ended, or belongs to another user
+            continue
+
+
+def watch(run: str) -> None:
+    """Wait for the end of pytest, then kill what is left of its run, and print what that was."""
+    sys.stdin.read()
+    deadline = time.monotonic() + GRACE_S
+    while (left := list(marked(run))) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=POLL_S)
+    while left := list(marked(run)):  # one that is killed may have just started another
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                told = f"{process.pid} {' '.join(process.cmdline())[:300]}"
+                process.kill()
+                with contextlib.suppress(BrokenPipeError):  # nobody reads it where pytest was killed
+                    print(told, flush=True)
+        psutil.wait_procs(left, timeout=1)
+
+
+if __name__ == "__main__":
+    watch(sys.argv[1])

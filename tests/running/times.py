@@ -1,0 +1,167 @@
+"""A pytest plugin that measures where the time of a run goes; `make test-times` prints it as a table.
+
+Per test: wall seconds, processor seconds of all processes that the test started, seconds in which none of them
+computed, and the number of JVMs that began. A sampler looks at the processes twice a second; one that lives for
+less than that is not counted.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.running.processes import MARK, worker_mark
+
+#: Names the file to which a line per test is added; without it nothing is measured.
+FILE = "FALKIRK_TEST_TIMES"
+SAMPLE_S = 0.5
+#: A test that takes less is not listed by itself.
+LISTED_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What one test took. `cpu_s`: of its processes; `waiting_s`: in which none of them computed; `jvms`: started."""
+
+    test: str
+    wall_s: float
+    cpu_s: float
+    waiting_s: float
+    jvms: int
+
+
+class Sampler:
+    """Adds up what the processes of this worker use, from a thread of its own."""
+
+    def __init__(self) -> None:
+        self.cpu_s, self.waiting_s, self.jvms = 0.0, 0.0, 0
+        self._used_s: dict[psutil.Process, float] = {}
+        self._java: set[psutil.Process] = set()
+        self._others: set[psutil.Process] = set()
+        self._lock, self._at_s = threading.Lock(), time.monotonic()
+        threading.Thread(target=self._run, name="sampler", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(SAMPLE_S):
+            self.sample()
+
+    def sample(self) -> None:
+        """Look at all processes once."""
+        with self._lock:
+            used_s = sum(self._used_since(process) for process in psutil.process_iter())
+            now_s = time.monotonic()
+            passed_s, self._at_s = now_s - self._at_s, now_s
+            self.cpu_s += used_s
+            self.waiting_s += max(0.0, passed_s - used_s)
+
+    def _used_since(self, process: psutil.Process) -> float:
+        """Return the processor seconds of a process since the last look; none if it is not of this worker."""
+        if process in self._others:
+            return 0.0
+        try:
+            known = process in self._used_s or process.pid == os.getpid()
+            if not known and process.environ().get(MARK) != worker_mark():
+                self._others.add(process)
+                return 0.0
+            times = process.cpu_times()
+            if process not in self._java and process.name() == "java":  # a launcher script becomes one later
+                self._java.add(process)
+                self.jvms += 1
+        except (psutil.Error, OSError):  # it ended, or belongs to another user
+            return 0.0
+        total_s = times.user + times.system
+        before_s, self._used_s[process] = self._used_s.get(process, 0.0), total_s
+        return max(0.0, total_s - before_s)
+
+
+class Times:
+    """Adds a line per test to a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._sampler = file, Sampler()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Measure a test with the fixtures that it is the first to ask for."""
+        sampler = self._sampler
+        sampler.sample()
+        began_s, cpu_s, waiting_s, jvms = time.monotonic(), sampler.cpu_s, sampler.waiting_s, sampler.jvms
+        result = yield
+        sampler.sample()
+        usage = Usage(
+            test=item.nodeid,
+            wall_s=round(time.monotonic() - began_s, 2),
+            cpu_s=round(sampler.cpu_s - cpu_s, 2),
+            waiting_s=round(sampler.waiting_s - waiting_s, 2),
+            jvms=sampler.jvms - jvms,
+        )
+        with open(self._file, "a") as lines:
+            lines.write(json.dumps(asdict(usage)) + "\n")
+        return result
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure in each process that runs tests, if a file is named for it."""
+    file = os.environ.get(FILE)
+    if file and (hasattr(config, "workerinput") or not config.getoption("numprocesses", None)):
+        config.pluginmanager.register(Times(Path(file)))
+
+
+def read(file: Path) -> list[Usage]:
+    """Return what a run has measured."""
+    return [Usage(**json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def table(usages: Sequence[Usage]) -> str:
+    """Return the table as Markdown: totals by folder, then each test that takes long, then the others by file."""
+    long = sorted((u for u in usages if u.wall_s >= LISTED_S), key=lambda u: -u.wall_s)
+    short = [u for u in usages if u.wall_s < LISTED_S]
+    parts = [
+        ("By folder", _sums(usages, lambda test: "/".join(test.split("::")[0].split("/")[:2]))),
+        (f"Tests of {LISTED_S:g} s and more", [(u.test.removeprefix("tests/"), 1, u) for u in long]),
+        ("All others, by file", _sums(short, lambda test: test.split("::")[0].removeprefix("tests/"))),
+    ]
+    lines: list[str] = []
+    for title, rows in parts:
+        lines += [
+            f"## {title}",
+            "",
+            "| | tests | wall s | processor s | waiting s | JVMs |",
+            "|---|--:|--:|--:|--:|--:|",
+        ]
+        lines += [
+            f"| {name} | {count} | {u.wall_s:.1f} | {u.cpu_s:.1f} | {u.waiting_s:.1f} | {u.jvms} |"
+            for name, count, u in rows
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _sums(usages: Iterable[Usage], group: Callable[[str], str]) -> list[tuple[str, int, Usage]]:
+    groups: dict[str, list[Usage]] = defaultdict(list)
+    for usage in usages:
+        groups[group(usage.test)].append(usage)
+    sums = [
+        Usage(
+            test=name,
+            wall_s=sum(u.wall_s for u in of),
+            cpu_s=sum(u.cpu_s for u in of),
+            waiting_s=sum(u.waiting_s for u in of),
+            jvms=sum(u.jvms for u in of),
+        )
+        for name, of in groups.items()
+    ]
+    return [(s.test, len(groups[s.test]), s) for s in sorted(sums, key=lambda s: -s.wall_s)]
+
+
+if __name__ == "__main__":
+    print(table(read(Path(sys.argv[1]))))

@@ -1,0 +1,211 @@
+"""Damaged checkpoints, one step at a time: what is refused, what goes on, and what a spare checkpoint is good for."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from falkirk.coordinator.layout import Layout, Stage
+from falkirk.coordinator.store import Store
+from falkirk.coordinator.wheel import Wheel
+from falkirk.errors import UnrecoverableError
+from falkirk.theory.times import TopicPartition
+from tests.simulation import oracle
+from tests.simulation.bugs import voided_beyond_the_checkpoint
+from tests.simulation.world import Element, World
+
+OUT = TopicPartition(topic="outside", partition=0)
+
+
+class Bench:
+    """in ▶ drawn (not deterministic) ▶ hop ▶ counted (deterministic) ▶ held ▶ outside, one partition each.
+
+    Args: spare, live: as of the Wheel.
+    """
+
+    def __init__(self, folder: Path, *, spare: int = 0, live: tuple[str, ...] = ("drawn", "counted")) -> None:
+        stages = {
+            "drawn": Stage(name="drawn", inputs=("in",), output="hop", deterministic=False),
+            "counted": Stage(name="counted", inputs=("hop",), output="held"),
+        }
+        layout = Layout(
+            stages=stages, partitions={"in": 1, "hop": 1, "held": 1, "outside": 1}, held={"held": "outside"}
+        )
+        self.world = World(layout, random.Random(7), lag=0.0)
+        self.world.store = Store(folder / "bench.db")
+        self.drawn, self.counted = self.world.regions["drawn"], self.world.regions["counted"]
+        self._options = {"spare": spare, "live": live}
+        self.wheel = self.coordinator()
+        self.wheel.open()
+        self._inputs: dict[str, list[Element]] = {"in.k": []}
+
+    def coordinator(self) -> Wheel:
+        """Return a coordinator that has taken charge of nothing yet."""
+        return Wheel(
+            self.world.layout, self.world.regions, self.world, self.world.store, self.world.clock, **self._options
+        )
+
+    def feed(self) -> None:
+        """Let ten more records through, as far as they are sent."""
+        mine = self._inputs["in.k"]
+        for _ in range(10):
+            element = Element(key="in.k", path=f"in.k:{len(mine)}", digest="")
+            mine.append(element)
+            self.world.logs[TopicPartition(topic="in", partition=0)].elements.append(element)
+        for region in (self.drawn, self.counted):
+            assert region.running is not None
+            while region.step(region.running):
+                pass
+            region.deliver(region.running, len(region.running.outbox))
+
+    def save(self, *names: str) -> None:
+        """Let regions make a checkpoint, and the coordinator take it in."""
+        for name in names:
+            region = self.world.regions[name]
+            assert region.running is not None
+            region.checkpoint(region.running)
+            self.wheel.turn()
+
+    def round(self) -> None:
+        """Feed, and let both make a checkpoint."""
+        self.feed()
+        self.save("drawn", "counted")
+
+    def kill(self, name: str) -> None:
+        """End a region for good, before it can save anything more."""
+        self.world.regions[name].die()
+        self.world.regions[name].lingering.clear()
+
+    @property
+    def released(self) -> int:
+        return self.world.logs[OUT].end
+
+    def judge(self) -> None:
+        """Judge that what is outside could be so without failures."""
+        oracle.judge(self.world, self._inputs, complete=False)
+
+
+def newest(region: object) -> int:
+    return max(region.saved)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("at_sight", [True, False])
+def test_a_checkpoint_that_published_results_rest_on_is_lost(tmp_path: Path, at_sight: bool) -> None:
+    """It was: the region went back one checkpoint, drew again, and released other results behind the first."""
+    bench = Bench(tmp_path)
+    bench.round()
+    before = bench.released
+    bench.round()
+    after = bench.released
+    assert 0 < before < after
+    number = newest(bench.drawn)
+    bench.drawn.damage(number, at_sight=at_sight)
+    bench.kill("drawn")
+    if not at_sight:
+        bench.wheel.turn()  # starts it, and only then it shows
+    with pytest.raises(UnrecoverableError) as lost:
+        bench.wheel.turn()
+    assert lost.value.condition == "CHECKPOINT_LOST"
+    assert lost.value.parameters == {
+        "missing": ("drawn",), "goes": {"drawn": number - 1}, "results": {"outside": after - before}
+    }  # fmt: skip
+    assert bench.released == after
+    with pytest.raises(UnrecoverableError):  # a new coordinator does not go on either
+        bench.coordinator().open()
+    bench.judge()
+
+
+def test_a_person_may_go_on_knowingly(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.round()
+    bench.round()
+    out, number = bench.released, newest(bench.drawn)
+    bench.drawn.damage(number, at_sight=True)
+    bench.kill("drawn")
+    with pytest.raises(UnrecoverableError):
+        bench.wheel.turn()
+    bench.wheel = bench.coordinator()
+    assert bench.wheel.open(force=True).goes["drawn"] == number - 1
+    bench.round()
+    bench.round()
+    assert bench.released > out
+    with pytest.raises(oracle.Illegal):
+        bench.judge()
+
+
+def test_nothing_is_refused_while_no_published_result_rests_on_it(tmp_path: Path) -> None:
+    """The checkpoint is damaged before anything was released by it."""
+    bench = Bench(tmp_path)
+    bench.round()
+    out = bench.released
+    bench.feed()
+    assert bench.drawn.running is not None
+    bench.drawn.checkpoint(bench.drawn.running)
+    bench.drawn.damage(newest(bench.drawn), at_sight=True)
+    bench.kill("drawn")
+    bench.wheel.turn()
+    bench.round()
+    assert bench.released > out
+    bench.judge()
+
+
+@pytest.mark.parametrize("at_sight", [True, False])
+def test_a_deterministic_region_may_lose_any_checkpoint(tmp_path: Path, at_sight: bool) -> None:
+    """What it has sent of input that still counts is not voided, so it is not sent again: nothing waits for that."""
+    bench = Bench(tmp_path)
+    bench.round()
+    bench.round()
+    out = bench.released
+    bench.counted.damage(newest(bench.counted), at_sight=at_sight)
+    bench.wheel = bench.coordinator()
+    for name in ("drawn", "counted"):
+        bench.kill(name)
+    bench.wheel.open()
+    bench.wheel.turn()
+    bench.round()
+    assert bench.released > out
+    bench.judge()
+
+
+def test_results_that_are_sent_again_alike_must_not_be_voided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with the mechanism off: what is published would be published again, so it is refused."""
+    voided_beyond_the_checkpoint(monkeypatch)
+    with pytest.raises(UnrecoverableError) as refused:
+        test_a_deterministic_region_may_lose_any_checkpoint(tmp_path, at_sight=True)
+    assert refused.value.condition == "CHECKPOINT_LOST"
+
+
+@pytest.mark.parametrize("at_sight", [True, False])
+@pytest.mark.parametrize("name", ["drawn", "counted"])
+def test_with_a_spare_checkpoint_one_may_be_lost(tmp_path: Path, name: str, at_sight: bool) -> None:
+    """Results wait for one more, and then rest on one that is certainly kept."""
+    bench = Bench(tmp_path, spare=1)
+    bench.round()
+    assert bench.released == 0
+    for _ in range(3):
+        bench.round()
+        out, region = bench.released, bench.world.regions[name]
+        assert out > 0
+        region.damage(newest(region), at_sight=at_sight)
+        bench.kill(name)
+        bench.wheel.turn()
+        bench.wheel.turn()
+        bench.round()
+        bench.round()
+        assert bench.released > out
+    bench.judge()
+
+
+def test_two_checkpoints_are_kept_and_no_more(tmp_path: Path) -> None:
+    """Those of the reader that belong to each of them, too, however often it saves."""
+    bench = Bench(tmp_path)
+    for _ in range(4):
+        bench.round()
+        for _ in range(5):
+            bench.feed()
+            bench.save("counted")
+    bench.save("drawn")
+    assert len(bench.drawn.saved) == 2
+    older = bench.drawn.saved[newest(bench.drawn) - 1]
+    hop = TopicPartition(topic="hop", partition=0)
+    assert any(s.read[hop] <= older.sent[hop] for s in bench.counted.saved.values())

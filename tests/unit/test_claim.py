@@ -1,0 +1,243 @@
+"""The claim of an owner on its home, over a partition in memory: who is a copy, who has ended, and who waits."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from falkirk.coordinator import claim as module
+from falkirk.coordinator.claim import MARK, Claim, Owner, refuse_copied
+from falkirk.coordinator.home import Home, open_home
+from falkirk.errors import HomeError, LogError, StoreError
+from falkirk.logs.connection import Connection
+
+
+class Partition:
+    """The one partition of the topic of claims."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.values: list[bytes] = []
+        self.is_away = False
+        partition = self
+
+        class Reader:
+            def __init__(self, connection: object, topic: str, first: Mapping[int, int]) -> None:
+                self.positions = dict(first)
+
+            def poll(self, timeout_s: float) -> list[Any]:
+                if partition.is_away:
+                    raise LogError("TOPIC_MISSING", "gone.")
+                begin, self.positions[0] = self.positions[0], len(partition.values)
+                return [
+                    SimpleNamespace(offset=lambda o=o: o, value=lambda o=o: partition.values[o])
+                    for o in range(begin, len(partition.values))
+                ]
+
+            def close(self) -> None:
+                pass
+
+        monkeypatch.setattr(module, "Reader", Reader)
+        monkeypatch.setattr(module, "Topics", lambda connection: SimpleNamespace(create=lambda *_: None))
+        monkeypatch.setattr(module, "_append", lambda connection, topic, value: self.append(value))
+
+    def append(self, value: bytes) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def claimed_by(self, owner: Owner) -> None:
+        self.append(json.dumps(asdict(owner)).encode())
+
+
+class Copies:
+    """A home, and copies of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._stack = folder, ExitStack()
+        open_home(self.path("first"), "copied").close()
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def copy(self, name: str) -> Path:
+        shutil.copytree(self.path("first"), self.path(name))
+        return self.path(name)
+
+    def open(self, name: str) -> Home:
+        return self._stack.enter_context(open_home(self.path(name), "copied"))
+
+    def claim(self, home: Home) -> Claim:
+        claim = Claim(Connection("localhost:1"), home)
+        self._stack.callback(claim.close)
+        return claim
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def partition(monkeypatch: pytest.MonkeyPatch) -> Partition:
+    return Partition(monkeypatch)
+
+
+@pytest.fixture
+def copies(partition: Partition, tmp_path: Path) -> Iterator[Copies]:
+    made = Copies(tmp_path)
+    yield made
+    made.close()
+
+
+def copied(claim: Claim) -> HomeError:
+    with pytest.raises(HomeError) as caught:
+        claim.look()
+    assert caught.value.condition == "HOME_COPIED"
+    return caught.value
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_the_older_of_two_owners_is_refused_and_stays_so(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    copies.copy("second")
+    first, second = copies.open("first"), copies.open("second")
+    assert first.identity == second.identity
+    older = copies.claim(first)
+    older.look()
+    if not looks:
+        monkeypatch.setattr(older, "_read", lambda timeout_s: None)
+    newer = copies.claim(second)
+    assert newer.former == [older._mine]
+    newer.look()
+    if not looks:
+        older.look()  # both write: the test sees it
+        return
+    error = copied(older)
+    assert error.parameters["by"] == str(newer._mine)
+    assert str(second.path) in str(error)
+    with pytest.raises(HomeError) as again:  # by a supervisor, for instance
+        copies.claim(first)
+    assert again.value.parameters == error.parameters
+    newer.look()
+    (first.path / MARK).unlink()
+    third = copies.claim(first)
+    assert copied(newer).parameters["by"] == str(third._mine)
+    with pytest.raises(HomeError):
+        refuse_copied(second.path)
+
+
+def test_what_cannot_be_read_at_present_is_looked_at_later(copies: Copies, partition: Partition) -> None:
+    copies.copy("second")
+    older, second = copies.claim(copies.open("first")), copies.open("second")
+    partition.is_away = True
+    older.look()
+    partition.is_away = False
+    copies.claim(second)
+    partition.is_away = True
+    older.look()
+    partition.is_away = False
+    copied(older)
+    partition.is_away = True
+    copied(older)
+
+
+def test_a_copy_is_refused_though_the_store_is_away(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live results would go on leaving. Whether it is the same store is not known, so the home is not marked."""
+    copies.copy("second")
+    first = copies.open("first")
+    older = copies.claim(first)
+
+    def away() -> None:
+        raise StoreError("STORE_AWAY", "away.")
+
+    monkeypatch.setattr(first.store, "require_charge", away)
+    older.look()
+    copies.claim(copies.open("second"))
+    copied(older)
+    assert not (first.path / MARK).exists()
+
+
+def test_who_starts_again_in_one_folder_is_no_copy(copies: Copies, partition: Partition) -> None:
+    """Also a claim of a host that died, and that the broker takes late."""
+    home = copies.open("first")
+    former, present = copies.claim(home), copies.claim(home)
+    partition.claimed_by(former._mine)
+    former.look()
+    present.look()
+    assert not (home.path / MARK).exists()
+
+
+def test_an_owner_with_the_same_store_is_told_from_a_copy(copies: Copies) -> None:
+    """The folder was moved, with a process in it that goes on."""
+    older = copies.claim(copies.open("first"))
+    os.symlink(copies.path("first"), copies.path("second"))
+    (copies.path("first") / "lock").unlink()
+    newer = copies.claim(copies.open("second"))
+    with pytest.raises(StoreError) as caught:
+        older.look()
+    assert caught.value.condition == "HOME_TAKEN_OVER"
+    newer.look()
+    assert not (copies.path("first") / MARK).exists()
+
+
+WAITS = {"elsewhere", "elsewhere, and one that ended", "unreadable"}
+
+
+@pytest.mark.parametrize(
+    "former", ["ended", "ends", "suspended", "released", "in this folder", "nobody", *sorted(WAITS)]
+)
+def test_nothing_begins_before_the_former_owner_has_ended(
+    copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch, former: str
+) -> None:
+    monkeypatch.setattr(module, "FENCED_S", 1.0)
+    home, child = copies.open("first"), subprocess.Popen(["sleep", "1000"])
+    try:
+        copies.copy("second")
+        began = module.processes.began(child.pid)
+        owner = replace(Owner.of(home), home=str(copies.path("second")), pid=child.pid, began=began)
+        if former == "in this folder":
+            owner = replace(owner, home=str(home.path))
+        if former == "ended":
+            child.kill()
+        if former in ("ends", "suspended"):
+            copies.open("second")
+        if former.startswith("elsewhere"):
+            partition.claimed_by(replace(owner, machine="another"))
+        if former == "unreadable":
+            partition.append(b"of a later version")
+        elif former not in ("nobody", "elsewhere"):
+            partition.claimed_by(owner)
+        claim = copies.claim(home)
+        assert len(claim.former) == len(partition.values) - 1 - (former == "in this folder")
+        waited: list[float | HomeError] = []
+
+        def wait() -> None:
+            begun_s = module.time.monotonic()
+            try:
+                claim.await_former()
+                waited.append(module.time.monotonic() - begun_s)
+            except HomeError as error:
+                waited.append(error)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        if former == "ends":
+            assert not waited
+            child.kill()
+        waiting.join(30)
+        (result,) = waited
+        if isinstance(result, HomeError):
+            assert (former, result.condition, result.parameters["pids"]) == ("suspended", "LEFTOVER_ALIVE", [child.pid])
+        else:
+            assert former != "suspended"
+            assert (result > 0.9) is (former in WAITS)
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,77 @@
+"""The word to go on knowingly: from the command line to the coordinator of one host, and to no later one."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from click.testing import CliRunner
+
+import falkirk as fk
+from falkirk import cli
+from falkirk.coordinator.home import open_home
+from falkirk.coordinator.host import HostSettings
+from falkirk.coordinator.live_host import LiveHost
+from falkirk.coordinator.supervise import Coordinator, RunSettings
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_command_hands_it_on(force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[RunSettings] = []
+    monkeypatch.setattr(cli, "load_application", lambda file: fk.App("shop", home=tmp_path))
+    monkeypatch.setattr(cli, "run_in_terminal", lambda app, settings: given.append(settings))
+    result = CliRunner().invoke(cli.main, ["run", "shop.py", *(["--force"] if force else [])])
+    assert (result.exit_code, [s.force for s in given]) == (0, [force])
+
+
+class Host:
+    """A host that has written a status, and has ended once that was read."""
+
+    def __init__(self, status_file: Path, state: str) -> None:
+        self.told: list[str] = []
+        self.stdin, self._polls = SimpleNamespace(write=self.told.append, flush=lambda: None), 0
+        regions = [{"name": "counts", "state": state, "last_commit": -1}]
+        status_file.write_text(json.dumps({"at_s": 1.0, "regions": regions, "push": [], "error": None}))
+
+    def poll(self) -> int | None:
+        self._polls += 1
+        return None if self._polls == 1 else 1
+
+    @property
+    def force(self) -> bool:
+        return HostSettings(**json.loads(self.told[0])).force
+
+
+def test_it_is_meant_once(tmp_path: Path) -> None:
+    """Until regions run a host that is replaced is told again; a loss found later is to be refused."""
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__), force=True))
+    told = []
+    with open_home(app.home, app.name) as home:
+        for state in ("starting", "running", "running"):
+            host = Host(tmp_path / "status.json", state)
+            coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
+            told.append(host.force)
+    assert told == [True, True, False]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[bool] = []
+    wheel = SimpleNamespace(open=lambda force=False: opened.append(force))
+    host = cast(Any, LiveHost.__new__(LiveHost))
+    host._watched, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
+    host._executors = SimpleNamespace(record=lambda complete=False: None)
+    host._plan, host._context = (
+        None,
+        SimpleNamespace(
+            topics=None, home=SimpleNamespace(path=None, store=SimpleNamespace(fail_taken=lambda *what: None))
+        ),
+    )
+    shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
+    monkeypatch.setattr("falkirk.coordinator.live_host.shape_of", lambda plan, topics: shape)
+    monkeypatch.setattr(LiveHost, "_govern", lambda self, shape: wheel)
+    monkeypatch.setattr(LiveHost, "_serve", lambda self, recover: False)
+    host.start(force=force)
+    assert opened == [force]

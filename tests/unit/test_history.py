@@ -1,0 +1,54 @@
+"""History: how far back one can go is bounded, and Spark keeps as much."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import falkirk as fk
+from falkirk.errors import DefinitionError
+from falkirk.plan.region import Plan, Region
+
+
+@pytest.mark.parametrize("option", ["history", "spare_checkpoints"])
+@pytest.mark.parametrize("number", [-1, 10_001, 10**12, 1.5, True, "2", None])
+def test_so_many_checkpoints_can_be_kept(option: str, number: Any) -> None:
+    make: Callable[..., object] = fk.App
+    with pytest.raises(DefinitionError) as refused:
+        make("a", **{option: number})
+    assert refused.value.condition == "OPTION_UNKNOWN"
+    assert refused.value.parameters == {"option": option, "value": number}
+
+
+@pytest.mark.parametrize("number", [0, 101, 10_000])
+def test_any_number_between_is_taken(number: int) -> None:
+    app = fk.App("a", history=number, spare_checkpoints=number)
+    assert (app.history, app.spare_checkpoints) == (number, number)
+
+
+def plan(*intervals_s: float, spare: int = 0) -> Plan:
+    regions = tuple(cast(Region, SimpleNamespace(interval_s=s, deterministic=i > 0)) for i, s in enumerate(intervals_s))
+    return Plan(
+        application="a", regions=regions, batches=(), properties={}, state_partitions=2, spare_checkpoints=spare
+    )
+
+
+@pytest.mark.parametrize("history", [0, 10, 100, 1000, 10_000])
+def test_spark_keeps_the_history_and_more(history: int) -> None:
+    """It kept the last 100: a point that `falkirk history` showed could not be gone back to."""
+    planned = plan(10.0)
+    assert planned.retained_of(planned.regions[0], history) > history + 100
+
+
+def test_spark_keeps_what_belongs_to_a_checkpoint_of_a_region_that_saves_seldom() -> None:
+    """A reader that saves each second goes back to what its writer, which saves each five minutes, had sent."""
+    planned = plan(300.0, 1.0)
+    slow, quick = planned.regions
+    assert planned.retained_of(quick, 0) > 2 * 300
+    assert planned.retained_of(slow, 0) < 200
+
+
+def test_a_spare_checkpoint_is_waited_for_of_what_is_not_deterministic() -> None:
+    planned = plan(4.0, 1.0, spare=1)
+    assert [planned.awaited_s(region) for region in planned.regions] == [8.0, 1.0]

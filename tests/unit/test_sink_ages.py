@@ -1,0 +1,252 @@
+"""A home and a sink of different ages: restored from a backup, one of them knows of epochs that the other lacks."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql.types import StructType
+
+import falkirk as fk
+from falkirk.coordinator.layout import Layout, Stage
+from falkirk.coordinator.ports import Health
+from falkirk.coordinator.store import RegionRecord, Store
+from falkirk.coordinator.wheel import Wheel
+from falkirk.epochs import folder
+from falkirk.epochs.at_rest import BatchAtRest
+from falkirk.epochs.folder import FolderTarget
+from falkirk.epochs.log import EpochLog
+from falkirk.epochs.release import EpochLogs, Outlet
+from falkirk.epochs.table import TableTarget
+from falkirk.errors import HomeError
+from falkirk.plan.region import BatchLogs
+from falkirk.regions.outputs import Outputs
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from tests.support import wait_until
+from tests.unit.test_backpressure import session
+
+LOG, SINK, SOURCE = "epochs:b", "s", "t"
+EPOCHS = 3
+
+
+class Sink:
+    """A target that knows how many epochs it has, and that somebody may restore."""
+
+    def __init__(self) -> None:
+        self.has, self.delivered = 0, list[int]()
+
+    def seen(self) -> int:
+        return self.has
+
+    kept = seen
+
+    def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
+        if epoch >= self.has:
+            self.delivered.append(epoch)
+            self.has = epoch + 1
+
+
+class Batch(BatchAtRest):
+    """A batch that is well."""
+
+    def health(self) -> Health:
+        return Health(runs=True)
+
+
+class Logs(EpochLogs):
+    """One log of epochs, and a source that has all that was ever read."""
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        return super().ends(topic) if topic == LOG else EMPTY
+
+
+class World:
+    """A home with complete epochs, and what is started in it."""
+
+    def __init__(self, store: Store, path: Path, sink: Sink) -> None:
+        self.store, self.path, self.sink = store, path, sink
+        home = SimpleNamespace(store=store, checkpoint=lambda name: path, identity="deadbeef")
+        topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
+        self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
+        record = RegionRecord(fingerprint={}, start_offsets={SOURCE: {0: 0}}, partitions={})
+        store.create_region("b", record, {})
+        self.epochs = EpochLog(LOG, "b", path, store)
+
+    def complete(self, count: int) -> None:
+        for _ in range(count):
+            n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
+            (self.path / f"{n}-aa").mkdir()
+            self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
+
+    def start(self, history: int = 0) -> Wheel:
+        """Open the home as a process that begins does."""
+        epochs = EpochLog(LOG, "b", self.path, self.store)
+        self.outlet = Outlet(epochs, {"out": cast(Any, self.sink)}, None, StructType())
+        logs = BatchLogs(name="b", log=LOG, topics=(SOURCE,), files=(), sinks=("out",), dead_letters=None)
+        stage = Stage(name="b", inputs=(SOURCE,), output=LOG)
+        layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
+        port = Logs({LOG: epochs}, {LOG: self.outlet}, session())
+        wheel = Wheel(layout, {"b": Batch(logs, self.place)}, port, self.store, lambda: 0.0, history=history)
+        wheel.open()
+        return wheel
+
+    def release(self, wheel: Wheel) -> None:
+        """Look after the application until all is out."""
+
+        def is_out() -> bool:
+            wheel.turn()
+            return self.outlet.released() == self.epochs.end()
+
+        wait_until(is_out, 30, lambda: f"the release: {self.sink.delivered}, {self.outlet.detail}")
+        wheel.turn()
+
+
+@pytest.fixture
+def world(store: Store, tmp_path: Path) -> World:
+    """Three epochs are complete and released."""
+    made = World(store, tmp_path / "epochs", Sink())
+    made.path.mkdir()
+    made.complete(EPOCHS)
+    made.release(made.start(history=EPOCHS))
+    assert made.sink.delivered == [0, 1, 2]
+    return made
+
+
+def test_a_sink_that_is_ahead_is_refused(world: World) -> None:
+    """Otherwise the next epoch, of other rows, has a number that the sink knows, and is dropped."""
+    world.sink.has = EPOCHS + 2
+    for _ in range(2):
+        with pytest.raises(HomeError) as refused:
+            world.start()
+        assert refused.value.condition == "SINK_AHEAD"
+        assert refused.value.parameters == {"sink": "out", "seen": EPOCHS + 2, "there": EPOCHS}
+
+
+def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) -> None:
+    """It was completed after the copy was made: done again it may come out differently."""
+    world.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
+    world.start()
+    world.sink.has = EPOCHS + 1
+    with pytest.raises(HomeError) as refused:
+        world.start()
+    assert (refused.value.condition, refused.value.parameters["there"]) == ("SINK_AHEAD", EPOCHS)
+
+
+def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
+    world.sink.has, world.sink.delivered = 1, []
+    wheel = world.start(history=EPOCHS)
+    world.release(wheel)
+    assert world.sink.delivered == [1, 2], "nothing new has come, and yet they are sent"
+    world.complete(1)
+    world.release(wheel)
+    assert world.sink.delivered == [1, 2, 3]
+
+
+def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(world: World) -> None:
+    world.complete(2)
+    world.sink.has, world.sink.delivered = 1, []
+    world.release(world.start())  # without history, nothing else keeps them
+    assert world.sink.delivered == [1, 2, 3, 4]
+    assert not (world.path / "2-aa").exists()
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_sink_that_fell_back_too_far_is_refused(world: World, lost: int) -> None:
+    world.sink.has = 1
+    shutil.rmtree(world.path / f"{lost}-aa")
+    with pytest.raises(HomeError) as refused:
+        world.start()
+    assert refused.value.condition == "SINK_BEHIND"
+    assert refused.value.parameters == {"sink": "out", "kept": 1, "released": EPOCHS}
+
+
+def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: World) -> None:
+    wheel = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    world.release(wheel)
+    world.sink.has, world.sink.delivered = 1, []
+    world.complete(1)
+
+    with pytest.raises(HomeError) as refused:
+        world.release(wheel)
+    assert (refused.value.condition, refused.value.parameters["kept"]) == ("SINK_BEHIND", 1)
+    assert world.sink.delivered == []
+    world.release(world.start(history=2 * EPOCHS))
+    assert world.sink.delivered == [1, 2, 3, 4]
+
+
+def test_a_table_tells_of_what_it_lost(tmp_path: Path) -> None:
+    database = tmp_path / "sink.db"
+    target = TableTarget(fk.Sql(f"sqlite:///{database}", "rows"), "deadbeef", "s")
+    assert (target.seen(), target.kept()) == (0, 0)
+    with target._engine.begin() as db:
+        target._set_mark(db, 4)
+    copy = shutil.copy(database, tmp_path / "copy.db")
+    with target._engine.begin() as db:
+        target._set_mark(db, 7)
+    assert (target.seen(), target.kept()) == (8, 8)
+    target._engine.dispose()
+    shutil.copy(copy, database)
+    assert (target.seen(), target.kept()) == (5, 5)
+
+
+def test_a_folder_tells_what_it_lost_from_what_was_moved_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FolderTarget, "_write", lambda self, rows, named, being_made, few: named.mkdir())
+    path = tmp_path / "sink"
+
+    def deliver(first: int, last: int) -> None:
+        for epoch in range(first, last):
+            target.deliver(epoch, cast(Any, None))
+
+    target = FolderTarget(fk.Files(str(path)), "deadbeef")
+    deliver(0, 2)
+    copy = shutil.copytree(path, tmp_path / "copy")
+    deliver(2, 4)
+    assert (target.seen(), target.kept()) == (4, 4)
+    for moved in path.glob("epoch=*"):
+        moved.rmdir()
+    assert (target.seen(), target.kept()) == (4, 4), "its readers have taken the files"
+    deliver(3, 4)
+    assert not list(path.glob("epoch=*")), "an epoch is there twice"
+    shutil.rmtree(path)
+    assert target.kept() == 0
+    shutil.copytree(copy, path, dirs_exist_ok=True)
+    assert (target.seen(), target.kept()) == (2, 2)
+
+
+def test_a_folder_whose_last_note_was_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FolderTarget, "_write", lambda self, rows, named, being_made, few: named.mkdir())
+    target = FolderTarget(fk.Files(str(tmp_path)), "deadbeef")
+    target.deliver(0, cast(Any, None))
+    (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef", "upto": 0}))
+    assert (target.seen(), target.kept()) == (1, 0)
+    target.deliver(0, cast(Any, None))
+    assert (target.seen(), target.kept()) == (1, 1)
+
+
+def test_a_folder_of_an_older_falkirk_does_not_tell(tmp_path: Path) -> None:
+    (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef"}))
+    assert FolderTarget(fk.Files(str(tmp_path)), "deadbeef").kept() is None
+
+
+@pytest.mark.parametrize(("incarnations", "refused"), [({1: 5}, None), ({1: 5, 2: 1}, 2), ({}, None)])
+def test_records_of_an_incarnation_that_the_home_does_not_know(
+    store: Store, tmp_path: Path, incarnations: Mapping[int, int], refused: int | None
+) -> None:
+    home = SimpleNamespace(store=store, path=tmp_path)
+    outputs = Outputs(
+        cast(Any, SimpleNamespace(name="r", output="out", dead_letters="dead")), cast(Any, SimpleNamespace(home=home))
+    )
+    store.create_region("r", RegionRecord(fingerprint={}, start_offsets={}, partitions={}), {})
+    store.open_incarnation("r", -1)
+    tail, none = (cast(Any, SimpleNamespace(incarnations=i)) for i in (incarnations, {}))
+    if refused is None:
+        outputs.refuse_ahead(tail, none)
+        return
+    with pytest.raises(HomeError) as error:
+        outputs.refuse_ahead(none, tail)
+    assert error.value.condition == "SINK_AHEAD"
+    assert error.value.parameters == {"sink": "dead", "seen": 2, "there": 1}

@@ -1,0 +1,137 @@
+"""Generation: the database refuses what a former owner of the home writes, in whatever order the two come."""
+
+import inspect
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from falkirk.coordinator.store import Store, TailRecord
+from falkirk.coordinator.store.part import Part
+from falkirk.errors import StoreError
+from tests.stores import RECORD, Place, contents
+from tests.support import wait_until
+
+WRITES: dict[str, Callable[[Store], Any]] = {
+    "create_region": lambda s: s.create_region("new", RECORD, {"counts": {0: 1}}),
+    "open_incarnation": lambda s: s.open_incarnation("counts", 3),
+    "record_fence": lambda s: s.record_fence("counts", 1, fence={}, replayed_from={}, suppressible=1),
+    "end_incarnation": lambda s: s.end_incarnation("counts", 1, ended="by the former", unsafe=True),
+    "observe_tail": lambda s: s.observe_tail("counts", TailRecord(valid_from_commit=1, incarnation=1, positions={})),
+    "forget_tails_after": lambda s: s.forget_tails_after("counts", -2),
+    "forget_tails_before": lambda s: s.forget_tails_before("counts", 9),
+    "distrust": lambda s: s.distrust("counts", 1, "by the former"),
+    "forget_distrust_after": lambda s: s.forget_distrust_after("counts", -2),
+    "skip_input": lambda s: s.skip_input("counts", ((0, 1, 2),)),
+    "void_range": lambda s: s.void_range("hop", 0, 1, 2),
+    "record_release": lambda s: s.record_release("answers", "held", 0, 99),
+    "record_decision": lambda s: s.record_decision("epoch", "words", 9, "former"),
+    "add_checkpoint": lambda s: s.add_checkpoint("rank", 9, {}),
+    "replace_checkpoint": lambda s: s.replace_checkpoint("rank", 1, {"n": 1}, {"n": 2}),
+    "forget_epochs": lambda s: s.forget_epochs("epoch", "words", 9),
+    "set_watermark": lambda s: s.set_watermark("rank", "retained", 9),
+    "open_recovery": lambda s: s.open_recovery("former", {}),
+    "advance_recovery": lambda s: s.advance_recovery(1, "done"),
+    "take_request": lambda s: s.take_request("rollback"),
+    "answer_request": lambda s: s.answer_request(2, {}),
+    "fail_taken": lambda s: s.fail_taken("stop", "former"),
+    "take_charge": lambda s: s.take_charge("former"),
+}
+
+
+def prepare(store: Store) -> None:
+    """Write what the writes above would change."""
+    store.create_region("counts", RECORD, {"counts": {0: 0}})
+    store.open_incarnation("counts", 0)
+    store.record_decision("epoch", "words", 1, "kept")
+    store.add_checkpoint("rank", 1, {"n": 1})
+    store.open_recovery("a failure", {"rank": 1})
+    store.post_request("rollback", {})
+    store.post_request("stop", {})
+    store.take_request("stop")
+
+
+def test_every_write_of_a_former_owner_is_refused_and_changes_nothing(place: Place) -> None:
+    former, present = place.open(), place.open()
+    assert former.take_charge("the former") == 1
+    prepare(former)
+    assert present.take_charge("the present") == 2
+    before = contents(present)
+    for name, write in WRITES.items():
+        with pytest.raises(StoreError) as caught:
+            write(former)
+        found = caught.value
+        assert (found.condition, found.certainty) == ("HOME_TAKEN_OVER", "definitely"), name
+        assert found.parameters == {"generation": 1, "present": 2, "holder": "the present"}, name
+    with pytest.raises(StoreError):
+        former.require_charge()
+    assert contents(present) == before
+    assert contents(former) == before, "a former owner may read"
+    present.require_charge()
+    present.record_decision("epoch", "words", 2, "present")
+    former.close()
+    present.close()
+
+
+def test_no_method_that_writes_is_missing_above() -> None:
+    """A new one is to be added there: what it writes must be refused, too."""
+    asks = {"post_request"}  # whoever asks something of the application is no owner of it
+    methods = {name: method for name, method in inspect.getmembers(Store, inspect.isfunction) if name[0] != "_"}
+    found = {name for name, method in methods.items() if "_writing" in method.__code__.co_names}
+    assert found == set(WRITES) | asks
+
+
+def test_a_process_of_the_owner_writes_for_its_generation_and_a_visitor_may_ask(place: Place) -> None:
+    coordinator = place.open()
+    number = coordinator.take_charge("a coordinator")
+    host, visitor = place.open(generation=number), place.open()
+    host.record_decision("epoch", "words", 1, "by the host")
+    visitor.post_request("stop", {})
+    assert coordinator.is_asked("stop")
+    assert place.open().take_charge("the next") == number + 1
+    visitor.post_request("rollback", {})
+    with pytest.raises(StoreError) as caught:
+        host.record_decision("epoch", "words", 2, "by the host")
+    assert caught.value.parameters["present"] == number + 1
+    for store in (coordinator, host, visitor):
+        store.close()
+
+
+@pytest.mark.parametrize("fences", [True, False])
+def test_nothing_is_written_between_the_comparison_and_the_commit(
+    place: Place, monkeypatch: pytest.MonkeyPatch, fences: bool
+) -> None:
+    """A former owner writes as fast as it can while others take charge; each sees the last of its predecessor."""
+    if not fences:
+        monkeypatch.setattr(Part, "_writing", lambda self: self._database.transaction(writes=True))
+    former, present = place.open(), place.open()
+    number, stopping = former.take_charge("the former"), threading.Event()
+    refused: list[str] = []
+
+    def newest() -> int:
+        found = present.newest_decision("epoch", "words")
+        return -1 if found is None else found.number
+
+    def write() -> None:
+        try:
+            for n in itertools.takewhile(lambda _: not stopping.is_set(), itertools.count()):
+                former.record_decision("epoch", "words", n, "former")
+        except StoreError as error:
+            refused.append(error.condition)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    wait_until(lambda: newest() > 10, 60, "the former owner to write")
+    assert present.take_charge("the present") == number + 1
+    seen = newest()
+    if not fences:
+        wait_until(lambda: newest() > seen, 60, "the former owner to write on: the test sees it")
+        stopping.set()
+    writer.join(60)
+    assert not writer.is_alive()
+    assert refused == (["HOME_TAKEN_OVER"] if fences else [])
+    assert (newest() == seen) is fences
+    former.close()
+    present.close()

@@ -1,0 +1,135 @@
+"""The terminal: whatever a record or an error says is shown as text, and moves nothing on an operator's screen."""
+
+import ast
+import io
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import StructType
+from rich.table import Table
+from rich.text import Text
+
+import falkirk as fk
+from falkirk import cli
+from falkirk.coordinator.status import CONSOLE
+from falkirk.coordinator.supervise import RunSettings
+from falkirk.epochs.console import ConsoleTarget
+from falkirk.errors import SparkError
+from falkirk.terminal import Terminal, one_line, plain
+
+PACKAGE = Path(fk.__file__).parent
+#: Markup that names no tag, sets the window's title, clears the screen, turns text round, and half a character.
+HOSTILE = "[/x] :+1: \x1b]0;owned\x07 \x1b[2J\x9b2J \u202egnp.exe \udcff [red]x[/red]\rgone"
+SHOWN = "[/x] :+1: ]0;owned [2J2J gnp.exe ? [red]x[/red]gone"
+
+
+def test_hostile_text_is_shown_as_text() -> None:
+    assert plain(HOSTILE) == SHOWN
+    assert one_line(f"{HOSTILE}\n\tforged") == f"{SHOWN}\\n\\tforged"
+    assert plain("Grüße,\n日本\tनमस्ते 👩‍🚀") == "Grüße,\n日本\tनमस्ते 👩‍🚀", "what people write stays"
+
+
+@given(st.text(st.characters()))
+def test_whatever_comes_no_control_is_left(text: str) -> None:
+    shown = plain(text)
+    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
+    shown.encode("utf-8")
+    assert "\n" not in one_line(text)
+
+
+@pytest.mark.parametrize("form", ["text", "cell", "title", "styled", "status", "update"])
+def test_a_console_shows_hostile_text_as_text(form: str) -> None:
+    """Before, rich's markup raised for `[/x]`: in the status line of a running application, which ended it."""
+    out = io.StringIO()
+    terminal = Terminal(file=out, force_terminal=True, color_system=None, width=200)
+    if form in ("status", "update"):
+        with terminal.status(HOSTILE if form == "status" else "begins") as line:
+            if form == "update":
+                line.update(HOSTILE)
+    else:
+        table = Table(title=HOSTILE if form == "title" else "table")
+        table.add_column(HOSTILE)
+        table.add_row(HOSTILE)
+        shown: Any = {"text": HOSTILE, "styled": Text(HOSTILE, style="red")}.get(form, table)
+        terminal.print(shown)
+    written = out.getvalue()
+    assert SHOWN in written
+    assert not [bad for bad in ("\x1b]", "\x07", "\x1b[2J", "\x9b", "\u202e") if bad in written]
+
+
+class _HostileRun:
+    """A coordinator whose application meets a hostile record."""
+
+    def __init__(self, app: fk.App, settings: RunSettings, *, say: Any, on_status: Any) -> None:
+        self._say, self._on_status = say, on_status
+
+    def stop(self) -> None:
+        """See Coordinator."""
+
+    def run(self) -> None:
+        """See Coordinator."""
+        region = {"name": "words", "state": "restarting", "detail": HOSTILE, "checkpoint_age_s": 1.0,
+                  "suppressed": 0, "dead_letters": 0}  # fmt: skip
+        self._on_status({"regions": [region]})
+        self._say(f"the Spark application is gone ({HOSTILE}); starting it again")
+        raise SparkError("QUERY_ENDED", HOSTILE, certainty="maybe")
+
+
+def test_an_error_that_quotes_a_record_does_not_end_the_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "Coordinator", _HostileRun)
+    monkeypatch.setattr(cli, "stop_on_signals", lambda stop: None)
+    out = io.StringIO()
+    monkeypatch.setattr(cli, "_console", Terminal(file=out, width=200))
+    with pytest.raises(SparkError):
+        cli.run_in_terminal(fk.App("shop"), RunSettings(file=tmp_path))
+    assert f"({SHOWN})" in out.getvalue()
+
+
+def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(file: Path) -> fk.App:
+        raise SparkError("QUERY_ENDED", HOSTILE, certainty="maybe")
+
+    out = io.StringIO()
+    monkeypatch.setattr(cli, "_console", Terminal(file=out, width=200))
+    monkeypatch.setattr(cli, "load_application", fail)
+    done = CliRunner().invoke(cli.main, ["status", "shop.py"])
+    assert done.exit_code == 1
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert f"QUERY_ENDED {SHOWN}" in out.getvalue()
+
+
+def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell with a line end looked like a row, or like the heading of an epoch."""
+
+    class _Rows:
+        def collect(self) -> list[Any]:
+            return [self]
+
+        def asDict(self) -> dict[str, str]:
+            return {"name": f"{HOSTILE}\n── out, epoch 7: 0 row(s)"}
+
+        schema = StructType([])
+        drop = limit = lambda self, *_: self
+
+    monkeypatch.delenv(CONSOLE, raising=False)
+    monkeypatch.setattr("falkirk.epochs.console.in_order", lambda rows, few: rows)
+    written: list[str] = []
+    ConsoleTarget(fk.Console(), "out", written.append).deliver(1, _Rows())  # type: ignore[arg-type]
+    assert written == [f"── out, epoch 1: 1 row(s)\nname={SHOWN}\\n── out, epoch 7: 0 row(s)\n"]
+
+
+def test_nothing_else_makes_a_console() -> None:
+    """One that is made elsewhere would take records for markup."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rich"):
+                names = {alias.name for alias in node.names}
+                assert path.name == "terminal.py" or not names & {"Console", "print", "escape"}, path
+            assert not (isinstance(node, ast.Attribute) and node.attr == "from_markup"), path
