@@ -7,6 +7,7 @@ code: GONE where it came to its k-th step, 0 where it opened the store before.
 import json
 import os
 import sys
+import threading
 from typing import Any
 
 import sqlalchemy as sql
@@ -17,11 +18,16 @@ GONE = 9
 
 
 def count_steps(place: Place, gone_before: int | None = None) -> int:
-    """Open a store; return how many steps that took. End this process before one of them, if asked to."""
-    steps = 0
+    """Open a store; return how many steps that took. End this process before one of them, if asked to.
+
+    Steps of other threads are not its own: what an earlier test has left running may use a store, too.
+    """
+    steps, mine = 0, threading.get_ident()
 
     def step(*_: Any) -> None:
         nonlocal steps
+        if threading.get_ident() != mine:
+            return
         steps += 1
         if steps == gone_before:
             os._exit(GONE)

@@ -33,11 +33,11 @@ class Sender:
     """Collects what goes back to Spark: results, states and dead letters, each checked against its type.
 
     Args: schema: of what goes back: KIND and a struct per kind. region: for dead letters. fails: a row on which the
-        function fails is not to become one.
+        function fails is not to become one. rows_at_once: so many go back together.
     """
 
-    def __init__(self, schema: pa.Schema, region: str, *, fails: bool) -> None:
-        self._schema, self._region, self._fails = schema, region, fails
+    def __init__(self, schema: pa.Schema, region: str, *, fails: bool, rows_at_once: int = ROWS_AT_ONCE) -> None:
+        self._schema, self._region, self._fails, self._rows_at_once = schema, region, fails, rows_at_once
         self._rows: list[dict[str, Any]] = []
 
     def add(self, kind: str, value: Mapping[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Sender:
 
     def ready(self) -> bool:
         """Tell whether it is time to send."""
-        return len(self._rows) >= ROWS_AT_ONCE
+        return len(self._rows) >= self._rows_at_once
 
     def batch(self) -> pa.RecordBatch:
         """Return what was collected, and begin anew."""

@@ -22,6 +22,8 @@ from tests.support import wait_until
 #: The log in which a strike finds results that no checkpoint covers, if it is not the sink's topic: results of
 #: snapshots get to the sink with a checkpoint, so a kill as soon as they are there finds nothing behind it.
 LOGS = {"snapshots": "snapshots-held"}
+#: Topics of an application that are not logs of results: dead letters, and the claims of its owners.
+NO_LOGS = (".dead-letters", ".owner.claims")
 #: So many results must have come since a region's checkpoint when everything is killed, out of 200 a second.
 BEHIND = 40
 #: A strike may fall right behind a checkpoint that nobody has heard of yet: it is made again, but not for ever.
@@ -106,7 +108,7 @@ def logs_of(run: Counting) -> dict[str, int]:
     """Return the application's own logs by the names that the plan gives them, and how many records each has had."""
     prefix = run.prefix()
     known = AdminClient({"bootstrap.servers": run.bootstrap}).list_topics(timeout=30).topics
-    mine = [topic for topic in known if topic.startswith(prefix) and not topic.endswith(".dead-letters")]
+    mine = [topic for topic in known if topic.startswith(prefix) and not topic.endswith(NO_LOGS)]
     topics = Topics(Connection.of(run.bootstrap))
     return {topic.removeprefix(prefix): sum(topics.end_positions(topic).values()) for topic in mine}
 

@@ -66,6 +66,12 @@ class Run:
         self.store = self.query._home.store
         self.hop = Hop(broker.bootstrap, self.query.hops[1])
 
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.query.stop()
+
     def let_the_reader_save_what_is_not_fixed(self) -> None:
         """Wait until the second region has saved a state that rests on what the first would draw again."""
         wheel = self.query._host._wheel
@@ -141,11 +147,11 @@ def test_all_go_back_and_nothing_released_is_contradicted(
     broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided = Decided(monkeypatch)
-    run = Run(spark, broker, tag, home)
-    with Load(broker.bootstrap, run.events) as load:
-        run.take_back()
-        run.let_the_reader_save_what_is_not_fixed()
-    run.come_to_rest(load.sent)
+    with Run(spark, broker, tag, home) as run:
+        with Load(broker.bootstrap, run.events) as load:
+            run.take_back()
+            run.let_the_reader_save_what_is_not_fixed()
+        run.come_to_rest(load.sent)
     assert set(decided.made[-1][1].takes_back) == set(REGIONS)
     assert decided.mistakes(run.came_from) == []
     found = released(broker.bootstrap, run.counts)
@@ -158,13 +164,12 @@ def test_a_perturbed_answer_shows(
 ) -> None:
     """The same, with the last region made to stay where it was."""
     decided = Decided(monkeypatch)
-    run = Run(spark, broker, tag, home)
     newest_within = rollback.newest_within
 
     def perturbed(layout: Any, name: str, points: tuple[Point, ...], frontier: object) -> Point:
         return points[-1] if name == COUNTS else newest_within(layout, name, points, frontier)
 
-    with Load(broker.bootstrap, run.events):
+    with Run(spark, broker, tag, home) as run, Load(broker.bootstrap, run.events):
         for _ in range(5):  # it may have saved that itself between the look and the failure, and then nothing is wrong
             run.let_the_reader_save_what_is_not_fixed()
             monkeypatch.setattr(rollback, "newest_within", perturbed)
@@ -174,4 +179,3 @@ def test_a_perturbed_answer_shows(
                 break
         assert decided.mistakes(run.restored())
         wait_until(run.is_contradicted, 120, "a result that rests on what was taken back")
-    run.query.stop()

@@ -2,6 +2,7 @@
 
 import itertools
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,6 @@ from pyspark.sql import Row
 
 from falkirk.epochs.run import Run
 from falkirk.errors import SparkError
-from falkirk.operators import python
 from falkirk.operators.python import KIND, Poison, Sender, folding, mapping
 
 RESULT = pa.struct([("n", pa.int32())])
@@ -74,9 +74,9 @@ def test_a_state_is_of_its_key_alone_and_stays_as_it_was_before_a_bad_row() -> N
     assert len(done(whole, rows, "letter")) == 1
 
 
-def test_what_goes_back_goes_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "ROWS_AT_ONCE", 3)
-    work = mapping(lambda row: [{"n": row.n}, {"n": -row.n}], ["n"], sender)
+def test_what_goes_back_goes_in_portions() -> None:
+    small = partial(Sender, SCHEMA, "here", fails=False, rows_at_once=3)
+    work = mapping(lambda row: [{"n": row.n}, {"n": -row.n}], ["n"], small)
     sizes = [batch.num_rows for batch in work(iter([pa.RecordBatch.from_pylist([{"n": i} for i in range(5)])]))]
     assert sizes == [4, 4, 2]
     assert list(itertools.accumulate(sizes))[-1] == 10
