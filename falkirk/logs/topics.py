@@ -31,6 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 from falkirk.errors import LogError, is_away
 from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, away, fault, missing, quiet_options
+from falkirk.logs.internal import ANY_TIME
 from falkirk.logs.replication import unreplicated
 
 _T = TypeVar("_T")
@@ -116,8 +117,11 @@ class Topics:
 
         Raises: LogError: `PARTITION_COUNT_DIFFERS` when it exists with another number of partitions.
         """
-        new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}))
-        future = self._admin.create_topics([new], request_timeout=self._timeout_s)[topic]
+        wanted = dict(config or {})
+        future = self._created(topic, partitions, wanted)
+        if ANY_TIME in wanted and _failed_with(KafkaError.INVALID_CONFIG, future):  # an older broker
+            del wanted[ANY_TIME]
+            future = self._created(topic, partitions, wanted)
         self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, future, "creating a topic", topic)
         self._await(lambda: self._ready(topic), "creating a topic", topic)
         found = self._partitions(topic)
@@ -131,6 +135,10 @@ class Topics:
                 found=found,
                 wanted=partitions,
             )
+
+    def _created(self, topic: str, partitions: int, config: dict[str, str]) -> "Future[None]":
+        new = NewTopic(topic, num_partitions=partitions, config=config)
+        return self._admin.create_topics([new], request_timeout=self._timeout_s)[topic]
 
     def delete(self, topic: str) -> None:
         """Delete `topic` with all its records and wait until it is gone; one that does not exist is fine."""
@@ -277,7 +285,9 @@ class Topics:
 
     def _result_unless(self, code: int, future: "Future[_T]", doing: str, topic: str) -> _T | None:
         """Return the result, None when it failed with that code."""
-        error = future.exception()
-        if isinstance(error, KafkaException) and error.args[0].code() == code:
-            return None
-        return self._result(future, doing, topic)
+        return None if _failed_with(code, future) else self._result(future, doing, topic)
+
+
+def _failed_with(code: int, future: "Future[_T]") -> bool:
+    error = future.exception()
+    return isinstance(error, KafkaException) and bool(error.args[0].code() == code)

@@ -16,6 +16,7 @@ from falkirk.check import read_topic
 from falkirk.errors import LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
+from falkirk.logs.internal import KEEP
 from falkirk.plan import frames
 from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.planner import plan_application
@@ -43,8 +44,8 @@ class Gate:
 
     def __init__(self, wire: Wire, *, window_s: float = 3_600.0, answers: bool = True) -> None:
         self.wire, self.requests, self.answers = wire, f"requests-{wire.tag}", f"answers-{wire.tag}"
-        for topic in (self.requests, self.answers):
-            wire.topics.create(topic, 2, {})
+        wire.topics.create(self.requests, 2, KEEP)
+        wire.topics.create(self.answers, 2, {})
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

@@ -1,12 +1,14 @@
 """Formula: the expression that computes a column, down to the columns that a region reads, as text.
 
 It is the same whenever the same steps are analysed, and another when any of them computes the column in another way.
-Steps that only pass a column through are not in it.
+Steps that only pass a column through are not in it. A column that is long to write is its beginning and a digest: one
+that is used twice in each of twenty steps would else be written a million times.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -23,6 +25,8 @@ _LEFT_OUT = frozenset(
         "left", "right", "children", "randomSeed",
     }
 )  # fmt: skip
+#: A formula of more characters is its beginning, of so many, and a digest.
+_LONG, _BEGINNING = 200, 80
 
 
 def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str], list[str]]:
@@ -43,23 +47,30 @@ def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str],
         grouping += node.get("groupingExpressions", ())
     output = plan.output()
     columns = [output.apply(i) for i in range(output.size())]
-    return {c.name(): writer.column(int(c.exprId().id()), c.name()) for c in columns}, list(map(writer.text, grouping))
+    named = {c.name(): writer.column(int(c.exprId().id()), c.name()) for c in columns}
+    return named, [_short(writer.text(one)) for one in grouping]
 
 
 @dataclass(kw_only=True)
 class _Writer:
-    """Writes formulas. Args: made: the expression of each column, and which of its results it is."""
+    """Writes formulas.
+
+    Args: made: the expression of each column, and which of its results it is. written: the formulas of columns so far.
+    """
 
     began: Mapping[int, str]
     made: dict[int, tuple[_Nodes, str]] = field(default_factory=dict)
+    written: dict[int, str] = field(default_factory=dict)
     lambdas: dict[int, str] = field(default_factory=dict)
 
     def column(self, identity: int, name: str, kind: object = "") -> str:
         """Return the formula of a column."""
         if identity in self.began or identity not in self.made:
             return f"{self.began.get(identity, name)} {kind}".strip()
-        nodes, which = self.made[identity]
-        return self.text(nodes) + which
+        if identity not in self.written:
+            nodes, which = self.made[identity]
+            self.written[identity] = _short(self.text(nodes) + which)
+        return self.written[identity]
 
     def text(self, nodes: _Nodes) -> str:
         """Return the formula of an expression, given as its nodes, each before its parts."""
@@ -86,11 +97,20 @@ class _Writer:
         return f"{name}({', '.join([*parts, *fields])})"
 
     def _field(self, value: Any) -> str:
-        if isinstance(value, list) and value and all(isinstance(one, list) for one in value):
-            return f"[{', '.join(map(self._field, value))}]"
+        """Return a field of an expression; it may hold expressions, as deep as it likes (the branches of a `CASE`)."""
         if isinstance(value, list) and value and isinstance(value[0], dict) and "class" in value[0]:
             return self.text(value)
+        if isinstance(value, list):
+            return f"[{', '.join(map(self._field, value))}]"
+        if isinstance(value, dict):
+            return ", ".join(f"{k}={self._field(inner)}" for k, inner in sorted(value.items()) if k not in _LEFT_OUT)
         return _plain(value)
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONG:
+        return text
+    return f"{text[:_BEGINNING]}… ({sha256(text.encode()).hexdigest()[:16]})"
 
 
 def _plain(value: Any) -> str:
