@@ -43,6 +43,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     local_broker.stop(folder)
 
 
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that may be tormented: no other test uses it."""
+    folder = tmp_path / "broker"
+    yield local_broker.start(folder, java_options=local_broker.SHORT_RUN)
+    local_broker.stop(folder)
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The one Spark session of this test process, able to run live regions."""

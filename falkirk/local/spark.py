@@ -153,6 +153,8 @@ def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> d
         RETAIN: str(SPARE_BATCHES),
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
         "spark.sql.adaptive.enabled": "false",
+        # Else PySpark makes thirteen calls to the JVM around each of ours, to name the line in an error of Spark's.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
 
 

@@ -25,6 +25,9 @@ from tests.support import wait_until
 
 #: More of them, as in FALKIRK_SEEDS=1,2,3, are a soak.
 SEEDS = [int(s) for s in os.environ.get("FALKIRK_SEEDS", "1").split(",")]
+KILLS = 2 if "FALKIRK_SEEDS" in os.environ else 1
+#: So many results of what is vouched for must have come since its checkpoint when it is killed, to be contradicted.
+UNSAVED = 5
 #: Four processors of epochs keep two processors of the machine busy for minutes.
 soak = pytest.mark.skipif("FALKIRK_SEEDS" not in os.environ, reason="a soak: it runs with FALKIRK_SEEDS alone")
 LIVE, EPOCHS = ("rows", "parts", "held", "hopped", "believed"), ("lots", "sums", "kept", "folded", "believed")
@@ -68,6 +71,19 @@ class Run:
     def has_more(self, before: dict[str, int], more: int) -> bool:
         """Whether so many results more are out, where each record's leave without waiting for others."""
         return all(self.count(name) > before[name] + more for name in self.sinks if name in self.prompt)
+
+    def await_unsaved(self, name: str, application: Application) -> None:
+        """Wait until a live region has released results since its last checkpoint."""
+        seen = (-1, 0)
+
+        def is_beyond() -> bool:
+            nonlocal seen
+            commit = application.last_commits().get(name, -1)
+            if commit != seen[0]:
+                seen = commit, self.count(name)
+            return commit >= 0 and self.count(name) > seen[1] + UNSAVED
+
+        wait_until(is_beyond, 60, lambda: f"results of {name} behind checkpoint {seen}\n{application.log()}")
 
     def begun(self) -> dict[tuple[str, str], set[str]]:
         """Return by which processes each epoch was begun."""
@@ -218,7 +234,7 @@ def _without_draws(value: bytes) -> bytes:
 
 @contextmanager
 def tormented(
-    broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *, kills: int = 2, **more: str
+    broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *, kills: int = KILLS, **more: str
 ) -> Iterator[Run]:  # fmt: skip
     """Run the seed's application under load, kill it, and wait until all its results are there."""
     begun = home.with_name("begun")
@@ -241,8 +257,10 @@ def tormented(
                 wait_until(
                     partial(run.has_more, before, more_results), 180, f"{more_results} more\n{application.log()}"
                 )  # fmt: skip
-                if sinks is EPOCHS and kill:
+                if sinks is EPOCHS and kill == kills - 1:
                     run.hold_an_epoch()
+                if sinks is LIVE:
+                    run.await_unsaved("believed", application)
                 if draw.random() < 0.5:
                     application.kill_everything()
                 else:

@@ -6,6 +6,7 @@ is switched off.
 """
 
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,13 +27,15 @@ LOGS = {"snapshots": "snapshots-held"}
 NO_LOGS = (".dead-letters", ".owner.claims")
 #: So many results must have come since a region's checkpoint when everything is killed, out of 200 a second.
 BEHIND = 40
+#: How often each kind of strike is made; more of them are a soak.
+AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
 #: A strike may fall right behind a checkpoint that nobody has heard of yet: it is made again, but not for ever.
 MORE_STRIKES_MAX = 4
 
 
 def test_released_on_arrival_held_back_and_without_the_barrier(broker: Broker, home: Path, tag: str) -> None:
     with counting(broker, home, tag, counted=("counts", "snapshots", "repeated")) as run:
-        sent = strike(run, 4, python_alone=1, must_suppress=("counts",))
+        sent = strike(run, 2 * AGAIN, python_alone=1, must_suppress=("counts",))
         assert_exactly_once(run, sent, "counts")
         assert_exactly_once(run, sent, "snapshots")
         judge_repeated(run, sent)
@@ -44,7 +47,7 @@ def test_released_on_arrival_held_back_and_without_the_barrier(broker: Broker, h
 def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag: str) -> None:
     # What was acknowledged once too often is gone back over: its points are kept until the end.
     with counting(broker, home, tag, counted=("logged", "acknowledged"), HISTORY="90") as run:
-        sent = strike(run, 2, must_suppress=("logged-out",))
+        sent = strike(run, AGAIN, must_suppress=("logged-out",))
         assert_exactly_once(run, sent, "logged")
         judge_acknowledged(run, sent)
         logs = logs_of(run)
