@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
@@ -110,7 +110,7 @@ def session(
         if not submitted:
             builder = builder.master(master)
             wanted = {**_launch_settings(master), **wanted}
-        given = dict(SparkConf().getAll()) if submitted else {}
+        given = _submitted_with() if submitted else {}
         context = dict(_CONTEXT_SETTINGS)
         if not given.get("spark.master", master).startswith("local"):
             context |= _CLUSTER_SETTINGS
@@ -131,6 +131,13 @@ def session(
             missing=missing,
         )
     return active
+
+
+def _submitted_with() -> dict[str, str]:
+    """Return the settings that spark-submit was given: they are in the JVM, to which PySpark connects when first asked
+    for a context."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _present() -> SparkSession | None:

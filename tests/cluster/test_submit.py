@@ -1,6 +1,7 @@
 """spark-submit of an application, on a cluster within the driver and on a standalone master: killed, and gone on."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -62,6 +63,10 @@ class Submitted:
     def committed(self) -> int:
         """Return the last committed batch."""
         return last_committed_batch(self._home / "regions" / "counts")
+
+    def silence_s(self) -> float:
+        """Return how long an executor lives at most without its driver, as the home has recorded it."""
+        return float(json.loads((self._home / "executors.json").read_text())["silence_s"])
 
     def wait(self, condition: object, what: str) -> None:
         """Wait while it runs."""
@@ -143,6 +148,7 @@ def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master:
             before = run.released()
             run.wait(lambda: run.released() > before + 100, "results since")
             if killed:
+                assert run.silence_s() < 30, "the settings of a cluster hold under spark-submit, too"
                 run.kill()
                 killed_at = run.committed()
                 run.submit()
