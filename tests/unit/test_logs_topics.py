@@ -1,0 +1,59 @@
+"""Making topics: a setting that an older broker does not know is left out, and nothing else is."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from falkirk.errors import LogError
+from falkirk.logs.connection import Connection
+from falkirk.logs.internal import ANY_TIME, KEEP
+from falkirk.logs.topics import Topics
+
+
+class OlderBroker:
+    """A client of a broker that refuses some settings; `made` is with which ones topics were asked for."""
+
+    def __init__(self, refused: str) -> None:
+        self.made: list[Mapping[str, str]] = []
+        self._refused = refused
+
+    def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[None]]:
+        (topic,) = new
+        self.made.append(dict(topic.config))
+        future: Future[None] = Future()
+        if self._refused in topic.config:
+            future.set_exception(KafkaException(KafkaError(KafkaError.INVALID_CONFIG)))
+        else:
+            future.set_result(None)
+        return {topic.topic: future}
+
+    def poll(self, _: float) -> None:
+        """Say nothing further."""
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
+    made = Topics(Connection.of("127.0.0.1:1"))
+    monkeypatch.setattr(made, "_ready", lambda _: True)
+    monkeypatch.setattr(made, "_partitions", lambda _: 2)
+    return made
+
+
+def test_a_setting_that_an_older_broker_does_not_know_is_left_out(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = OlderBroker(ANY_TIME)
+    monkeypatch.setattr(topics, "_admin", broker)
+    topics.create("hop", 2, KEEP)
+    assert broker.made == [KEEP, {name: value for name, value in KEEP.items() if name != ANY_TIME}]
+
+
+def test_a_setting_that_matters_is_not_left_out(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = OlderBroker("retention.ms")
+    monkeypatch.setattr(topics, "_admin", broker)
+    with pytest.raises(LogError):
+        topics.create("hop", 2, KEEP)
+    assert "retention.ms" in broker.made[-1]
