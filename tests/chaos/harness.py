@@ -40,11 +40,11 @@ START_S = 400.0
 
 
 class Application:
-    """`falkirk run` of a file, in processes of its own."""
+    """`falkirk run` of a file, in processes of its own. Args: bootstrap: None where the file has a connection."""
 
-    def __init__(self, file: Path, bootstrap: str, home: Path, env: Mapping[str, str], *options: str) -> None:
-        self._command = [sys.executable, "-m", "falkirk.cli", "run", str(file), "--kafka", bootstrap]
-        self._command += ["--home", str(home), "--create-topics", *options]
+    def __init__(self, file: Path, bootstrap: str | None, home: Path, env: Mapping[str, str], *options: str) -> None:
+        self._command = [sys.executable, "-m", "falkirk.cli", "run", str(file), "--home", str(home)]
+        self._command += [*([] if bootstrap is None else ["--kafka", bootstrap]), "--create-topics", *options]
         self._env, self.home = {**os.environ, "PYTHONFAULTHANDLER": "1", **env}, home
         self._process: subprocess.Popen[bytes] | None = None
         self._since_s = 0.0
@@ -94,7 +94,7 @@ class Application:
 
     def promises(self) -> dict[str, dict[str, Any]]:
         """Return what `falkirk plan` says of each sink."""
-        command = [*self._command[:3], "plan", self._command[4], "--json", *self._command[5:7]]
+        command = [*self._command[:3], "plan", self._command[4], "--json", *self._command[7:9]]
         plan = json.loads(subprocess.run(command, env=self._env, stdout=subprocess.PIPE, check=True).stdout)
         return {promise["sink"]: promise for promise in plan["sinks"]}
 

@@ -1,0 +1,27 @@
+"""A count behind a hop, over a connection with TLS and SASL that the environment of the test describes."""
+
+import os
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+
+broker = fk.Connection(
+    os.environ["SECURED"],
+    security_protocol="SASL_SSL",
+    sasl_mechanism="SCRAM-SHA-512",
+    username=os.environ["KAFKA_USER"],
+    password="env:KAFKA_PASSWORD",
+    ca_location=os.environ["CA"],
+    key_location=os.environ["CLIENT"],
+)
+app = fk.App("secured", kafka=broker)
+app.source("loose", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT"))
+
+
+@app.stream(fk.Lazy("3 seconds"))
+def counts(loose):
+    return loose.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+
+
+app.sink("counts", counts, fk.Kafka(os.environ["COUNTS"], key="word"))

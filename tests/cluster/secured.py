@@ -1,0 +1,128 @@
+"""A broker that asks for TLS and SASL, both of its clients' certificate and of a user's password, and keeps to ACLs.
+
+A second, open listener is the tests' own: they make users and topics there.
+"""
+
+import contextlib
+import json
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from falkirk.local import broker as local_broker
+from falkirk.local.broker import Broker
+
+USER, PASSWORD = "shop", 'of "quotes", \\ and spaces'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secured:
+    """A running broker. `open`: reached by the tests; `bootstrap`: by the application. `ca`, `client`: PEM files."""
+
+    open: Broker
+    bootstrap: str
+    ca: Path
+    client: Path
+
+    def admin(self) -> AdminClient:
+        """Return a client that may do anything."""
+        return AdminClient({"bootstrap.servers": self.open.bootstrap})
+
+    def add_user(self) -> None:
+        """Let the user log in by SCRAM-SHA-512."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        wanted = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+        admin = self.admin()  # it has to live until it has answered
+        for future in admin.alter_user_scram_credentials([wanted]).values():
+            future.result(30)
+
+    def allow(self, kind: ResourceType, name: str, operations: Sequence[AclOperation], *, prefix: bool = False) -> None:
+        """Give the user rights to a topic or group. Args: prefix: to all whose names begin so."""
+        pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
+        rights = [
+            AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+            for operation in operations
+        ]
+        admin = self.admin()
+        for future in admin.create_acls(rights).values():
+            future.result(30)
+
+
+@contextlib.contextmanager
+def secured(folder: Path) -> Iterator[Secured]:
+    """Run such a broker in a folder, with authorities and keys of its own."""
+    folder.mkdir(parents=True)
+    ca, server, client = _keys(folder)
+    data = folder / "broker"
+    data.mkdir()
+    plain, controller, tls = _free_ports(3)
+    # A broker that ran here before keeps its ports, so they are known before it starts.
+    former = Broker(folder=str(data), pid=0, began="never", port=plain, controller_port=controller)
+    (data / "broker.json").write_text(json.dumps(asdict(former)))
+    names = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{tls}"
+    settings = {
+        "listeners": f"{names},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": names,
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(server),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(ca),
+        "ssl.client.auth": "required",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    broker = local_broker.start(data, settings=settings, java_options=local_broker.SHORT_RUN)
+    try:
+        assert broker.port == plain, "another process took the port"
+        yield Secured(open=broker, bootstrap=f"127.0.0.1:{tls}", ca=ca, client=client)
+    finally:
+        local_broker.stop(data)
+
+
+def _keys(folder: Path) -> tuple[Path, Path, Path]:
+    """Make an authority, and a key with a certificate of it for the broker and for clients; return their PEM files."""
+    ca, ca_key = folder / "ca.pem", folder / "ca.key"
+    _openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=falkirk-tests",
+             "-keyout", ca_key, "-out", ca)  # fmt: skip
+    made = []
+    for name, alternative in (("server", "IP:127.0.0.1"), ("client", "DNS:client")):
+        key, request, certificate = (folder / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
+        _openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request,
+                 "-addext", f"subjectAltName={alternative}")  # fmt: skip
+        _openssl("x509", "-req", "-days", "2", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial",
+                 "-copy_extensions", "copy", "-out", certificate)  # fmt: skip
+        both = folder / f"{name}.pem"
+        both.write_text(key.read_text() + certificate.read_text())
+        made.append(both)
+    return ca, made[0], made[1]
+
+
+def _openssl(*arguments: object) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
