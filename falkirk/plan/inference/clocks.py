@@ -112,6 +112,8 @@ def _is_dated(literal: Any) -> bool:
     origin = literal.origin()
     if not _TIMES.search(_kind(literal)) or not origin.sqlText().isDefined():
         return False
+    if str(literal.value()) == "0":  # when 1970 began: no present, but a default of Spark's (`time_bucket`)
+        return False
     text = str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
     return not _PARAMETER.match(text) and not _LITERAL.fullmatch(text)
 
