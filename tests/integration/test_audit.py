@@ -115,7 +115,7 @@ def test_the_sample_is_of_the_newest(spark: "SparkSession", broker: Broker, even
     assert finding == Finding(name="out", outcome=Outcome.SAME, rows=10)
 
 
-def test_the_command(broker: Broker, events: str, tmp_path: Path) -> None:
+def test_the_command(spark: "SparkSession", broker: Broker, events: str, tmp_path: Path) -> None:  # not a small one
     file = tmp_path / "app.py"
     file.write_text(
         "import falkirk as fk\n"
