@@ -63,31 +63,30 @@ def check_described(
     Raises: DefinitionError: `MODEL_INVALID`, `RUN_INCOMPLETE`, `PLACE_INVALID`, `PLACE_TWICE`,
         `COLUMN_MISSING`. LogError: `NO_ROWS`; as `Reading.rows`.
     """
-    found = _judge(run, reading, space, anomalies_shown)
+    if (run.rules or run.final) and not run.keys:
+        raise _incomplete("Rules and --final are about the outputs of a key.", "Name its columns with --key.")
+    if not run.inputs and (run.model or not run.rules):
+        raise _incomplete("With no inputs there is nothing to compare the outputs with.", "Name --input, or a rule.")
+    model = model_of(run.model, run.keys) if run.inputs else None
+    _refuse_twice(run, reading)
+    found = _judge(run, model, reading, space, anomalies_shown)
     # Only now all is read: a generator that is not read to its end says nothing.
     reading.sight.check()
-    _refuse_nothing(run, reading)
+    _refuse_nothing(run, model, reading)
     return replace(found, read=reading.sight.read()) if isinstance(found, Verdict) else found
 
 
-def _judge(run: Described, reading: Reading, space: Space, anomalies_shown: int) -> Verdict | tuple[RuleVerdict, ...]:
+def _judge(
+    run: Described, model: Model[Any] | None, reading: Reading, space: Space, anomalies_shown: int
+) -> Verdict | tuple[RuleVerdict, ...]:
     keys = tuple(run.keys)
     outputs = (
         Output(key=_key(values, keys), place=place, values=values)
         for where in run.outputs
         for place, values in reading.rows(where)
     )
-    if (run.rules or run.final) and not keys:
-        raise _incomplete("Rules and --final are about the outputs of a key.", "Name its columns with --key.")
-    if not run.inputs:
-        if not run.rules or run.model:
-            raise _incomplete(
-                "With no inputs there is nothing to compare the outputs with.", "Name --input, or a rule."
-            )
-        _refuse_twice(run, reading)
+    if model is None:
         return check_rules(outputs, run.rules, anomalies_shown=anomalies_shown, space=space)
-    model = model_of(run.model, keys)
-    _refuse_twice(run, reading)
     inputs = _inputs(run, reading)
     if isinstance(model, StatelessModel) and not keys:
         return check_stateless(inputs, outputs, anomalies_shown=anomalies_shown, space=space)
@@ -121,7 +120,7 @@ def _refuse_twice(run: Described, reading: Reading) -> None:
             raise DefinitionError("PLACE_TWICE", text, hint="Judge them one by one.", log=again)
 
 
-def _refuse_nothing(run: Described, reading: Reading) -> None:
+def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) -> None:
     """Refuse a verdict on nothing: on no rows at all, or by columns that no row has.
 
     Raises: LogError: `NO_ROWS`. DefinitionError: `COLUMN_MISSING`.
@@ -135,7 +134,6 @@ def _refuse_nothing(run: Described, reading: Reading) -> None:
             places=sorted(seen),
             passed_over=[name for each in seen.values() for name in each.passed_over],
         )
-    model = model_of(run.model, run.keys) if run.inputs else None
     read = [function.column for function in model.aggregates.values()] if isinstance(model, AggregateModel) else []
     for side, wanted in ((run.inputs, (*run.keys, *read)), (run.outputs, run.keys)):
         columns = {column for where in side for column in seen[where].columns} - reading.ignored
