@@ -129,6 +129,10 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
     sys.exit(0 if runs else 1)
 
 
+#: Why a sink may not be judged, while others are.
+_UNJUDGED = ("NOT_CHECKABLE", "TOPIC_UNSEEN", "ROWS_CHANGED")
+
+
 @main.command()
 @_file
 @_broker
@@ -139,33 +143,45 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
 def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], memory: int, as_json_: bool) -> None:
     """Judge what FILE's application has released, from what went in and what came out alone.
 
-    Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise, or none could be judged. What
-    can't be recomputed, such as a batch, is named and left out.
+    Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise, or could not be judged. What
+    can't be recomputed, such as a batch, is named; with --sink the others are judged alone.
     """
     from falkirk.check import Space, render, to_json
     from falkirk.judge import PROMISES, judge_sink
     from falkirk.local.spark import session
 
     app = load_application(file)
-    connection, good, unjudged = broker_of(app, local_broker() if local else broker), True, []
+    unknown = sorted(set(names) - set(app.sinks))
+    if unknown or not app.sinks:
+        raise DefinitionError(
+            "SINK_UNKNOWN",
+            f"application {app.name!r} has no sink {', '.join(unknown)}." if unknown else "it has no sink.",
+            hint=f"Its sinks are {', '.join(app.sinks)}." if app.sinks else "There is nothing to judge.",
+            sinks=unknown,
+        )
+    connection, good = broker_of(app, local_broker() if local else broker), True
     spark = session(app.name, master="local[2]")
     for sink in app.sinks.values():
         if names and sink.name not in names:
             continue
         try:
             verdict = judge_sink(app, sink, connection, spark, Space(memory_bytes=memory << 20))
-        except DefinitionError as error:
-            if error.condition != "NOT_CHECKABLE" or names:
+        except FalkirkError as error:
+            if error.condition not in _UNJUDGED:
                 raise
-            _console.print(f"sink {sink.name}: not judged: {error.message}", soft_wrap=True)
-            unjudged.append(sink.name)
+            good = False
+            if as_json_:
+                found = {"sink": sink.name, "promise": sink.delivery.value, "guarantee": None, "reason": str(error)}
+                click.echo(json.dumps({**found, "condition": error.condition}, indent=1))
+            else:
+                Terminal().print(f"sink {sink.name}: not judged: {error}", soft_wrap=True)
             continue
         good = good and verdict.satisfies(PROMISES[sink.delivery])
         if as_json_:
             click.echo(json.dumps({"sink": sink.name, "promise": sink.delivery.value, **to_json(verdict)}, indent=1))
         else:
             Terminal().print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
-    sys.exit(0 if good and len(unjudged) < len(app.sinks) else 1)
+    sys.exit(0 if good else 1)
 
 
 @main.command()

@@ -4,14 +4,24 @@ Spark reads the source topic as a batch and applies the steps before the keyed o
 `falkirk.check`, which shares nothing with the mechanism that it judges.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from falkirk.app import App
 from falkirk.check import (
@@ -24,16 +34,24 @@ from falkirk.check import (
     Max,
     Min,
     Place,
+    Record,
     Space,
     Sum,
     Verdict,
+    bounds_now,
     check_keyed,
     check_stateless,
+    content_of,
+    group_key,
+    moved,
     outputs_of,
     read_topic,
+    read_typed,
+    refuse_unseen,
+    types_of,
 )
 from falkirk.declared import Sink
-from falkirk.errors import DefinitionError
+from falkirk.errors import DefinitionError, LogError
 from falkirk.logs.connection import Connection
 from falkirk.plan import frames
 from falkirk.plan.determinism import operations, undetermined
@@ -46,6 +64,7 @@ from falkirk.stream import Latest as DeclaredLatest
 from falkirk.stream import ProcessorNode, SourceNode, Step, Stream
 
 _CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
+Types = Mapping[str, Callable[[object], object]]
 _KINDS = {"count": Count, "sum": Sum, "min": Min, "max": Max}
 
 #: What the checker must find at least for a promise to be kept.
@@ -73,7 +92,8 @@ def judge_sink(
 
     Rows are streamed from Spark and from the topic, and divided by key within `space`.
 
-    Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed.
+    Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed. LogError: `TOPIC_UNSEEN`: one of
+        the topics has, or had, records that can't be read. `ROWS_CHANGED`: one of them was written meanwhile.
     """
     declared = _declared(app, sink)
     if declared.source.name in app.pushed:
@@ -89,19 +109,71 @@ def judge_sink(
     for step in declared.before:
         frame = _recomputable(frame, step, sink)
     good = Frame(data=frame.data.where(frames.is_good()), depth=frame.depth)
-    records = read_topic(connection.client_options(), sink.topic.topic)
+    config, topics = connection.client_options(), (declared.source.topic.topic, sink.topic.topic)
+    bounds = {topic: bounds_now(config, topic) for topic in topics}
+    records = _Counted(read_topic(config, sink.topic.topic))
+    verdict = _verdict(good, declared, sink, records, space)
+    for topic, count in zip(topics, (raw.count(), records.count), strict=True):
+        changed = moved(config, topic, bounds[topic])
+        if changed is not None:
+            hint = "Run the checker when nothing is in flight."
+            raise LogError("ROWS_CHANGED", f"{changed} while the checker was reading.", hint=hint, changed=changed)
+        refuse_unseen(config, topic, bounds[topic], count)
+    return verdict
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Records, counted as they are read."""
+
+    records: Iterator[Record]
+    count: int = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        for record in self.records:
+            self.count += 1
+            yield record
+
+
+def _verdict(good: Frame, declared: _Declared, sink: Sink, records: _Counted, space: Space | None) -> Verdict:
     if declared.keyed is None:
+        types = types_of(_types(good.data.select(*good.columns)))
         rows = good.data.select(F.to_json(F.struct(*good.columns), JSON_OPTIONS).alias("value"), STAMP)
-        outputs = outputs_of(records, key=lambda record, values: None)
-        return check_stateless(_inputs(rows, (), declared.source), outputs, space=space)
-    _recomputable(frame, declared.keyed, sink)
+        outputs = outputs_of(records, decode=lambda value: read_typed(value, types), key=lambda record, values: None)
+        return check_stateless(_inputs(rows, (), declared.source, types), outputs, space=space)
+    _recomputable(good, declared.keyed, sink)
     keys, aggregates = _keyed(declared.keyed)
-    outputs = outputs_of(records, key=lambda record, values: _key(values, keys))
     if tuple(sink.topic.keys) != keys:
         raise _not_checkable(sink, f"its key is not that of groupBy({', '.join(keys)})")
     columns, model = _model(keys, aggregates, sink)
+    read = good.data.select(*keys, *columns)
+    kinds = _types(read)
+    _refuse_unordered(read, model, sink)
+    aggregated = {name: each for name, each in model.aggregates.items() if not isinstance(each, Count)}
+    named = {name: each.column for name, each in aggregated.items() if each.column is not None}
+    named |= dict(zip(keys, keys, strict=True))
+    results = types_of({name: kinds[column] for name, column in named.items() if column in kinds})
+    outputs = outputs_of(
+        records, decode=lambda value: read_typed(value, results), key=lambda record, values: _key(values, keys)
+    )
     data = good.data.select(F.to_json(F.struct(*keys, *columns), JSON_OPTIONS).alias("value"), STAMP)
-    return check_keyed(_inputs(data, keys, declared.source), outputs, model, space=space)
+    return check_keyed(_inputs(data, keys, declared.source, types_of(kinds)), outputs, model, space=space)
+
+
+def _types(data: DataFrame) -> dict[str, str]:
+    """Return the types, as the checker calls them, of the columns whose JSON does not tell them."""
+    named = {DecimalType: "decimal", DoubleType: "double", FloatType: "double"}
+    return {each.name: named[type(each.dataType)] for each in data.schema if type(each.dataType) in named}
+
+
+def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: Sink) -> None:
+    """Refuse a minimum or maximum whose order JSON's values do not have, such as that of bytes in Base64."""
+    ordered = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType)
+    for name, function in model.aggregates.items():
+        if isinstance(function, Min | Max):
+            kind = data.schema[function.column].dataType
+            if not isinstance(kind, ordered) and kind != StringType():
+                raise _not_checkable(sink, f"{name} is in the order of {kind.simpleString()}")
 
 
 def _declared(app: App, sink: Sink) -> _Declared:
@@ -180,17 +252,17 @@ def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Sink) -> tupl
     return columns, AggregateModel(list(keys), parts)
 
 
-def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode) -> Iterator[Input]:
+def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode, types: Types) -> Iterator[Input]:
     counted: dict[tuple[int, int], int] = {}
     for row in data.orderBy(STAMP).toLocalIterator():
         stamp: Row = row[STAMP]
         record = (stamp["partition"], stamp["offset"])
         sub = counted.get(record, 0)
         counted = {record: sub + 1}  # rows come in stamp order, so only the present record is counted
-        values = json.loads(row["value"])
+        values = read_typed(row["value"].encode(), types)
         place = Place(source.topic.topic, record[0], record[1], sub)
         yield Input(key=_key(values, keys), place=place, row=values)
 
 
-def _key(values: Mapping[str, object], keys: tuple[str, ...]) -> tuple[str, ...] | None:
-    return tuple(str(values.get(key)) for key in keys) if keys else None
+def _key(values: Mapping[str, object], keys: tuple[str, ...]) -> tuple[Hashable, ...] | None:
+    return tuple(content_of(group_key(values.get(key))) for key in keys) if keys else None

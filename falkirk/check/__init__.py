@@ -4,6 +4,7 @@ It shares no code with the mechanism that it judges and ignores its stamps and h
 `check_keyed`.
 """
 
+from falkirk.check.content import content_of, group_key
 from falkirk.check.described import Described, check_described
 from falkirk.check.keyed import check_keyed, check_rules, check_stateless
 from falkirk.check.model import (
@@ -24,7 +25,19 @@ from falkirk.check.rows import Reading
 from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
 from falkirk.check.run import Input, Output, Place, Values
 from falkirk.check.topics import Record, decode_json, decode_key, outputs_of, read_topic
-from falkirk.check.verdict import Anomaly, Consistency, Counts, Guarantee, Kind, RuleVerdict, Undecided, Verdict
+from falkirk.check.types import read_typed, types_of
+from falkirk.check.unseen import bounds_now, moved, refuse_unseen
+from falkirk.check.verdict import (
+    Anomaly,
+    Consistency,
+    Counts,
+    Guarantee,
+    Kind,
+    PlaceRead,
+    RuleVerdict,
+    Undecided,
+    Verdict,
+)
 
 __all__ = [
     "Aggregate",
@@ -46,6 +59,7 @@ __all__ = [
     "NoGaps",
     "Output",
     "Place",
+    "PlaceRead",
     "Reading",
     "Record",
     "Rule",
@@ -58,16 +72,23 @@ __all__ = [
     "Unique",
     "Values",
     "Verdict",
+    "bounds_now",
     "check_described",
     "check_keyed",
     "check_rules",
     "check_stateless",
+    "content_of",
     "decode_json",
     "decode_key",
+    "group_key",
+    "moved",
     "outputs_of",
     "read_topic",
+    "read_typed",
+    "refuse_unseen",
     "render",
     "render_rules",
     "rules_to_json",
     "to_json",
+    "types_of",
 ]

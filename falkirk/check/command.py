@@ -5,13 +5,15 @@ import sys
 from pathlib import Path
 
 import click
+from rich.console import Group
 
 from falkirk.check.described import Described, check_described
 from falkirk.check.piles import Space
-from falkirk.check.render import render, render_rules, rules_to_json, to_json
+from falkirk.check.render import read_to_json, render, render_read, render_rules, rules_to_json, to_json
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
 from falkirk.check.secrets import refuse_password, setting
+from falkirk.check.types import TYPES
 from falkirk.check.verdict import Guarantee, Verdict
 from falkirk.terminal import Terminal
 
@@ -46,6 +48,9 @@ memory_option = click.option(
 @click.option("--transitions", multiple=True, metavar="COLUMN:A>B,…", help="A rule: which value may follow which.")
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave a column out of what is compared.")
 @click.option("--decimal", is_flag=True, help="Read numbers with a fraction as decimals, not as floats.")
+@click.option("--type", "types", multiple=True, metavar="COLUMN=TYPE", help=f"What a column is: {', '.join(TYPES)}.")
+@click.option("--skip", multiple=True, metavar="PATTERN", help="Files in folders that hold no rows; can be repeated.")
+@click.option("--expired", is_flag=True, help="Judge topics of which retention or compaction has taken records.")
 @click.option("--broker", metavar="HOST:PORT", help="Of topics.")
 @click.option(
     "--client",
@@ -69,6 +74,9 @@ def check_run(
     transitions: tuple[str, ...],
     ignore: tuple[str, ...],
     decimal: bool,
+    types: tuple[str, ...],
+    skip: tuple[str, ...],
+    expired: bool,
     broker: str | None,
     client: tuple[str, ...],
     memory: int,
@@ -78,8 +86,10 @@ def check_run(
     """Judge a run of any system, from the rows that went in and came out alone.
 
     A PLACE is kafka:TOPIC, a file of rows (.jsonl, .csv, .parquet), a folder of such files, or a table: URL#TABLE, or
-    URL#TABLE:COLUMN in the order of a column. A MODEL is count, sum(amount), name=max(price), … (the columns that the
-    outputs have beside the key), distinct, stateless, or FILE.py:name, a falkirk.check.Model of your own.
+    URL#TABLE:COLUMN in the order of a column. A field of CSV is a text; it equals a number that is written just so.
+
+    A MODEL is count, sum(amount), name=max(price), … (the columns that the outputs have beside the key), distinct,
+    stateless, or FILE.py:name, a falkirk.check.Model of your own.
 
     Run it when nothing is in flight. Exit code 1 when the run is not what is expected or breaks a rule.
     """
@@ -101,17 +111,26 @@ def check_run(
         if not equals:
             raise click.BadParameter(f"{option!r} is not OPTION=VALUE.", param_hint="--client")
         settings[name] = setting(name, value)
+    typed: dict[str, str] = {}
+    for option in types:
+        name, equals, value = option.rpartition("=")
+        if not equals:
+            raise click.BadParameter(f"{option!r} is not COLUMN=TYPE.", param_hint="--type")
+        typed[name] = value
     for place in (*inputs, *outputs):
         refuse_password(place)
-    reading = Reading(kafka=settings, decimal=decimal, ignored=frozenset(ignore))
+    reading = Reading(
+        kafka=settings, decimal=decimal, ignored=frozenset(ignore), types=typed, skipped=skip, expired=expired
+    )
     found = check_described(described, reading, space=Space(memory_bytes=memory << 20, folder=folder))
     if isinstance(found, Verdict):
         good = found.consistency.holds is True if expect == "consistent" else found.satisfies(_EXPECTED[expect])
-        good = good and not any(rule.broken for rule in found.rules)
+        good = good and all(rule.holds for rule in found.rules)
         shown = json.dumps(to_json(found), indent=1) if as_json else render(found)
     else:
-        good = not any(rule.broken for rule in found)
-        shown = json.dumps({"rules": rules_to_json(found)}, indent=1) if as_json else render_rules(found)
+        good, read = all(rule.holds for rule in found), reading.sight.read()
+        both = {"rules": rules_to_json(found), "read": read_to_json(read)}
+        shown = json.dumps(both, indent=1) if as_json else Group(*render_read(read), render_rules(found))
     if isinstance(shown, str):
         click.echo(shown)
     else:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from falkirk.check.content import content
+from falkirk.check.content import content, content_of
 from falkirk.check.model import Model
 from falkirk.check.run import Input, KeyRun, Place, Values
 from falkirk.check.verdict import Anomaly, Kind
@@ -96,7 +96,7 @@ def _furthest(run: KeyRun, model: Model[S], nodes_max: int) -> tuple[int, list[_
 
 
 def _identity(point: _Point) -> Hashable:
-    return point.explained, point.positions, content(point.state)
+    return point.explained, point.positions, content_of(point.state)
 
 
 def _next_rows(run: KeyRun, positions: tuple[int, ...]) -> Iterator[tuple[int, Input]]:

@@ -1,13 +1,19 @@
-"""Content: the form in which two values are compared, however they were written or read.
+"""Content: the form in which two rows are compared, however they were written or read.
 
 Independent of Spark and of JSON: a row that was recomputed here and a row that was read from a topic are the
-same row if and only if their contents are equal. Two differences are none: the order of a struct's fields,
-and a null field that is left out (Spark's ``to_json`` leaves it out). Everything else counts: ``true`` is not
-1, and a field too many is another content.
+same row if and only if their contents are equal. Three differences are none: the order of fields, a column that is
+null or left out (Spark's ``to_json`` leaves it out), and 1 beside 1.0. Everything else counts: ``true`` is not 1,
+0.0 is not -0.0, and a null inside of an object is not an absent one, since a map with a null value has an entry.
 """
 
+import math
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
+
+#: From here on a double stands for several integers.
+EXACT_MAX = 2**53
 
 
 class _Special(Enum):
@@ -16,34 +22,81 @@ class _Special(Enum):
     TRUE = "true"
     FALSE = "false"
     NAN = "NaN"
+    NEGATIVE_ZERO = "-0.0"
 
 
-def content(value: object) -> Hashable:
-    """Return the content of `value`: hashable, and equal exactly where the values mean the same.
+@dataclass(frozen=True, slots=True)
+class _Wide:
+    """A double so large that it stands for several integers: it is none of them."""
 
-    Args: value: what ``json.loads`` returns, or the same shapes with Decimal, bytes, dates.
-    Returns: a nest of frozensets (structs), tuples (arrays) and plain values. Numbers compare as numbers: 1
-        and 1.0 are one.
-    Raises: TypeError: `value` holds something that can't be compared, such as a set.
+    value: float
+
+
+def content(row: Mapping[str, object]) -> Hashable:
+    """Return the content of a row: hashable, and equal exactly where the rows mean the same.
+
+    Args: row: what ``json.loads`` returns, or the same shapes with Decimal, bytes, dates.
+    Raises: TypeError: it holds something that can't be compared, such as a set.
+    """
+    # Most fields are texts and whole numbers, which are their own content: no call for them.
+    return frozenset(
+        [
+            (name, field if type(field) is str or type(field) is int else content_of(field))
+            for name, field in row.items()
+            if field is not None
+        ]
+    )
+
+
+def content_of(value: object) -> Hashable:
+    """Return the content of one value: a nest of frozensets (objects), tuples (arrays) and plain values.
+
+    Raises: TypeError: as `content`.
     """
     kind = type(value)
     if kind is str or kind is int or value is None:
         return value
-    if isinstance(value, Mapping):
-        # Most fields are texts and whole numbers, which are their own content: no call for them.
-        return frozenset(
-            [
-                (name, field if type(field) is str or type(field) is int else content(field))
-                for name, field in value.items()
-                if field is not None
-            ]
-        )
-    if isinstance(value, list | tuple):
-        return tuple([content(element) for element in value])
+    if isinstance(value, float):
+        return _of_float(value)
     if isinstance(value, bool):
         return _Special.TRUE if value else _Special.FALSE
-    if isinstance(value, float) and value != value:
-        return _Special.NAN
+    if isinstance(value, Mapping):
+        return frozenset([(name, content_of(field)) for name, field in value.items()])
+    if isinstance(value, list | tuple):
+        return tuple([content_of(element) for element in value])
+    if isinstance(value, Decimal):
+        return _of_decimal(value)
     if not isinstance(value, Hashable):
         raise TypeError(f"a value of type {kind.__name__} has no content that could be compared")
     return value
+
+
+def _of_float(value: float) -> Hashable:
+    if value != value:
+        return _Special.NAN
+    if value == 0:
+        return _Special.NEGATIVE_ZERO if math.copysign(1.0, value) < 0 else 0
+    return value if abs(value) < EXACT_MAX or math.isinf(value) else _Wide(value)
+
+
+def _of_decimal(value: Decimal) -> Hashable:
+    """Return the float that is written with these digits, if there is one; else the decimal, which no float equals."""
+    if value.is_nan():
+        return _Special.NAN
+    if not value:
+        return 0
+    near = float(value)
+    same = abs(near) < EXACT_MAX and near != 0 and Decimal(repr(near)) == value
+    return near if same or value.is_infinite() else value
+
+
+def group_key(value: object) -> object:
+    """Return the value that a group has whose rows have `value`: with one zero, as Spark groups.
+
+    Source: Spark's NormalizeFloatingNumbers.
+    """
+    if isinstance(value, float):
+        return value + 0.0 if value == 0 else value
+    if isinstance(value, Mapping):
+        return {name: group_key(field) for name, field in value.items()}
+    return [group_key(element) for element in value] if isinstance(value, list | tuple) else value

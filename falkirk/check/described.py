@@ -5,12 +5,13 @@ check_described(Described(inputs=("kafka:orders",), outputs=("kafka:totals",), k
 
 import re
 import runpy
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from falkirk.check.content import content
+from falkirk.check.content import content_of, group_key
 from falkirk.check.keyed import check_keyed, check_rules, check_stateless
 from falkirk.check.model import (
     Aggregate,
@@ -29,7 +30,7 @@ from falkirk.check.rows import Reading
 from falkirk.check.rules import Rule
 from falkirk.check.run import Input, Output, Values
 from falkirk.check.verdict import RuleVerdict, Verdict
-from falkirk.errors import DefinitionError
+from falkirk.errors import DefinitionError, LogError
 
 _AGGREGATES: dict[str, Callable[[str], Aggregate]] = {"sum": Sum, "min": Min, "max": Max, "latest": Latest}
 _CALL = re.compile(r"(?:(\w+)\s*=\s*)?(\w+)(?:\(\s*([\w.*]*)\s*\))?")
@@ -59,29 +60,91 @@ def check_described(
 ) -> Verdict | tuple[RuleVerdict, ...]:
     """Return the verdict on a run; of one that names no inputs, what its rules say.
 
-    Raises: DefinitionError: `MODEL_INVALID`, `RUN_INCOMPLETE`, `PLACE_INVALID`; LogError as `Reading.rows`.
+    Raises: DefinitionError: `MODEL_INVALID`, `RUN_INCOMPLETE`, `PLACE_INVALID`, `PLACE_TWICE`,
+        `COLUMN_MISSING`. LogError: `NO_ROWS`; as `Reading.rows`.
     """
+    if (run.rules or run.final) and not run.keys:
+        raise _incomplete("Rules and --final are about the outputs of a key.", "Name its columns with --key.")
+    if not run.inputs and (run.model or not run.rules):
+        raise _incomplete("With no inputs there is nothing to compare the outputs with.", "Name --input, or a rule.")
+    model = model_of(run.model, run.keys) if run.inputs else None
+    _refuse_twice(run, reading)
+    found = _judge(run, model, reading, space, anomalies_shown)
+    # Only now all is read: a generator that is not read to its end says nothing.
+    reading.sight.check()
+    _refuse_nothing(run, model, reading)
+    return replace(found, read=reading.sight.read()) if isinstance(found, Verdict) else found
+
+
+def _judge(
+    run: Described, model: Model[Any] | None, reading: Reading, space: Space, anomalies_shown: int
+) -> Verdict | tuple[RuleVerdict, ...]:
     keys = tuple(run.keys)
     outputs = (
         Output(key=_key(values, keys), place=place, values=values)
         for where in run.outputs
         for place, values in reading.rows(where)
     )
-    if (run.rules or run.final) and not keys:
-        raise _incomplete("Rules and --final are about the outputs of a key.", "Name its columns with --key.")
-    if not run.inputs:
-        if not run.rules or run.model:
-            raise _incomplete(
-                "With no inputs there is nothing to compare the outputs with.", "Name --input, or a rule."
-            )
+    if model is None:
         return check_rules(outputs, run.rules, anomalies_shown=anomalies_shown, space=space)
-    model = model_of(run.model, keys)
     inputs = _inputs(run, reading)
     if isinstance(model, StatelessModel) and not keys:
         return check_stateless(inputs, outputs, anomalies_shown=anomalies_shown, space=space)
     return check_keyed(
         inputs, outputs, model, rules=run.rules, final=run.final, anomalies_shown=anomalies_shown, space=space
     )
+
+
+def _refuse_twice(run: Described, reading: Reading) -> None:
+    """Refuse logs that are named twice: of what comes twice on both sides nobody could tell that it did.
+
+    Raises: DefinitionError: `PLACE_TWICE`.
+    """
+    named: dict[Hashable, str] = {}
+    for where in (*run.inputs, *run.outputs):
+        for log, name in reading.logs(where):
+            if log in named:
+                raise DefinitionError(
+                    "PLACE_TWICE",
+                    f"{where} and {named[log]} have the same rows: {name}.",
+                    hint="Name each place once, as an input or as an output.",
+                    log=name,
+                )
+            named[log] = where
+    for side in (run.inputs, run.outputs):
+        # Rows know their tables by name alone.
+        tables = Counter(where.partition("#")[2].partition(":")[0] for where in side if "://" in where)
+        if any(count > 1 for count in tables.values()):
+            again = max(tables, key=lambda table: tables[table])
+            text = f"two tables of the name {again} can't be told apart."
+            raise DefinitionError("PLACE_TWICE", text, hint="Judge them one by one.", log=again)
+
+
+def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) -> None:
+    """Refuse a verdict on nothing: on no rows at all, or by columns that no row has.
+
+    Raises: LogError: `NO_ROWS`. DefinitionError: `COLUMN_MISSING`.
+    """
+    seen = reading.sight.seen
+    if not any(each.rows for each in seen.values()):
+        raise LogError(
+            "NO_ROWS",
+            f"there are no rows at {', '.join(seen)}, so there is nothing to judge.",
+            hint="Are these the right places?",
+            places=sorted(seen),
+            passed_over=[name for each in seen.values() for name in each.passed_over],
+        )
+    read = [function.column for function in model.aggregates.values()] if isinstance(model, AggregateModel) else []
+    for side, wanted in ((run.inputs, (*run.keys, *read)), (run.outputs, run.keys)):
+        columns = {column for where in side for column in seen[where].columns} - reading.ignored
+        missing = [name for name in wanted if name is not None and name not in columns]
+        if missing and any(seen[where].rows for where in side):
+            raise DefinitionError(
+                "COLUMN_MISSING",
+                f"no row of {', '.join(side)} has {', '.join(missing)}.",
+                hint="Check the names in --key and --model, and what --ignore leaves out.",
+                columns=missing,
+            )
 
 
 def _inputs(run: Described, reading: Reading) -> Iterator[Input]:
@@ -94,7 +157,8 @@ def _key(values: Values, keys: tuple[str, ...]) -> Hashable:
     """Return the key that the columns `keys` make: a value, or several; None without columns."""
     if not keys:
         return None
-    return content(values.get(keys[0])) if len(keys) == 1 else tuple([content(values.get(key)) for key in keys])
+    found = [content_of(group_key(values.get(key))) for key in keys]
+    return found[0] if len(keys) == 1 else tuple(found)
 
 
 def _incomplete(message: str, hint: str) -> DefinitionError:

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
-from falkirk.check.content import content
+from falkirk.check.content import content, content_of
 from falkirk.check.echoes import Echoes
 from falkirk.check.model import Model
 from falkirk.check.run import Input, KeyRun, Place, Values
@@ -150,7 +150,7 @@ class Search(Generic[S]):
         return Failure.IMPOSSIBLE
 
     def _identity(self, node: _Node[S]) -> Hashable:
-        return (node.explained, node.positions, content(node.state))
+        return (node.explained, node.positions, content_of(node.state))
 
     def _bound(self, node: _Node[S]) -> int | None:
         """Return a lower bound of the cost still to come, or None if no script can pass here: each row has at
@@ -220,7 +220,8 @@ class Search(Generic[S]):
             return
         # It comes first, since among equals the first is tried first, and here it is the likelier.
         # Without a change of state a lost output and a skipped row are the same thing.
-        if Move.LOSE in self._moves and expected is not None and state != node.state:
+        changes = Move.LOSE in self._moves and expected is not None and content_of(state) != content_of(node.state)
+        if changes:
             yield 1, _Node(node.explained, positions, state), Step(Move.LOSE, row, None, expected)
         if Move.SKIP in self._moves:
             yield 1, _Node(node.explained, positions, node.state), Step(Move.SKIP, row, None, expected)

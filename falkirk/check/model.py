@@ -6,10 +6,10 @@ most one output row.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
-from falkirk.check.content import content
+from falkirk.check.content import content, content_of, group_key
+from falkirk.check.numeric import NoOrderError, NoSumError, plus, precedes
 from falkirk.check.run import Values
 from falkirk.errors import DefinitionError
 
@@ -71,7 +71,7 @@ class Count:
 @dataclass(frozen=True, slots=True)
 class Sum:
     """sum(column): exact for integers and decimals; for floats exact only where the order of the rows is
-    known.
+    known. Floats are added to 0.0, as in Spark.
     """
 
     column: str
@@ -80,37 +80,52 @@ class Sum:
         value = row.get(self.column)
         if value is None:
             return before
-        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        try:
+            return plus(before, value)
+        except NoSumError as cause:
             raise DefinitionError(
                 "SUM_OF_NO_NUMBER",
-                f"sum({self.column}) met {value!r}, which is not a number",
-                hint="Only rows that reach the keyed step may be given to the checker.",
+                f"sum({self.column}) met {value!r}{f' after {before!r}' if before is not None else ''}: {cause}",
+                hint="Give the checker only rows that reach the keyed step; of check-run, say what the column is: "
+                f"--type {self.column}=decimal.",
                 column=self.column,
                 value=value,
-            )
-        return value if before is None else before + value
+            ) from cause
 
 
 @dataclass(frozen=True, slots=True)
 class Min:
-    """min(column): nulls are passed over."""
+    """min(column): nulls are passed over. The order is Spark's: NaN is the greatest, and of equals the first stays."""
 
     column: str
 
     def apply(self, before: Any, row: Values) -> Any:
         value = row.get(self.column)
-        return before if value is None or (before is not None and before <= value) else value
+        return before if value is None or (before is not None and not _precedes(value, before, self)) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Max:
-    """max(column): nulls are passed over."""
+    """max(column): nulls are passed over. The order is that of `Min`."""
 
     column: str
 
     def apply(self, before: Any, row: Values) -> Any:
         value = row.get(self.column)
-        return before if value is None or (before is not None and before >= value) else value
+        return before if value is None or (before is not None and not _precedes(before, value, self)) else value
+
+
+def _precedes(one: object, other: object, function: Min | Max) -> bool:
+    try:
+        return precedes(one, other)
+    except NoOrderError as cause:
+        name = type(function).__name__.lower()
+        raise DefinitionError(
+            "NO_ORDER",
+            f"{name}({function.column}) met {one!r} and {other!r}, which have no order.",
+            hint=f"Of check-run, say what the column is: --type {function.column}=decimal, for example.",
+            column=function.column,
+        ) from cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +156,7 @@ class AggregateModel:
         self._plan = tuple((name, function.apply) for name, function in self.aggregates.items())
         self._kept = tuple(not isinstance(function, Latest) for function in self.aggregates.values())
         latest = [(name, each.column) for name, each in self.aggregates.items() if isinstance(each, Latest)]
-        self._echoed = (*zip(self.keys, self.keys, strict=True), *latest)
+        self._latest = tuple(latest)
         columns = {function.column for function in self.aggregates.values()} - {None}
         self._columns = tuple(sorted({*self.keys, *(c for c in columns if c is not None)}))
 
@@ -149,7 +164,7 @@ class AggregateModel:
         return (None,) * len(self._plan)
 
     def step(self, state: tuple[object, ...], row: Values) -> tuple[tuple[object, ...], Values | None]:
-        output: dict[str, object] = {name: row.get(name) for name in self.keys}
+        output: dict[str, object] = {name: group_key(row.get(name)) for name in self.keys}
         after: list[object] = []
         for (name, apply), kept, before in zip(self._plan, self._kept, state, strict=True):
             value = apply(before, row)
@@ -160,13 +175,14 @@ class AggregateModel:
         return tuple(after), output
 
     def effect(self, row: Values) -> Hashable:
-        return tuple([content(row.get(column)) for column in self._columns])
+        return tuple([content_of(row.get(column)) for column in self._columns])
 
     def echo(self, row: Values) -> Hashable:
-        return tuple([content(row.get(column)) for _, column in self._echoed])
+        keys = [content_of(group_key(row.get(name))) for name in self.keys]
+        return (*keys, *[content_of(row.get(column)) for _, column in self._latest])
 
     def echo_of(self, output: Values) -> Hashable:
-        return tuple([content(output.get(name)) for name, _ in self._echoed])
+        return tuple([content_of(output.get(name)) for name in (*self.keys, *(name for name, _ in self._latest))])
 
 
 class StatelessModel:
@@ -188,7 +204,8 @@ class StatelessModel:
         return None, row if self._output is None else self._output(row)
 
     def effect(self, row: Values) -> Hashable:
-        return content(self.step(None, row)[1])
+        output = self.step(None, row)[1]
+        return None if output is None else content(output)
 
     def echo(self, row: Values) -> Hashable:
         return self.effect(row)

@@ -91,13 +91,18 @@ class RuleBreaks:
     rules: Sequence[Rule]
     shown: int
     found: list[First[Anomaly]] = field(init=False)
+    #: How many outputs have the column that each rule is about.
+    seen: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.found = [First(self.shown) for _ in self.rules]
+        self.seen = [0 for _ in self.rules]
 
     def look(self, run: KeyRun) -> None:
         """Note where the outputs of a key break the rules."""
-        for rule, found in zip(self.rules, self.found, strict=True):
+        for number, (rule, found) in enumerate(zip(self.rules, self.found, strict=True)):
+            column: str | None = getattr(rule, "column", None)
+            self.seen[number] += sum(column is None or output.values.get(column) is not None for output in run.observed)
             for each in rule.breaks(run.observed):
                 at = places(each)
                 found.add(

@@ -1,6 +1,7 @@
 """Show a verdict: as a table in plain words for people, as JSON for programs."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 
 from rich.console import Group, RenderableType
@@ -8,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.check.run import Place, Values
-from falkirk.check.verdict import Anomaly, Consistency, Guarantee, RuleVerdict, Verdict
+from falkirk.check.verdict import Anomaly, Consistency, Guarantee, PlaceRead, RuleVerdict, Verdict
 
 MEANING = {
     Guarantee.EXACTLY_ONCE: "every output is what the inputs give, once",
@@ -16,7 +17,7 @@ MEANING = {
     Guarantee.AT_MOST_ONCE: "the outputs are those of some of the inputs, each with all that follows from it",
     Guarantee.AT_LEAST_ONCE: "the outputs are those of the inputs with some applied again",
     Guarantee.BROKEN: "no guarantee explains these outputs",
-    Guarantee.UNDECIDED: "the search for an explanation was given up; what is not explained does not pass",
+    Guarantee.UNDECIDED: "what is not explained does not pass",
 }
 
 _ROWS = (
@@ -48,7 +49,7 @@ def render(verdict: Verdict, *, anomalies_shown: int = 10, undecided_shown: int 
     numbers = verdict.counts.as_dict()
     for name, words, is_anomaly in _ROWS:
         counts.add_row(words, f"{numbers[name]:,}", style="red" if is_anomaly and numbers[name] else None)
-    parts: list[RenderableType] = [head, _consistency(verdict.consistency), counts]
+    parts: list[RenderableType] = [head, _consistency(verdict.consistency), *render_read(verdict.read), counts]
     if verdict.anomalies:
         parts.append(_anomalies(verdict.anomalies[:anomalies_shown]))
     total = sum(numbers[name] for name, _, is_anomaly in _ROWS if is_anomaly)
@@ -56,10 +57,25 @@ def render(verdict: Verdict, *, anomalies_shown: int = 10, undecided_shown: int 
     if hidden:
         parts.append(Text(f"and {hidden:,} more"))
     for each in verdict.undecided[:undecided_shown]:
-        parts.append(Text(f"undecided: {each.key}: {each.reason}", style="yellow"))
+        whose = "" if each.key is None else f"{each.key}: "
+        parts.append(Text(f"undecided: {whose}{each.reason}", style="yellow"))
     if verdict.counts.undecided > undecided_shown:
         parts.append(Text(f"and {verdict.counts.undecided - undecided_shown:,} more undecided", style="yellow"))
     return Group(*parts, *([render_rules(verdict.rules, anomalies_shown=anomalies_shown)] if verdict.rules else []))
+
+
+def render_read(read: Sequence[PlaceRead]) -> list[Text]:
+    """Return what was read and what was passed over, for a terminal."""
+    lines = []
+    for each in read:
+        logs = "" if each.logs == 1 else f" in {each.logs:,} logs"
+        lines.append(Text(f"read {each.where}: {each.rows:,} rows{logs}"))
+        if each.passed_over_count:
+            more = each.passed_over_count - len(each.passed_over)
+            names = ", ".join(each.passed_over) + (f" and {more:,} more" if more else "")
+            lines.append(Text(f"  not read: {names}", style="yellow"))
+        lines.extend(Text(f"  {note}", style="yellow") for note in each.notes)
+    return lines
 
 
 def render_rules(rules: Sequence[RuleVerdict], *, anomalies_shown: int = 10) -> RenderableType:
@@ -67,6 +83,8 @@ def render_rules(rules: Sequence[RuleVerdict], *, anomalies_shown: int = 10) -> 
     parts: list[RenderableType] = []
     for rule in rules:
         how = ("is broken", "bold red") if rule.broken else ("holds", "bold green")
+        if not rule.broken and not rule.holds:
+            how = ("was not seen to hold: no output has its column", "bold red")
         times = f" {rule.broken:,} times" if rule.broken > 1 else ""
         parts.append(Text.assemble(f"rule {rule.rule} ", how, times))
         if rule.anomalies:
@@ -78,7 +96,7 @@ def _consistency(found: Consistency) -> Text:
     if found.holds:
         return Text.assemble(("consistent", "bold green"), ": each output could be observed at its point")
     if found.first is None:
-        return Text("consistency undecided: the search for an explanation was given up", style="yellow")
+        return Text("consistency undecided", style="yellow")
     more = f" (and of {found.keys - 1:,} more keys)" if found.keys > 1 else ""
     return Text.assemble(("inconsistent", "bold red"), f": {found.first.explanation}{more}")
 
@@ -117,13 +135,25 @@ def to_json(verdict: Verdict) -> dict[str, object]:
         "anomalies": [_anomaly(each) for each in verdict.anomalies],
         "undecided": [{"key": _plain(each.key), "reason": each.reason} for each in verdict.undecided],
         "rules": rules_to_json(verdict.rules),
+        "read": read_to_json(verdict.read),
     }
+
+
+def read_to_json(read: Sequence[PlaceRead]) -> list[dict[str, object]]:
+    """Return what was read, in values that ``json.dumps`` takes."""
+    return [asdict(each) for each in read]
 
 
 def rules_to_json(rules: Sequence[RuleVerdict]) -> list[object]:
     """Return what rules say, in values that ``json.dumps`` takes."""
     return [
-        {"rule": rule.rule, "broken": rule.broken, "anomalies": [_anomaly(each) for each in rule.anomalies]}
+        {
+            "rule": rule.rule,
+            "holds": rule.holds,
+            "broken": rule.broken,
+            "outputs": rule.outputs,
+            "anomalies": [_anomaly(each) for each in rule.anomalies],
+        }
         for rule in rules
     ]
 

@@ -3,111 +3,192 @@
 A place is written as
 
     kafka:orders                       a topic, its values JSON objects
-    orders.jsonl, orders.csv           a file: JSON lines (.jsonl, .ndjson, .json), CSV with a header, .parquet
-    orders/                            a folder: all such files in it, each a log of its own
+    orders.jsonl, orders.csv.gz        a file: JSON lines (.jsonl, .ndjson, .json), CSV with a header, .parquet
+    orders/                            a folder: all such files below it, each a log of its own
     postgresql://user@host/db#orders   a table, by SQLAlchemy's URL
     sqlite:///shop.db#orders:id        … in the order of a column
+
+All that is at a place is read, or is named in `Reading.sight` as passed over, or the place is refused.
 """
 
 import contextlib
-import csv
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from falkirk.check.content import content_of
+from falkirk.check.folders import Listing, RowFile, files_below
+from falkirk.check.formats import (
+    BATCH_ROWS,
+    COMPRESSED,
+    DAMAGED,
+    SUFFIXES,
+    csv_rows,
+    json_lines,
+    kind_of,
+    parquet_rows,
+)
 from falkirk.check.run import Place, Values
-from falkirk.check.topics import no_object, read_topic
+from falkirk.check.sight import Seen, Sight, raise_changed
+from falkirk.check.topics import Bounds, read_topic
+from falkirk.check.types import read_typed, types_of
+from falkirk.check.unseen import moved, refuse_unseen
+from falkirk.check.written import NO_OBJECT, breaks_off, plain_number, read_json
 from falkirk.errors import DefinitionError, LogError
 
 Row = tuple[Place, Values]
-BATCH_ROWS = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How rows are read.
+    """How rows are read, and what has been read so far.
 
     Args:
         kafka: settings of confluent_kafka's client, for topics. decimal: whether numbers with a fraction are
-            decimals, exactly as written, instead of floats. ignored: columns that are left out.
+            decimals, exactly as written, instead of floats. ignored: columns that are left out. types: of columns
+            whose values are texts or mean something else than they seem to, by the names in `falkirk.check.types`.
+            skipped: patterns of names in folders that hold no rows. expired: whether a topic may be read of which
+            the first records are gone, or one that is compacted.
     """
 
     kafka: Mapping[str, Any] = field(default_factory=dict)
     decimal: bool = False
     ignored: frozenset[str] = frozenset()
+    types: Mapping[str, str] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    expired: bool = False
+    sight: Sight = field(default_factory=Sight, compare=False)
 
     def rows(self, where: str) -> Iterator[Row]:
         """Yield the rows of a place, in the order that each of its logs has.
 
-        Raises: DefinitionError: `PLACE_INVALID`. LogError: `ROWS_UNREADABLE`, `TOPIC_MISSING`, `TOPIC_UNREADABLE`.
+        Raises: DefinitionError: `PLACE_INVALID`, `TYPE_INVALID`. LogError: `ROWS_UNREADABLE`, `ROWS_UNREAD`,
+            `ROWS_CHANGED`, `TOPIC_MISSING`, `TOPIC_UNREADABLE`, `TOPIC_UNSEEN`.
         """
-        for place, values in self._read(where):
+        types = types_of(self.types)
+        seen = self.sight.begin(where)
+        for place, values in self._read(where, seen):
+            seen.rows += 1
+            seen.columns.update(values)
+            if types:
+                values = {name: types[name](value) if name in types else value for name, value in values.items()}
             if self.ignored:
                 values = {name: value for name, value in values.items() if name not in self.ignored}
             yield place, values
 
-    def _read(self, where: str) -> Iterator[Row]:
-        if where.startswith("kafka:"):
-            return self._topic(where.removeprefix("kafka:"))
-        if "://" in where:
-            return self._table(where)
-        path = Path(where)
-        if path.is_dir():
-            files = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
-            return (row for file in files for row in self._file(file, f"{where.rstrip('/')}/{file.name}"))
-        return self._file(path, where)
+    def logs(self, where: str) -> Iterator[tuple[Hashable, str]]:
+        """Yield what each log at a place is, however the place is written, with a name for it.
 
-    def _topic(self, topic: str) -> Iterator[Row]:
+        Raises: LogError: `ROWS_UNREADABLE`, `ROWS_UNREAD`.
+        """
+        if where.startswith("kafka:"):
+            yield where, where
+            return
+        if "://" in where:
+            table = re.sub(r":[^#]*$", "", where.partition("#")[2])
+            url = where.partition("#")[0]
+            database = str(Path(url.removeprefix("sqlite:///")).resolve()) if url.startswith("sqlite:///") else url
+            yield (database, table), where
+            return
+        for file in self._files(where).files:
+            with _readable(file.name):
+                status = file.path.stat()
+                yield (status.st_dev, status.st_ino), file.name
+
+    def _read(self, where: str, seen: Seen) -> Iterator[Row]:
+        if where.startswith("kafka:"):
+            return self._topic(where.removeprefix("kafka:"), seen)
+        if "://" in where:
+            seen.logs = 1
+            return self._table(where)
+        return self._folder(where, seen)
+
+    def _topic(self, topic: str, seen: Seen) -> Iterator[Row]:
         if "bootstrap.servers" not in self.kafka:
             raise DefinitionError("PLACE_INVALID", f"topic {topic} has no broker.", hint="Name it with --broker.")
-        for record in read_topic(self.kafka, topic):
+        bounds: Bounds = {}
+        for record in read_topic(self.kafka, topic, bounds=bounds):
             yield record.place, self._json(record.value)
+        seen.logs = len(bounds)
+        seen.notes.extend(refuse_unseen(self.kafka, topic, bounds, seen.rows, allowed=self.expired))
+        self.sight.watch(lambda: moved(self.kafka, topic, bounds))
 
     def _json(self, text: bytes | None) -> Values:
-        try:
-            values = json.loads(text or b"", parse_float=self._fraction)
-        except ValueError:
-            values = None
-        return values if isinstance(values, dict) else no_object(text)
+        if self.types and not self.decimal:
+            return read_typed(text, types_of(self.types))
+        return read_json(text, decimal=self.decimal)
 
-    def _file(self, path: Path, name: str) -> Iterator[Row]:
-        read = _SUFFIXES.get(path.suffix)
-        if read is None or not path.is_file():
+    def _files(self, where: str) -> Listing:
+        path = Path(where)
+        if not path.is_dir():
+            return Listing(files=[RowFile(path=path, name=where, columns={})])
+        with _readable(where):
+            return files_below(path, lambda name: kind_of(name) is not None, self.skipped)
+
+    def _folder(self, where: str, seen: Seen) -> Iterator[Row]:
+        found = self._files(where)
+        seen.logs, seen.passed_over = len(found.files), found.passed_over
+        columns = sorted({name for file in found.files for name in file.columns})
+        if columns:
+            seen.notes.append(f"columns by the names of folders: {', '.join(columns)}")
+        if Path(where).is_dir():
+            names = [file.name for file in found.files]
+            self.sight.watch(lambda: _listed(self._files(where), names, where))
+            for file in found.files:
+                yield from self._file(file, f"{where.rstrip('/')}/{file.name}")
+        else:
+            yield from self._file(found.files[0], where)
+
+    def _file(self, file: RowFile, name: str) -> Iterator[Row]:
+        kind = kind_of(file.path.name)
+        if kind is None or not file.path.is_file():
             raise LogError(
                 "ROWS_UNREADABLE",
-                f"{name} is no file of rows" if path.is_file() else f"there is no file {name}",
-                hint=f"Rows are read from {', '.join(_SUFFIXES)}, kafka:TOPIC and DATABASE-URL#TABLE.",
+                f"{name} is no file of rows" if file.path.is_file() else f"there is no file {name}",
+                hint=f"Rows are read from {', '.join(SUFFIXES)}, texts also compressed ({', '.join(COMPRESSED)}), "
+                "kafka:TOPIC and DATABASE-URL#TABLE.",
                 where=name,
             )
-        try:
-            for number, values in enumerate(read(self, path)):
-                yield Place(name, 0, number), values
-        except (OSError, UnicodeDecodeError, ValueError) as cause:
-            raise LogError("ROWS_UNREADABLE", f"{name} could not be read: {cause}", where=name) from cause
+        changed = self.sight.watch_file(file.path, name)
+        with _readable(name):
+            for number, values in enumerate(_READERS[kind](self, file.path)):
+                yield Place(name, 0, number), self._with_columns(values, file.columns)
+        raise_changed(changed())
+
+    def _with_columns(self, values: Values, columns: Mapping[str, str | None]) -> Values:
+        """Return a row with the columns that its folders' names give. Raises: ValueError: it says otherwise itself."""
+        if not columns:
+            return values
+        given = {name: None if text is None else self._of_text(name, text) for name, text in columns.items()}
+        for name in given.keys() & values.keys():
+            if content_of(values[name]) != content_of(given[name]):
+                raise ValueError(f"a row has {values[name]!r} as {name}, but lies in a folder of {columns[name]!r}")
+        return {**values, **given}
+
+    def _of_text(self, name: str, text: str) -> object:
+        number = None if name in self.types else plain_number(text, decimal=self.decimal)
+        return text if number is None else number
 
     def _lines(self, path: Path) -> Iterator[Values]:
-        with path.open("rb") as file:
-            for line in file:
-                if line.strip():
-                    yield self._json(line)
+        broken: int | None = None
+        for number, line in enumerate(json_lines(path)):
+            if broken is not None:
+                # Lines of several objects, taken for rows, could come in another order and make other objects.
+                raise ValueError(f"row {broken} breaks off and more follows: is an object written over several lines?")
+            values = self._json(line)
+            if NO_OBJECT in values and breaks_off(line):
+                broken = number
+            yield values
 
     def _csv(self, path: Path) -> Iterator[Values]:
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                yield {name: self._of_text(value) for name, value in row.items()}
+        return csv_rows(path, decimal=self.decimal, texts=frozenset(self.types))
 
     def _parquet(self, path: Path) -> Iterator[Values]:
-        from pyarrow.parquet import ParquetFile
-
-        with ParquetFile(path) as file:
-            for batch in file.iter_batches(BATCH_ROWS):
-                for row in batch.to_pylist():
-                    yield {name: self._plain(value) for name, value in row.items()}
+        return parquet_rows(path, self._plain)
 
     def _table(self, where: str) -> Iterator[Row]:
         import sqlalchemy as sql
@@ -124,7 +205,9 @@ class Reading:
                 engine = sql.create_engine(re.sub("^postgres(ql)?:", "postgresql+psycopg:", url))
                 stack.callback(engine.dispose)
                 table = sql.Table(table_name, sql.MetaData(), schema=schema or None, autoload_with=engine)
-                chosen = sql.select(table).order_by(table.c[order]) if order else sql.select(table)
+                # Values as the driver gives them: by its own types SQLAlchemy would round numbers.
+                chosen = sql.select(*[sql.type_coerce(c, sql.types.NullType()).label(c.name) for c in table.columns])
+                chosen = chosen.order_by(table.c[order]) if order else chosen
                 connection = stack.enter_context(engine.connect())
                 streamed = connection.execution_options(stream_results=True, yield_per=BATCH_ROWS)
                 for number, row in enumerate(streamed.execute(chosen).mappings()):
@@ -132,29 +215,10 @@ class Reading:
         except (SQLAlchemyError, KeyError, ImportError) as cause:
             raise LogError("ROWS_UNREADABLE", f"table {rest} could not be read: {cause}", where=name) from cause
 
-    def _fraction(self, text: str) -> float | Decimal:
-        return Decimal(text) if self.decimal else float(text)
-
-    def _of_text(self, text: object) -> object:
-        """Return a field of a CSV file: a number if it is written as one, None if it is empty."""
-        if not isinstance(text, str):
-            return text
-        try:
-            number = int(text)
-            return number if str(number) == text else text
-        except ValueError:
-            pass
-        try:
-            return self._fraction(text) if text[-1:].isdigit() and text.lstrip("-")[:1].isdigit() else text or None
-        except (ValueError, ArithmeticError):
-            return text
-
     def _plain(self, value: object) -> object:
         """Return a value of a typed column as the logs of JSON have it, so that both can be compared."""
         if isinstance(value, float):
-            return Decimal(repr(value)) if self.decimal else value
-        if isinstance(value, Decimal):
-            return value if self.decimal else int(value) if value == value.to_integral_value() else float(value)
+            return Decimal(repr(value)) if self.decimal and value - value == 0 else value
         if isinstance(value, datetime | date | time):
             return value.isoformat()
         if isinstance(value, Mapping):
@@ -162,10 +226,23 @@ class Reading:
         return [self._plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-_SUFFIXES: dict[str, Callable[[Reading, Path], Iterator[Values]]] = {
+_READERS: dict[str, Callable[[Reading, Path], Iterator[Values]]] = {
     ".jsonl": Reading._lines,
     ".ndjson": Reading._lines,
     ".json": Reading._lines,
     ".csv": Reading._csv,
     ".parquet": Reading._parquet,
 }
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Say of a file that can't be read that it can't. Raises: LogError: `ROWS_UNREADABLE`."""
+    try:
+        yield
+    except DAMAGED as cause:
+        raise LogError("ROWS_UNREADABLE", f"{name} could not be read: {cause}", where=name) from cause
+
+
+def _listed(now: Listing, before: list[str], where: str) -> str | None:
+    return None if [file.name for file in now.files] == before else f"files came into {where} or left it"

@@ -10,7 +10,8 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Protocol
 
-from falkirk.check.content import content
+from falkirk.check.content import EXACT_MAX, content_of
+from falkirk.check.numeric import plus
 from falkirk.check.run import Output, Place
 from falkirk.errors import DefinitionError
 
@@ -62,7 +63,7 @@ class NoGaps:
     def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
         if self.first is not None and outputs and _number(outputs[0], self.column) != self.first:
             yield Break((outputs[0],), f"{_value(outputs[0], self.column)} came first, not {self.first}")
-        yield from _unless(outputs, self.column, lambda first, then: then == first + 1)
+        yield from _unless(outputs, self.column, lambda first, then: then == plus(first, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Unique:
     def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
         first: dict[object, Output] = {}
         for output in outputs:
-            earlier = first.setdefault(content(output.values.get(self.column)), output)
+            earlier = first.setdefault(content_of(output.values.get(self.column)), output)
             if earlier is not output:
                 yield Break((earlier, output), f"{_value(output, self.column)} came again")
 
@@ -142,7 +143,10 @@ def _neighbours(outputs: Sequence[Output]) -> Iterator[tuple[Output, Output]]:
 
 def _number(output: Output, column: str) -> int | float | Decimal | None:
     value = output.values.get(column)
-    return value if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or value != value:
+        return None
+    # A large float and the next integer are one float, but not one number.
+    return Decimal(value) if isinstance(value, float) and abs(value) >= EXACT_MAX else value
 
 
 def _value(output: Output, column: str) -> str:

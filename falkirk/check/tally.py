@@ -59,6 +59,11 @@ class Tally:
         open_ones = () if spanning is None else tuple(map(open_record, spanning.open))
         open_count = 0 if spanning is None else spanning.open.count
         self.kinds[Kind.PARTIAL] = partial_count = 0 if spanning is None else spanning.partial.count
+        if not totals.inputs and not totals.outputs:
+            for answers in self.answers.values():
+                answers.add(None)
+            self.may_be_inconsistent = True
+            self.undecided.add((), Undecided(key=None, reason="no row went in and none came out"))
         holds = {guarantee: _all_of(answers) for guarantee, answers in self.answers.items()}
         whole = False if partial_count else None if open_count else True
         holds[Guarantee.AT_MOST_ONCE] = _all_of({holds[Guarantee.AT_MOST_ONCE], whole})
@@ -103,8 +108,8 @@ def final_notes(notes: Iterable[Pile[Note]], spanning: Spanning | None) -> Itera
 
 def rule_verdicts(breaks: RuleBreaks) -> tuple[RuleVerdict, ...]:
     return tuple(
-        RuleVerdict(rule=rule.name, broken=found.count, anomalies=tuple(found))
-        for rule, found in zip(breaks.rules, breaks.found, strict=True)
+        RuleVerdict(rule=rule.name, broken=found.count, outputs=seen, anomalies=tuple(found))
+        for rule, found, seen in zip(breaks.rules, breaks.found, breaks.seen, strict=True)
     )
 
 

@@ -4,7 +4,6 @@ Headers are not read at all. The end of a partition is where Kafka says that it 
 since transaction markers and compaction leave holes in the offsets.
 """
 
-import json
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +13,14 @@ from uuid import uuid4
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from falkirk.check.run import Output, Place, Values
+from falkirk.check.written import read_json
 from falkirk.errors import LogError
 
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.1
 BATCH_RECORDS = 5000
+#: First offset and end offset of each partition.
+Bounds = dict[int, tuple[int, int]]
 _NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
@@ -38,13 +40,16 @@ class Record:
         return Place(self.topic, self.partition, self.offset)
 
 
-def read_topic(config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0) -> Iterator[Record]:
+def read_topic(
+    config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0, bounds: Bounds | None = None
+) -> Iterator[Record]:
     """Yield every record of `topic` up to the end that its partitions have now, in order within each partition.
 
     Args:
         config: confluent_kafka's settings, at least ``bootstrap.servers``. Its ``isolation.level`` decides whether
             records of open and aborted transactions are seen; by default they are not.
         silence_s: how long the broker may deliver nothing before reading is given up.
+        bounds: is given, by partition, the offsets between which everything is read.
     Raises: LogError: the topic does not exist (``TOPIC_MISSING``), or the broker can't be reached or fell silent
         (``TOPIC_UNREADABLE``).
     """
@@ -54,10 +59,12 @@ def read_topic(config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0
             **config,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            # Records that are deleted while they are waited for are missed, and a reader must not jump over them.
+            "auto.offset.reset": "error",
         }
     )
     try:
-        yield from _read(consumer, topic, silence_s)
+        yield from _read(consumer, topic, silence_s, {} if bounds is None else bounds)
     except KafkaException as cause:
         raise LogError(
             "TOPIC_UNREADABLE",
@@ -70,8 +77,8 @@ def read_topic(config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0
         consumer.close()
 
 
-def _read(consumer: Consumer, topic: str, silence_s: float) -> Iterator[Record]:
-    ends = _ends(consumer, topic)
+def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Iterator[Record]:
+    ends.update(bounds_of(consumer, topic))
     unread = {partition for partition, (start, end) in ends.items() if start < end}
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unread)])
     deadline = time.monotonic() + silence_s
@@ -106,8 +113,8 @@ def _read(consumer: Consumer, topic: str, silence_s: float) -> Iterator[Record]:
                 unread.discard(partition)
 
 
-def _ends(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """Return first offset and end offset by partition."""
+def bounds_of(consumer: Consumer, topic: str) -> Bounds:
+    """Return first offset and end offset by partition. Raises: LogError: `TOPIC_MISSING`. KafkaException."""
     found = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
     if found is None or found.error is not None or not found.partitions:
         raise LogError(
@@ -149,21 +156,15 @@ def decode_json(value: bytes | None) -> Values:
     """Return the fields of a JSON object. What is none comes back under a name that no column has, so nothing
     can explain it.
     """
-    try:
-        fields = json.loads(value or b"")
-    except ValueError:
-        fields = None
-    return fields if isinstance(fields, dict) else no_object(value)
-
-
-def no_object(value: bytes | None) -> Values:
-    """Return what is no JSON object as a field under a name that no column has."""
-    return {"(not a JSON object)": None if value is None else value.decode("utf-8", "backslashreplace") or "(empty)"}
+    return read_json(value)
 
 
 def decode_key(record: Record, values: Values) -> Hashable:
-    """Return the record's key as text, or None."""
-    return None if record.key is None else record.key.decode("utf-8", "backslashreplace")
+    """Return the record's key as text, or None; what is no text stays bytes."""
+    try:
+        return None if record.key is None else record.key.decode("utf-8")
+    except UnicodeDecodeError:
+        return record.key
 
 
 def outputs_of(

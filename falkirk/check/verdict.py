@@ -86,7 +86,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """A key for which the search for an explanation was given up, and what remained open."""
+    """A key for which the search for an explanation was given up, and what remained open; None: the whole run."""
 
     key: Hashable
     reason: str
@@ -107,18 +107,41 @@ class Consistency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleVerdict:
-    """How often a rule was broken, and the first times."""
+    """How often a rule was broken, and the first times. `outputs` counts those that have what the rule is about."""
 
     rule: str
     broken: int
+    outputs: int
     anomalies: tuple[Anomaly, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the rule holds; of nothing that was seen it does not."""
+        return self.outputs > 0 and not self.broken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceRead:
+    """What was read of a place: how many logs (partitions, files) with how many rows.
+
+    `passed_over` are the first things there that were not read although they are there, `passed_over_count` counts
+    them all; `notes` say what else has to be known.
+    """
+
+    where: str
+    logs: int
+    rows: int
+    passed_over: tuple[str, ...] = ()
+    passed_over_count: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the checker found. `anomalies` and `undecided` are the first ones only; `counts` counts all.
 
-    `holds` says for each guarantee whether it holds (None: could not be decided).
+    `holds` says for each guarantee whether it holds (None: could not be decided). `read` are the places that rows were
+    read from, where the checker has read them itself.
     """
 
     guarantee: Guarantee
@@ -128,6 +151,7 @@ class Verdict:
     undecided: tuple[Undecided, ...]
     consistency: Consistency = Consistency()
     rules: tuple[RuleVerdict, ...] = ()
+    read: tuple[PlaceRead, ...] = ()
 
     def satisfies(self, asked: Guarantee) -> bool:
         """Return whether the run kept the promise `asked`. What could not be decided was not kept."""

@@ -103,3 +103,53 @@ def test_a_batch_is_not_judged(spark: "SparkSession") -> None:
     with pytest.raises(fk.DefinitionError) as caught:
         judge_sink(app, app.sinks["out"], Connection.of("nowhere:1"), spark)
     assert (caught.value.condition, caught.value.parameters["sink"]) == ("NOT_CHECKABLE", "out")
+
+
+def test_values_have_the_meaning_that_spark_gives_them(spark: "SparkSession", broker: Broker, tag: str) -> None:
+    connection = Connection.of(broker.bootstrap)
+    source, sink = f"in-{tag}", f"out-{tag}"
+    for topic in (source, sink):
+        Topics(connection).create(topic, 1, {})
+    app = fk.App("meanings")
+    app.source("rows", fk.Kafka(source, schema="k STRING, x DOUBLE, d DECIMAL(38, 20)"))
+    summed = (F.min("x").alias("low"), F.max("x").alias("high"), F.sum("d").alias("d"), F.count("*").alias("n"))
+    app.add_processor("summed", lambda s: s.groupBy("k").agg(*summed), reads=("rows",), policy=fk.Lazy())
+    app.sink("out", "summed", fk.Kafka(sink, key="k"))
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def send(topic: str, *values: str) -> None:
+        for value in values:
+            producer.produce(topic, value=value, partition=0)
+        assert producer.flush(20) == 0
+
+    def judged() -> Guarantee:
+        return judge_sink(app, app.sinks["out"], connection, spark).guarantee
+
+    send(source, '{"k": "a", "x": 1.5, "d": 0.1}', '{"k": "a", "x": "NaN", "d": 0.20000000000000000001}')
+    send(source, '{"x": -0.0, "d": 5}')
+    assert judged() is Guarantee.AT_MOST_ONCE
+    send(sink, '{"k": "a", "low": 1.5, "high": 1.5, "d": 0.10000000000000000000, "n": 1}')
+    send(sink, '{"k": "a", "low": 1.5, "high": "NaN", "d": 0.30000000000000000001, "n": 2}')
+    send(sink, '{"k": null, "low": -0.0, "high": -0.0, "d": 5.0, "n": 1}')
+    assert judged() is Guarantee.EXACTLY_ONCE
+    # A text is not what is missing: this would be right if the two were one group.
+    send(source, '{"k": "None", "x": 1, "d": 5}')
+    send(sink, '{"k": "None", "low": -0.0, "high": 1.0, "d": 10, "n": 2}')
+    assert judged() is Guarantee.BROKEN
+    Topics(connection).delete_below(sink, {0: 1})
+    with pytest.raises(fk.FalkirkError) as caught:
+        judged()
+    assert caught.value.condition == "TOPIC_UNSEEN"
+
+
+def test_an_order_that_json_does_not_have_is_not_judged(spark: "SparkSession", broker: Broker, tag: str) -> None:
+    connection = Connection.of(broker.bootstrap)
+    for topic in (f"in-{tag}", f"out-{tag}"):
+        Topics(connection).create(topic, 1, {})
+    app = fk.App("unordered")
+    app.source("rows", fk.Kafka(f"in-{tag}", schema="k STRING, x BINARY"))
+    app.add_processor("least", lambda s: s.groupBy("k").agg(F.min("x").alias("x")), reads=("rows",), policy=fk.Lazy())
+    app.sink("out", "least", fk.Kafka(f"out-{tag}", key="k"))
+    with pytest.raises(fk.DefinitionError) as caught:
+        judge_sink(app, app.sinks["out"], connection, spark)
+    assert caught.value.condition == "NOT_CHECKABLE"

@@ -64,10 +64,6 @@ def test_exact_outputs_pass() -> None:
     assert not verdict.undecided
 
 
-def test_nothing_in_and_nothing_out_passes() -> None:
-    assert check_keyed([], [], INDEX).guarantee is Guarantee.EXACTLY_ONCE
-
-
 def test_any_interleaving_of_source_partitions_passes() -> None:
     rows = pages("a", "b") + pages("x", "y", partition=1)
     assert check_keyed(rows, changes((1, "x"), (2, "a"), (3, "b"), (4, "y")), INDEX).guarantee == "exactly-once"

@@ -71,6 +71,11 @@ def test_outputs_carry_the_fields_of_the_value_and_the_place() -> None:
     assert output == Output(key="spark", place=Place("out", 1, 7), values=values)
 
 
+def test_a_key_that_is_no_text_is_not_taken_for_one() -> None:
+    keys = [output.key for output in outputs_of([record(b"{}", key=key) for key in (b"\xff", rb"\xff", None, b"None")])]
+    assert len(set(keys)) == 4
+
+
 def test_the_key_can_be_taken_from_the_fields() -> None:
     [output] = outputs_of([record(b'{"word": "spark"}', key=None)], key=lambda _, values: str(values["word"]))
     assert output.key == "spark"

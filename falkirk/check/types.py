@@ -1,0 +1,128 @@
+"""Types: what a user says of a column whose values are texts, or mean something else than they seem to.
+
+What is not of its type stays as it is, so it equals only what is just so.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+from falkirk.check.written import NO_OBJECT, exactly, fraction, read_json
+from falkirk.errors import DefinitionError
+
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6}0*)?)?(Z|[-+][0-9:]+)?")
+#: How Spark and others write what is no finite number.
+_NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf", "Inf": "inf", "-Inf": "-inf"}
+
+
+def _text(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float | Decimal) else value
+
+
+def _integer(value: object) -> object:
+    if isinstance(value, str) and _INTEGER.fullmatch(value) and len(value) <= 1000:
+        return int(value)
+    return value
+
+
+def _double(value: object) -> object:
+    """Return a number, or a text that is one, as a double; anything else as it is."""
+    if isinstance(value, str):
+        written = _NOT_FINITE.get(value, value if _NUMBER.fullmatch(value) else None)
+        return value if written is None else float(written)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return value
+
+
+def _decimal(value: object) -> object:
+    if isinstance(value, float) and value - value == 0:
+        return Decimal(repr(value))
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        try:
+            return exactly(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _boolean(value: object) -> object:
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _timestamp(value: object) -> object:
+    """Return an instant in UTC, or a time without a zone, which is no instant."""
+    if not isinstance(value, str) or not _TIMESTAMP.fullmatch(value):
+        return value
+    try:
+        at = datetime.fromisoformat(value)
+        return at if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return value
+
+
+def _date(value: object) -> object:
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) and _DATE.fullmatch(value) else value
+    except ValueError:
+        return value
+
+
+def _struct(value: object) -> object:
+    """Return an object without its nulls: the fields of a struct are there whether they are written or not."""
+    if isinstance(value, Mapping):
+        return {name: _struct(field) for name, field in value.items() if field is not None}
+    return [_struct(element) for element in value] if isinstance(value, list | tuple) else value
+
+
+TYPES: dict[str, Callable[[object], object]] = {
+    "text": _text,
+    "integer": _integer,
+    "double": _double,
+    "decimal": _decimal,
+    "boolean": _boolean,
+    "timestamp": _timestamp,
+    "date": _date,
+    "struct": _struct,
+}
+
+
+def read_typed(text: bytes | None, types: Mapping[str, Callable[[object], object]]) -> Mapping[str, object]:
+    """Return the fields of a JSON object: of the columns in `types` as these make them of numbers that are read
+    exactly, of all others as `read_json` does.
+    """
+    fields = read_json(text, decimal=True)
+    if NO_OBJECT in fields:
+        return fields
+    return {name: types.get(name, _untyped)(value) for name, value in fields.items()}
+
+
+def _untyped(value: object) -> object:
+    if isinstance(value, Decimal):
+        return fraction(str(value))
+    if isinstance(value, Mapping):
+        return {name: _untyped(field) for name, field in value.items()}
+    return [_untyped(element) for element in value] if isinstance(value, list) else value
+
+
+def types_of(types: Mapping[str, str]) -> Mapping[str, Callable[[object], object]]:
+    """Return what makes of each column's values those of its type. Raises: DefinitionError: `TYPE_INVALID`."""
+    for column, name in types.items():
+        if name not in TYPES:
+            raise DefinitionError(
+                "TYPE_INVALID",
+                f"column {column} has no type {name!r}.",
+                hint=f"Choose one of {', '.join(TYPES)}.",
+                column=column,
+                type=name,
+            )
+    return {column: TYPES[name] for column, name in types.items()}

@@ -1,0 +1,94 @@
+"""Unseen records: what a topic has held, or holds, that whoever reads it from its beginning does not get.
+
+A duplicate may have been among records that have expired, or that compaction took away; it may lie in a transaction
+that is still open. A verdict on the rest would not be one on the run.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+from falkirk.check.topics import Bounds, bounds_of
+from falkirk.errors import LogError
+
+_ADMIN_TIMEOUT_S = 5.0
+
+
+def refuse_unseen(
+    config: Mapping[str, Any], topic: str, bounds: Bounds, records: int, *, allowed: bool = False
+) -> list[str]:
+    """Return what has to be known of a topic of which so many `records` were read within `bounds`.
+
+    Args: allowed: whether it may have lost records, to retention or compaction.
+    Raises: LogError: `TOPIC_UNSEEN`: it has, or had, records that were not seen. `TOPIC_UNREADABLE`.
+    """
+    opened = open_partitions(config, topic, bounds)
+    if opened:
+        raise _unseen(topic, "a transaction is still open", opened, "Run the checker when nothing is in flight.")
+    cut = {partition: first for partition, (first, _) in bounds.items() if first}
+    if cut and not allowed:
+        hint = "Keep the topic for longer; check-run judges what is left with --expired."
+        raise _unseen(topic, "its first records were deleted", cut, hint)
+    # Where no offset is left out compaction has taken nothing yet.
+    holes = records < sum(end - first for first, end in bounds.values())
+    compacted = is_compacted(config, topic) if holes else False
+    if compacted and holes and not allowed:
+        hint = "Switch compaction off before a run; check-run judges what is left with --expired."
+        raise _unseen(topic, "it is compacted, and offsets are missing in it", {}, hint)
+    notes = [f"partition {partition} begins at offset {first}" for partition, first in sorted(cut.items())]
+    if compacted is not False:
+        notes.append("offsets are missing in it" + ("" if compacted else ", and whether it is compacted is not known"))
+    return notes
+
+
+def moved(config: Mapping[str, Any], topic: str, bounds: Bounds) -> str | None:
+    """Return how the topic has changed since it was read within `bounds`, if it has."""
+    now = bounds_now(config, topic)
+    return None if now == bounds else f"topic {topic} moved from offsets {bounds} to {now}"
+
+
+def open_partitions(config: Mapping[str, Any], topic: str, bounds: Bounds) -> dict[int, int]:
+    """Return the partitions in which records lie that are not committed yet, with where they begin."""
+    if config.get("isolation.level") == "read_uncommitted":
+        return {}
+    all_records = bounds_now({**config, "isolation.level": "read_uncommitted"}, topic)
+    return {partition: end for partition, (_, end) in bounds.items() if end < all_records[partition][1]}
+
+
+def is_compacted(config: Mapping[str, Any], topic: str) -> bool | None:
+    """Return whether compaction takes records from the topic; None: the broker does not say."""
+    wanted = ConfigResource(ResourceType.TOPIC, topic)
+    client = AdminClient(dict(config))  # it has to live until it is answered
+    try:
+        asked = client.describe_configs([wanted], request_timeout=_ADMIN_TIMEOUT_S)
+        settings = asked[wanted].result(_ADMIN_TIMEOUT_S + 1)
+    except (KafkaException, TimeoutError):
+        return None
+    return "compact" in settings["cleanup.policy"].value
+
+
+def bounds_now(config: Mapping[str, Any], topic: str) -> Bounds:
+    """Return the topic's present first and end offsets by partition.
+
+    Raises: LogError: `TOPIC_MISSING`, `TOPIC_UNREADABLE`.
+    """
+    consumer = Consumer({"group.id": f"falkirk-check-{uuid4()}", **config, "enable.auto.commit": False})
+    try:
+        return bounds_of(consumer, topic)
+    except KafkaException as cause:
+        raise LogError("TOPIC_UNREADABLE", f"topic {topic} could not be read: {cause}", where=topic) from cause
+    finally:
+        consumer.close()
+
+
+def _unseen(topic: str, why: str, partitions: dict[int, int], hint: str) -> LogError:
+    where = f" (partitions and offsets: {partitions})" if partitions else ""
+    text = f"topic {topic} can't be seen whole: {why}{where}."
+    return LogError("TOPIC_UNSEEN", text, where=topic, hint=hint, topic=topic, partitions=partitions)
