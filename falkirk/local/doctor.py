@@ -64,11 +64,12 @@ def _dependencies() -> Finding:
     place = jars.entry()
     if not place.is_dir():
         return Finding(name="JVM dependencies", ok=True, detail="not fetched yet; the first run does it")
-    lacking = jars.absent(place)
+    lacking, other = jars.absent(place), jars.altered(place)
+    lacks = f", without {', '.join(lacking)}" if lacking else ""
     return Finding(
         name="JVM dependencies",
-        ok=not lacking,
-        detail=f"in {place}" + (f", without {', '.join(lacking)}" if lacking else ""),
+        ok=not lacking and not other,
+        detail=f"in {place}{lacks}" + (f"; not the original files: {', '.join(other)}" if other else ""),
         fix="Remove that folder; the next run fetches them again.",
     )
 
@@ -77,9 +78,9 @@ def _archives() -> Finding:
     name = "class archives"
     try:
         java = find_java()
+        place = archive.entry(java) if jars.entry().is_dir() else None
     except FalkirkError:
-        return Finding(name=name, ok=True, detail="none without Java")
-    place = archive.entry(java) if jars.entry().is_dir() else None
+        return Finding(name=name, ok=True, detail="none without Java and the JVM dependencies")
     if place is None or not place.is_dir():
         return Finding(name=name, ok=True, detail="none, so JVMs start slower; `falkirk setup` makes them")
     bad = archive.damaged(place)

@@ -63,12 +63,12 @@ def former_port(home: Path) -> int:
         return 0
 
 
-def publish(home: Path, host: str, port: int) -> str:
+def publish(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
     """Write down, and return, where requests are taken.
 
     Raises: HomeError: `HOME_UNUSABLE`.
     """
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     try:
         write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "port": port}))
     except OSError as error:
