@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test test-quick test-times test-cluster check simulate soak bench clean
+.PHONY: setup demo test test-quick test-times test-cluster check audit simulate soak bench clean
 
 setup: $(STAMP)
 
 # Java first: without it nothing works, so say so before anything is downloaded.
-$(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/training.py tools/check-machine
+$(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/jars.sha256 falkirk/local/training.py tools/check-machine
 	@PYTHON="$(PYTHON)" tools/check-machine
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
@@ -46,6 +46,11 @@ check: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/unit/test_tidy.py -q
+
+# Known advisories about what we depend on. Needs the network, so neither `make check` nor CI run it.
+audit: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[audit]'
+	@$(BIN)/python tools/audit.py
 
 # One schedule of the simulation again, with what happened in it.
 simulate: setup

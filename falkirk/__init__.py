@@ -25,6 +25,7 @@ from falkirk.errors import (
 from falkirk.logs.connection import Connection
 from falkirk.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
 from falkirk.push.endpoint import Http
+from falkirk.push.tls import Tls
 from falkirk.stream import Stream, latest, stream
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ __all__ = [
     "Stamped",
     "StoreError",
     "Stream",
+    "Tls",
     "UnrecoverableError",
     "counted",
     "deterministic",

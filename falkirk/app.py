@@ -19,6 +19,7 @@ from falkirk.logs.secret import Secret
 from falkirk.policy import DEFAULT_POLICY, Delivery, Eager, FullHistory, Lazy, LogSends, Policy, duration_s
 from falkirk.push.address import DEFAULT, as_address
 from falkirk.push.endpoint import Http
+from falkirk.push.tls import Tls
 from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
 
 #: Each start reads so many checkpoints' files, of each live region.
@@ -46,6 +47,7 @@ class App:
             more. 0 or 1 is usual.
         http: the address, ``"host:port"``, at which `Http` sources take requests; on port 0 any that is free, kept
             from start to start.
+        http_tls: the certificate, as `Tls`, with which they take requests by https.
         http_token: what their clients have to show; the environment's FALKIRK_HTTP_TOKEN by default, and without that
             one that is made up and kept in the home. ``"env:NAME"`` takes it from there.
     """
@@ -63,6 +65,7 @@ class App:
         store: str | None = None,
         http: str = DEFAULT,
         http_token: str | None = None,
+        http_tls: Tls | None = None,
     ) -> None:
         where = caller()
         check_name(name, "an application", where)
@@ -91,6 +94,7 @@ class App:
         self.spare_checkpoints = spare_checkpoints
         self.store = store
         self.http = as_address(http, where)
+        self.http_tls = http_tls
         self.http_token = None if http_token is None else Secret(http_token)
         self.sources: dict[str, SourceNode] = {}
         self.pushed: dict[str, Http] = {}

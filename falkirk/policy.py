@@ -14,6 +14,7 @@ from enum import StrEnum
 from falkirk.errors import DefinitionError
 from falkirk.location import caller
 
+_SECONDS_MAX = 1e300
 _UNITS_S = {
     "ms": 0.001,
     "millisecond": 0.001,
@@ -33,7 +34,7 @@ def duration_s(text: str | float) -> float:
     """
     value = 0.0
     if isinstance(text, int | float) and not isinstance(text, bool):
-        value = float(text)
+        value = float(text) if abs(text) < _SECONDS_MAX else math.inf
     elif isinstance(text, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())):
         unit_s = _UNITS_S.get(match[2]) or _UNITS_S.get(match[2].removesuffix("s"), 0.0)
         value = float(match[1]) * unit_s

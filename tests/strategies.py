@@ -1,5 +1,8 @@
 """Hypothesis strategies that tests share."""
 
+import json
+from typing import Any
+
 from hypothesis import strategies as st
 
 from falkirk.theory.channel import Channel
@@ -31,3 +34,25 @@ def inputs(draw: st.DrawFn) -> dict[int, list[tuple[int, ...]]]:
     """Draw, for each source partition, its records, each the output partitions of its derivatives."""
     record = st.lists(st.integers(0, 2), max_size=3).map(tuple)
     return {p: draw(st.lists(record, max_size=6)) for p in range(draw(st.integers(1, 2)))}
+
+
+#: JSON that is nested more deeply than Python reads, and a number that is longer.
+DEEP, LONG, HUGE = b"[" * 100_000, "9" * 5_000, 10**400
+#: Numbers and words that are near what is expected, and what JSON can hold otherwise.
+leaves = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.sampled_from([-1, 2**31, 2**63, HUGE]), st.floats(),
+    st.text(max_size=10), st.sampled_from(["events", "clicks", "\ud800", "\0", "²", "a" * 70_000, LONG]),
+)  # fmt: skip
+values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+
+
+def objects(*names: str) -> st.SearchStrategy[Any]:
+    """Objects that have some of these names."""
+    return st.dictionaries(st.sampled_from(names) | st.text(max_size=3), values, max_size=len(names) + 1)
+
+
+def documents(content: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
+    """JSON of that content, whole or cut off; other JSON; and bytes."""
+    text = content.map(lambda found: json.dumps(found).encode())
+    cut_off = st.builds(lambda whole, n: whole[: n % (len(whole) + 1)], text, st.integers(0, 100))
+    return st.one_of(text, text, cut_off, values.map(lambda v: json.dumps(v).encode()), st.binary(max_size=50))

@@ -32,6 +32,7 @@ from falkirk.logs.faults import ClientErrors, away, fault, quiet_options
 from falkirk.logs.internal import KEEP, internal_topic
 from falkirk.logs.topics import Topics
 from falkirk.push.reader import Reader
+from falkirk.stored import parse_json
 
 #: An owner that runs finds a later claim, and has ended, within this time: ten times as long as it is seen to take.
 FENCED_S = 5.0
@@ -77,8 +78,12 @@ class Owner:
     def read(cls, value: bytes | None) -> "Owner":
         """Return the owner that a record names. One that can't be read is somebody's claim all the same."""
         try:
-            content = json.loads(value or b"")
-            return cls(**{field.name: content[field.name] for field in fields(cls)})
+            content = parse_json(value or b"")
+            given = {field.name: content[field.name] for field in fields(cls)}
+            texts = [given[name] for name in ("machine", "began", "host", "home")]
+            if not all(isinstance(text, str) and "\0" not in text for text in texts) or type(given["pid"]) is not int:
+                raise ValueError(given)
+            return cls(**given)
         except (ValueError, KeyError, TypeError):
             return cls(machine="", pid=0, began="", host="unknown", home="unknown", generation=0, at_s=0.0)
 

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from falkirk.coordinator.disk import is_full
 from falkirk.coordinator.home import write_atomically
 from falkirk.errors import HomeError, SparkError
+from falkirk.stored import parse_json
 
 log = logging.getLogger("falkirk")
 
@@ -179,7 +180,7 @@ def await_executors(
 
 def _read(home: Path) -> ExecutorRecord | None:
     try:
-        content = json.loads((home / _FILE).read_text())
+        content = parse_json((home / _FILE).read_text())
         return ExecutorRecord(
             application=str(content["application"]),
             silence_s=float(content["silence_s"]),
@@ -188,7 +189,7 @@ def _read(home: Path) -> ExecutorRecord | None:
         )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise HomeError(
             "HOME_DAMAGED",
             f"{_FILE} can't be read, so the executors of the former run are not known.",

@@ -25,6 +25,7 @@ from falkirk.coordinator.durable import sync_folder
 from falkirk.coordinator.store import Store
 from falkirk.errors import HomeError
 from falkirk.local import private, processes
+from falkirk.stored import parse_json
 
 FORMAT = 1
 #: How often it is looked whether a process that was killed has ended.
@@ -97,7 +98,7 @@ class Home:
         if not file.exists():
             return hosts
         try:
-            content = json.loads(file.read_text())
+            content = parse_json(file.read_text())
             records = [ProcessRecord(**entry) for entry in content["processes"]]
             spark_applications = list(content["spark_applications"])
         except (ValueError, KeyError, TypeError) as error:
@@ -132,7 +133,7 @@ class Home:
             deadline = time.monotonic() + timeout_s
             while not locks.take(lock):
                 with contextlib.suppress(ValueError, TypeError):  # it has the lock, and has not said yet who it is
-                    record = ProcessRecord(**json.loads(locks.said(lock)))
+                    record = ProcessRecord(**parse_json(locks.said(lock)))
                     if (process := record.find()) is not None:
                         killed[record.pid] = record
                         process.kill()
@@ -262,7 +263,7 @@ def _identify(path: Path, application: str, store: str | None) -> str:
         }
         write_atomically(file, json.dumps(content, indent=1))
     try:
-        content = json.loads(file.read_text())
+        content = parse_json(file.read_text())
         found, identity, version = content["application"], str(content["identity"]), content["format"]
         if not re.fullmatch("[0-9a-f]{8}", identity):
             raise ValueError("identity")

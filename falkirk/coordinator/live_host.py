@@ -24,7 +24,7 @@ from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.shape import Shape, shape_of
 from falkirk.coordinator.status import RegionStatus
-from falkirk.coordinator.triage import damage_of, fatal_of, refuse_split_keys
+from falkirk.coordinator.triage import damage_of, fatal_of, is_stray, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.local.spark import writes_elsewhere
@@ -47,6 +47,9 @@ class _Watched:
     live: LiveRegion
     status: RegionStatus
     failures: int = 0
+    #: Since its last commit, failures for which somebody outside is to blame; and whether the last one was such.
+    strays: int = 0
+    is_stray: bool = False
     opening: Opening | None = None
 
 
@@ -243,7 +246,7 @@ class LiveHost:
             return
         last = live.observe()
         if last > status.last_commit:
-            watched.failures = 0
+            watched.failures = watched.strays = 0
         status.dead_letters = live.dead_letters
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
         progress = live.query.lastProgress
@@ -267,8 +270,11 @@ class LiveHost:
         if is_full(error):  # until there is space, however long that takes
             watched.failures, pause_s = 0, FULL_S
             status.detail = f"the disk is full: {reason}"
+        if is_stray(error):  # who connects to Spark's ports may fail it, and never end the application
+            watched.is_stray, pause_s = True, BACKOFF_S[min(watched.strays, len(BACKOFF_S) - 1)]
+            status.detail = f"a stray connection to a port of Spark's streaming shuffle: {reason}"
         live.ready_at_s = time.monotonic() + pause_s
-        self._say(f"{status.name}: failed ({reason}); restarting")
+        self._say(f"{status.name}: failed ({status.detail}); restarting")
 
     def _count_failure(self, name: str, reason: str) -> None:
         if name in self._batches.regions:
@@ -276,8 +282,11 @@ class LiveHost:
         watched = self._watched[name]
         if watched.live.query is not None:  # of one that has ended it was said already
             self._say(f"{name}: {reason}; restarting")
-        watched.failures += 1
         watched.status.restarts += 1
+        if watched.is_stray:
+            watched.is_stray, watched.strays = False, watched.strays + 1
+            return
+        watched.failures += 1
         if watched.failures > FAILURES_MAX:
             reason = watched.status.detail or reason
             watched.status.state = "failed"

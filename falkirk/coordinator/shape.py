@@ -11,6 +11,7 @@ from falkirk.coordinator.layout import Layout, Stage
 from falkirk.errors import HomeError
 from falkirk.logs.topics import Topics
 from falkirk.plan.region import BatchLogs, Plan, RegionLogs
+from falkirk.stored import parse_json
 
 _FILE = "shape.json"
 
@@ -97,7 +98,7 @@ def read_shape(home: Path) -> Shape | None:
     """
     file = home / _FILE
     try:
-        content = json.loads(file.read_text())
+        content = parse_json(file.read_text())
         stages = [
             Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s.get("views", ()))}) for s in content["stages"]
         ]
@@ -111,7 +112,7 @@ def read_shape(home: Path) -> Shape | None:
         )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise HomeError(
             "HOME_DAMAGED",
             "shape.json can't be read.",

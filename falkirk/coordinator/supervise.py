@@ -4,7 +4,6 @@ Dead is a host whose process ended; hung is one that has not written its status 
 it left behind is killed before the next one starts.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.status import CONSOLE
 from falkirk.errors import AWAY, HomeError, InternalError, SparkError
 from falkirk.push.gateway import Gateway
+from falkirk.stored import parse_json
 from falkirk.terminal import plain
 
 #: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
@@ -240,9 +240,12 @@ def read_status(file: Path) -> dict[str, Any] | None:
     """Return what the host last published, or None when it has published nothing yet, or can't be asked now: that it
     has been silent for long is what ends it."""
     try:
-        content: dict[str, Any] = json.loads(file.read_text())
-        return content
-    except (OSError, ValueError):  # on a full disk it is written over, and may be seen half
+        content: dict[str, Any] = parse_json(file.read_text())
+        known = isinstance(content["at_s"], int | float) and all(
+            isinstance(r["state"], str) for r in content["regions"]
+        )
+        return content if known else None
+    except (OSError, ValueError, KeyError, TypeError):  # on a full disk it is written over, and may be seen half
         return None
 
 

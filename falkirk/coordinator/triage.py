@@ -51,6 +51,14 @@ _MISSING = (
 _STATE_FILE = r"{folder}/state/(?:[\w-]+/)*(\d+)_[\w-]+\.(?:changelog|zip)"
 
 
+#: A server of Spark's streaming shuffle got bytes that no task of Spark sends: they end the task that it belongs to.
+_STRAY = re.compile(
+    r"\bat org\.apache\.spark\.(?:network\.util\.TransportFrameDecoder\.decodeNext|"
+    r"network\.shuffle\.streaming\.StreamingShuffleMessage\.decode|"
+    r"shuffle\.streaming\.StreamingShuffleServerHandler\.receive)\("
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     """Why a checkpoint can't be loaded, now or later.
@@ -78,6 +86,14 @@ def damage_of(error: Exception, folder: Path) -> Damage | None:
     # The file of version n is written by batch n - 1. Those behind it read it, too: else this one had not been read.
     versions = [int(found) for found in re.findall(_STATE_FILE.format(folder=place), text)]
     return Damage(first=min(versions) - 1 if versions else None, reason=proof[0].removeprefix("Caused by: "))
+
+
+def is_stray(error: Exception) -> bool:
+    """Tell whether a query ended because a stranger connected to a port of Spark's streaming shuffle.
+
+    Those ports are open to all interfaces and ask for no secret, whatever the settings.
+    """
+    return _STRAY.search(_with_causes(error)) is not None
 
 
 def _with_causes(error: BaseException) -> str:

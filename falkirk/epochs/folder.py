@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,9 +20,11 @@ from falkirk.errors import HomeError
 from falkirk.local import private
 from falkirk.regions.rows import JSON_OPTIONS
 from falkirk.spark_errors import SPARK_ERRORS
+from falkirk.stored import parse_json
 
 #: Whose folder it is, and how many epochs it has got. Readers of the folder pass over it.
 _NOTE = "_falkirk.json"
+_EPOCH = re.compile(r"epoch=(\d{1,18})", re.ASCII)
 _FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
 
 
@@ -44,21 +48,41 @@ class FolderTarget:
                 make_folder(self._path)
                 private.publish(self._path)
             self._note(0)
-        elif json.loads(note.read_text()).get("application") != self._application:
+        elif self._read_note().get("application") != self._application:
             raise HomeError(
                 "FOLDER_OF_ANOTHER",
                 "this folder was written by another home.",
                 where=self._path,
                 hint="Give the sink a folder of its own.",
             )
-        named = max((int(p.name.partition("=")[2]) + 1 for p in self._path.glob("epoch=*")), default=0)
+        found = (_EPOCH.fullmatch(p.name) for p in self._path.glob("epoch=*"))  # others have made what has other names
+        named = max((int(name[1]) + 1 for name in found if name), default=0)
         return max(named, self._noted() or 0)
 
     def _noted(self) -> int | None:
         """Return up to which epoch, exclusive, the folder's note says that all were delivered. Their folders may have
         been moved away since. None: an older Falkirk has written the note."""
-        upto = json.loads((self._path / _NOTE).read_text()).get("upto")
-        return None if upto is None else int(upto)
+        upto = self._read_note().get("upto")
+        if not isinstance(upto, int | None):
+            raise self._damaged(f"upto={upto!r}")
+        return upto
+
+    def _read_note(self) -> dict[str, Any]:
+        try:
+            content = parse_json((self._path / _NOTE).read_text())
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        if not isinstance(content, dict):
+            raise self._damaged("it is no object")
+        return content
+
+    def _damaged(self, why: str) -> HomeError:
+        return HomeError(
+            "FOLDER_DAMAGED",
+            f"what Falkirk has noted of this folder can't be read: {why}.",
+            where=self._path / _NOTE,
+            hint="Restore the file from a backup, or give the sink a new folder. Who else may write to it?",
+        )
 
     def _note(self, upto: int) -> None:
         write_atomically(self._path / _NOTE, json.dumps({"application": self._application, "upto": upto}))

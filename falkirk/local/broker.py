@@ -27,6 +27,7 @@ from falkirk.local.archive import options
 from falkirk.local.cache import cache_home
 from falkirk.local.jars import broker_jars
 from falkirk.local.java import find_java
+from falkirk.stored import parse_json
 
 _HERE = Path(__file__).parent
 _PROPERTIES = "server.properties"
@@ -144,7 +145,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _recorded(folder: Path) -> Broker | None:
     try:
-        return Broker(**json.loads((folder / _RECORD).read_text()))
+        return Broker(**parse_json((folder / _RECORD).read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 

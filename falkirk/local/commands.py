@@ -64,10 +64,11 @@ def doctor(kafka: str | None) -> None:
     """Look at what a run needs on this machine. Exit code 1 when something is missing."""
     findings = diagnose(kafka)
     for finding in findings:
-        sign = ("ok  ", "green") if finding.ok else ("fix ", "red")
+        well = ("note ", "yellow") if finding.is_advice else ("ok   ", "green")
+        sign = well if finding.ok else ("fix  ", "red")
         _console.print(Text.assemble(sign, f"{finding.name}: {finding.detail}"), soft_wrap=True)
-        if not finding.ok and finding.fix:
-            _console.print(f"    {finding.fix}", soft_wrap=True)
+        if finding.fix and (finding.is_advice or not finding.ok):
+            _console.print(f"     {finding.fix}", soft_wrap=True)
     sys.exit(0 if all(f.ok for f in findings) else 1)
 
 

@@ -2,9 +2,13 @@
 
 import os
 import shutil
+import socket
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
+from ipaddress import ip_address
+
+import psutil
 
 from falkirk.errors import FalkirkError
 from falkirk.local import archive, broker, jars
@@ -13,16 +17,21 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 
 _DISK_MIN_BYTES = 1 << 30
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing looked at: whether it is well, what was found, and what to do when it is not."""
+    """One thing looked at: whether it is well, what was found, and what to do when it is not.
+
+    Args: is_advice: `fix` is worth doing although a run would not stumble.
+    """
 
     name: str
     ok: bool
     detail: str
     fix: str = ""
+    is_advice: bool = False
 
 
 def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
@@ -46,6 +55,7 @@ def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
         _local_broker(),
         Finding(name="processors", ok=True, detail=f"{os.cpu_count()}"),
         _disk(),
+        _ports(),
     ]
     if kafka is not None:
         found.append(_broker(kafka))
@@ -64,11 +74,12 @@ def _dependencies() -> Finding:
     place = jars.entry()
     if not place.is_dir():
         return Finding(name="JVM dependencies", ok=True, detail="not fetched yet; the first run does it")
-    lacking = jars.absent(place)
+    lacking, other = jars.absent(place), jars.altered(place)
+    lacks = f", without {', '.join(lacking)}" if lacking else ""
     return Finding(
         name="JVM dependencies",
-        ok=not lacking,
-        detail=f"in {place}" + (f", without {', '.join(lacking)}" if lacking else ""),
+        ok=not lacking and not other,
+        detail=f"in {place}{lacks}" + (f"; not the original files: {', '.join(other)}" if other else ""),
         fix="Remove that folder; the next run fetches them again.",
     )
 
@@ -77,9 +88,9 @@ def _archives() -> Finding:
     name = "class archives"
     try:
         java = find_java()
+        place = archive.entry(java) if jars.entry().is_dir() else None
     except FalkirkError:
-        return Finding(name=name, ok=True, detail="none without Java")
-    place = archive.entry(java) if jars.entry().is_dir() else None
+        return Finding(name=name, ok=True, detail="none without Java and the JVM dependencies")
     if place is None or not place.is_dir():
         return Finding(name=name, ok=True, detail="none, so JVMs start slower; `falkirk setup` makes them")
     bad = archive.damaged(place)
@@ -111,6 +122,29 @@ def _disk() -> Finding:
         detail=f"{free / (1 << 30):.0f} GiB free here",
         fix="Checkpoints need room: free some, or put the home elsewhere.",
     )
+
+
+def _ports() -> Finding:
+    """Say what of a run other machines reach: no setting of Spark's changes it."""
+    shared = others_reach()
+    if not shared:
+        return Finding(name="ports", ok=True, detail="no other machine reaches this one")
+    return Finding(
+        name="ports",
+        ok=True,
+        detail="Spark's streaming shuffle, of each keyed step of a live region, listens on all interfaces and asks for "
+        f"no secret, also at {', '.join(shared)}",
+        fix="Close the ports of this user's processes to other machines by a firewall, a network namespace or systemd: "
+        "docs/operations.md, Ports.",
+        is_advice=True,
+    )
+
+
+def others_reach() -> tuple[str, ...]:
+    """Return the addresses of this machine that are not its own alone."""
+    found = (a.address for addresses in psutil.net_if_addrs().values() for a in addresses if a.family in _INTERNET)
+    plain = {address.partition("%")[0] for address in found}
+    return tuple(sorted(address for address in plain if not ip_address(address).is_loopback))
 
 
 def _broker(kafka: str) -> Finding:

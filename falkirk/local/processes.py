@@ -23,6 +23,8 @@ def began(pid: int) -> str:
 
 def find(pid: int, since: str) -> psutil.Process | None:
     """Return a process while it is alive and still the one that began then. Args: since: as of `began`."""
+    if not isinstance(pid, int) or not 0 < pid < 1 << 31:  # as a damaged file may say
+        return None
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         if began(pid) == since and process.status() != psutil.STATUS_ZOMBIE:

@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
-from falkirk.local import private
+from falkirk.local import exposure, private
 from falkirk.local.archive import driver_class_path, options
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
@@ -111,13 +111,15 @@ def session(
             builder = builder.master(master)
             wanted = {**_launch_settings(master), **wanted}
         given = _submitted_with() if submitted else {}
-        context = dict(_CONTEXT_SETTINGS)
-        if not given.get("spark.master", master).startswith("local"):
+        chosen = given.get("spark.master", master)
+        context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
+        if not chosen.startswith("local"):
             context |= _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
         active = builder.getOrCreate()
+        _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
     missing = missing_settings(active)
@@ -138,6 +140,13 @@ def _submitted_with() -> dict[str, str]:
     for a context."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
+
+
+def _warn(active: SparkSession) -> None:
+    """Log what others can do to the application: once, as it begins."""
+    conf = active.sparkContext.getConf()
+    for warning in exposure.warnings(conf.get, active.sparkContext.master or ""):
+        log.warning("%s (docs/operations.md, Ports)", warning)
 
 
 def _present() -> SparkSession | None:

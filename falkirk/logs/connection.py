@@ -123,7 +123,7 @@ class Connection:
         return options
 
     def _check_bootstrap(self) -> None:
-        for address in self.bootstrap.split(","):
+        for address in self.bootstrap.split(",") if isinstance(self.bootstrap, str) else ("",):
             host, _, port = address.strip().rpartition(":")
             if not host or not port.isascii() or not port.isdigit() or set("@/ ") & set(host):
                 # The text is not shown: an address such as user:password@host:9092 is a common slip.

@@ -11,6 +11,8 @@ from falkirk.theory.stamp import Stamp
 HEADER_KEY = "falkirk"
 #: Hexadecimal digits of an application's id.
 APPLICATION_DIGITS = 8
+#: No number in a header has more: an offset is below 2^63.
+DIGITS_MAX = 19
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -84,6 +86,8 @@ def split_header(value: bytes) -> tuple[str, str, tuple[int, ...], str]:
     """
     application, incarnation, stamp, state = value.decode("ascii").split("/")
     digits = stamp.split(".")
+    if max(map(len, (*digits, incarnation, state))) > DIGITS_MAX:
+        raise ValueError(value)
     if len(digits) < 3 or not (all(map(str.isdigit, digits)) and incarnation.isdigit() and state.isdigit()):
         raise ValueError(value)
     if len(application) != APPLICATION_DIGITS or not _HEXADECIMAL.issuperset(application):

@@ -9,6 +9,7 @@ from pathlib import Path
 from falkirk.coordinator.home import write_atomically
 from falkirk.errors import HomeError
 from falkirk.logs.secret import Secret
+from falkirk.stored import parse_json
 
 #: In the environment of the coordinator.
 TOKEN_VARIABLE = "FALKIRK_HTTP_TOKEN"
@@ -58,17 +59,18 @@ def _write_secret(file: Path, text: str) -> None:
 def former_port(home: Path) -> int:
     """Return the port of the run before, so that clients find this one there; 0: there was none."""
     try:
-        return int(json.loads((home / _ADDRESS_FILE).read_text())["port"])
+        port = parse_json((home / _ADDRESS_FILE).read_text())["port"]
     except (OSError, ValueError, KeyError, TypeError):
         return 0
+    return port if isinstance(port, int) and 0 <= port < 1 << 16 else 0
 
 
-def publish(home: Path, host: str, port: int) -> str:
+def publish(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
     """Write down, and return, where requests are taken.
 
     Raises: HomeError: `HOME_UNUSABLE`.
     """
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     try:
         write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "port": port}))
     except OSError as error:

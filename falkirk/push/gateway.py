@@ -21,12 +21,20 @@ from falkirk.app import App
 from falkirk.coordinator.home import Home
 from falkirk.errors import MachineError
 from falkirk.logs.connection import Connection
-from falkirk.push.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
+from falkirk.push.connections import (
+    ARRIVING_MAX,
+    CONNECTIONS_MAX,
+    HANDSHAKE_S,
+    Connections,
+    QuietLogger,
+    crosses_in_clear,
+)
 from falkirk.push.credentials import former_port, publish, token_of
 from falkirk.push.desk import Desk
 from falkirk.push.errors import passing_error
 from falkirk.push.line import Line, Progress
 from falkirk.push.server import Counter, application
+from falkirk.push.tls import Renewed
 
 #: Clients that are answered while it stops have so long to take it.
 _CLOSE_S = 2.0
@@ -47,11 +55,13 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self._renewed: Renewed | None = None
 
     def __enter__(self) -> "Gateway":
         """Take requests from now on; they are refused until the application runs.
 
-        Raises: MachineError: `ADDRESS_TAKEN`. HomeError, DefinitionError: there is no token.
+        Raises: MachineError: `ADDRESS_TAKEN`, `FILE_UNREADABLE`, `CERTIFICATE_UNSUITABLE`. HomeError, DefinitionError:
+            there is no token.
         """
         if self._app.pushed:
             self._start()
@@ -64,17 +74,22 @@ class Gateway:
 
     def _start(self) -> None:
         token, shown = token_of(self._home.path, self._app.http_token)
+        tls = self._app.http_tls
+        self._renewed = None if tls is None else Renewed(tls, self._say)
         ready: Future[str] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run(token, ready)), name="falkirk-gateway", daemon=True
         )
         self._thread.start()
         url = ready.result()
-        if crosses_in_clear(self._app.http[0]):
+        if tls is None and crosses_in_clear(self._app.http[0]):
             self._say(
                 f"requests to {self._app.http[0]}, and the token in them, cross the network in clear: others can read "
-                'them. Take requests at "127.0.0.1:PORT", and put a proxy with TLS before it'
+                'them. Say http_tls=fk.Tls("certificate.pem", "key.pem"), or take requests at "127.0.0.1:PORT" and put '
+                "a proxy with TLS before it"
             )
+        if tls is not None and tls.key_is_open():
+            self._say(f"every user of this machine may read the key {tls.key_file}: chmod o= {tls.key_file}")
         for name, http in self._app.pushed.items():
             self._say(
                 f"{name}: requests are taken at {url}{http.path}, for instance by\n"
@@ -139,8 +154,12 @@ class Gateway:
         try:
             await runner.setup()
             assert runner.server is not None
-            listening = await self._bind(Connections(runner.server, busy, _connections_max(most)))
-            ready.set_result(publish(self._home.path, self._app.http[0], listening.sockets[0].getsockname()[1]))
+            look = None if self._renewed is None else self._renewed.look
+            factory = Connections(runner.server, busy, _connections_max(most), look, _arriving_max(most))
+            listening = await self._bind(factory)
+            scheme = "http" if self._renewed is None else "https"
+            port = listening.sockets[0].getsockname()[1]
+            ready.set_result(publish(self._home.path, self._app.http[0], port, scheme=scheme))
             await self._stopping.wait()
         except Exception as error:
             ready.set_exception(error)
@@ -152,16 +171,19 @@ class Gateway:
     async def _bind(self, connections: Connections) -> asyncio.Server:
         assert self._loop is not None
         host, port = self._app.http
+        encrypted: dict[str, Any] = {}
+        if self._renewed is not None:
+            encrypted = {"ssl": self._renewed.context, "ssl_handshake_timeout": HANDSHAKE_S}
         if port == 0 and (former := former_port(self._home.path)):
             try:
-                return await self._loop.create_server(connections, host, former)
+                return await self._loop.create_server(connections, host, former, **encrypted)
             except OSError:  # somebody else has it now: any other will do
                 self._say(
                     f"port {former} of the run before is in use by another process, which gets the tokens of clients "
                     "that still ask there: give them the new address, and then another token"
                 )
         try:
-            return await self._loop.create_server(connections, host, port)
+            return await self._loop.create_server(connections, host, port, **encrypted)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             raise MachineError(
@@ -176,6 +198,11 @@ class Gateway:
 def _connections_max(descriptors: int) -> int:
     """Return how many clients may be connected. Args: descriptors: how many files this process may have open."""
     return CONNECTIONS_MAX if descriptors == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, descriptors // 2)
+
+
+def _arriving_max(descriptors: int) -> int:
+    """Return how many connections may be there that are not encrypted yet. Args: as of `_connections_max`."""
+    return ARRIVING_MAX if descriptors == resource.RLIM_INFINITY else min(ARRIVING_MAX, descriptors // 4)
 
 
 def _positions(content: dict[str, int]) -> dict[int, int]:

@@ -4,10 +4,9 @@ An input that did not fit can: it has had no effect yet. A result that was too l
 its effect, and would have it twice. One input may be in the dead letters of several regions, and then is still one.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_messages
@@ -15,6 +14,7 @@ from falkirk.logs.topics import Topics
 from falkirk.operators.python import FAILED
 from falkirk.plan.batch import is_file_log
 from falkirk.regions.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
+from falkirk.stored import parse_json
 
 Origin = tuple[str, int, int]
 """Where an input is: topic, partition, offset."""
@@ -51,6 +51,8 @@ class Letter:
         if not self.has_record:
             return False
         text = self.value or ""
+        if not text.isascii() and max(text) >= "\ud800" and any("\ud800" <= c <= "\udfff" for c in text):
+            return False  # half of a surrogate pair: no text that a record holds
         cut_off = len(text.encode(errors="replace")) >= RAW_BYTES_MAX - len(_LOST.encode())
         return not cut_off and _LOST not in text + (self.key or b"").decode(errors="replace")
 
@@ -73,7 +75,7 @@ def read_letters(
 def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, str]) -> Letter:
     """Return what a record of the dead letters says."""
     try:
-        content = json.loads(value or b"")
+        content = parse_json(value or b"")
         reason = str(content["reason"])
         if reason.startswith(FAILED):
             return _of_function(region, content, sources)
@@ -84,14 +86,23 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapp
         return Letter(region=region, kind="result")
     if is_file_log(topic):
         return Letter(region=region, kind="file")
-    place = (content.get("partition"), content.get("offset"))
-    if topic not in sources.values() or not all(isinstance(n, int) for n in place):
+    place = _place(content)
+    if topic not in sources.values() or place is None or not isinstance(text, str | None):
         return Letter(region=region, kind="unknown")
     return Letter(region=region, kind="input", origin=(topic, *place), key=key, value=text)
 
 
+def _place(content: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return partition and offset that a letter names, or None if Kafka can have no record there."""
+    partition, offset = content.get("partition"), content.get("offset")
+    for number, limit in ((partition, 1 << 31), (offset, 1 << 63)):
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < limit:
+            return None
+    return cast("tuple[int, int]", (partition, offset))
+
+
 def _of_function(region: str, content: Mapping[str, Any], sources: Mapping[str, str]) -> Letter:
-    topic, partition, offset = sources.get(content.get("source", "")), content.get("partition"), content.get("offset")
-    if topic is None or not isinstance(partition, int) or not isinstance(offset, int):
+    topic, place = sources.get(content.get("source", "")), _place(content)
+    if topic is None or place is None:
         return Letter(region=region, kind="row")
-    return Letter(region=region, kind="input", origin=(topic, partition, offset), has_record=False)
+    return Letter(region=region, kind="input", origin=(topic, *place), has_record=False)

@@ -26,6 +26,7 @@ from falkirk.logs.internal import KEEP, internal_topic
 from falkirk.logs.ranges import read_messages
 from falkirk.logs.topics import Topics
 from falkirk.redrive.letters import Kind, Letter, Origin
+from falkirk.stored import parse_json
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"
@@ -67,11 +68,21 @@ class Notes:
             return frozenset()
         first, last = self._topics.first_positions(self.topic), self._topics.readable_positions(self.topic)
         messages = read_messages(self._connection, self.topic, first, last, committed=True)
-        return frozenset((t, p, o) for m in messages for t, p, o in json.loads(m.value() or b"[]"))
+        return frozenset(place for message in messages for place in noted(message.value()))
 
     def prepare(self) -> None:
         """Make the topic if it is not there; notes are kept for ever, as the dead letters are."""
         self._topics.create(self.topic, 1, KEEP)
+
+
+def noted(value: bytes | None) -> tuple[Origin, ...]:
+    """Return which inputs a note names; none, if it is not one of ours."""
+    try:
+        places = tuple((t, p, o) for t, p, o in parse_json(value or b"[]"))
+    except (ValueError, TypeError):
+        return ()
+    known = all(isinstance(t, str) and isinstance(p, int) and isinstance(o, int) for t, p, o in places)
+    return places if known else ()
 
 
 class Originals:

@@ -5,15 +5,17 @@ Spark's own `offsets/` and `commits/` logs are the truth; nothing of them is cop
 commit names the state files that it rests on, so what is missing of them is found before Spark looks for it.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from falkirk.errors import SparkError
+from falkirk.stored import parse_json
 
 #: Behind the first line, which is the format's version, a commit is one JSON object.
 _VERSION = re.compile(r"v\d+")
+#: Of an operator or of a state file; anything else could be a pattern, or another place.
+_NAME = re.compile(r"[\w-]+")
 
 
 def committed_batches(checkpoint: Path) -> tuple[int, ...]:
@@ -42,7 +44,7 @@ def end_offsets(checkpoint: Path, batch: int, topic: str) -> dict[int, int]:
     file = checkpoint / "offsets" / str(batch)
     try:
         lines = file.read_text().splitlines()
-        content = json.loads(lines[2])
+        content = parse_json(lines[2])
         return {int(p): int(o) for p, o in content[topic].items()}
     except (OSError, IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
         raise SparkError(
@@ -65,9 +67,10 @@ def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
         return f"offsets/{batch} can't be read"
     try:
         version, text = (checkpoint / "commits" / str(batch)).read_text().split("\n", 1)
-        content: dict[str, Any] = json.loads(text)
+        content: dict[str, Any] = parse_json(text)
         stores = dict(content.get("stateUniqueIds") or {})
-        whole = bool(_VERSION.fullmatch(version))
+        named = (name for partitions in stores.values() for names in partitions for name in names)
+        whole = bool(_VERSION.fullmatch(version)) and all(map(_NAME.fullmatch, (*stores, *named)))
     except (OSError, ValueError, TypeError, AttributeError):
         whole = False
     if not whole:

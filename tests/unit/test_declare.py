@@ -35,8 +35,8 @@ def test_public_names() -> None:
         "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch",
         "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError", "Kafka",
         "Latest", "Lazy", "LogError", "LogSends", "MachineError", "Snapshots", "SparkError", "Sql", "Stamped",
-        "StoreError", "Stream", "UnrecoverableError", "counted", "deterministic", "epoch", "join", "latest", "map_rows",
-        "sessions", "stateful", "stream",
+        "StoreError", "Stream", "Tls", "UnrecoverableError", "counted", "deterministic", "epoch", "join", "latest",
+        "map_rows", "sessions", "stateful", "stream",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 

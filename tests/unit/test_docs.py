@@ -16,7 +16,7 @@ import falkirk as fk
 from falkirk import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 NEEDS_A_BROKER = "# needs a broker"
 #: Calls that run something, where a reader of the page would expect a broker.
 RUNNING = {"write", "run", "awaitTermination"}

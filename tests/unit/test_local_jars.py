@@ -1,5 +1,7 @@
-"""The cache of JVM dependencies is complete or absent, whatever becomes of the process that fills it."""
+"""The cache of JVM dependencies is complete or absent, whatever becomes of the process that fills it; what is in it is
+what the package's manifest says."""
 
+import hashlib
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from falkirk.local.cache import cache_home
 from tests.unit.test_local_jars import put_all
 
 marks, behaviour = Path(sys.argv[1]), sys.argv[2]
+jars.MANIFEST = marks / "jars.sha256"
 
 def resolve(folder):
     (folder / "spark").mkdir()
@@ -39,7 +42,7 @@ print(jars.resolved(resolve), flush=True)
 
 
 def put_all(folder: Path) -> None:
-    """Put an empty file where each jar that ivy.xml names is expected."""
+    """Put an empty file where each jar of the manifest is expected."""
     for jar in jars.absent(folder):
         (folder / jar).parent.mkdir(exist_ok=True)
         (folder / jar).touch()
@@ -47,9 +50,12 @@ def put_all(folder: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of this test alone."""
+    """A cache of this test alone, and a manifest by which all jars are empty."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("FALKIRK_CACHE", str(folder))
+    empty = hashlib.sha256(b"").hexdigest()
+    (tmp_path / "jars.sha256").write_text("".join(f"{empty}  {jar}\n" for jar in jars.manifest()))
+    monkeypatch.setattr(jars, "MANIFEST", tmp_path / "jars.sha256")
     return folder
 
 
@@ -85,11 +91,58 @@ def test_a_filled_cache_is_used_without_resolving() -> None:
     assert jars.broker_jars()
 
 
-def test_what_is_absent_is_named_by_ivy_xml_alone(cache: Path) -> None:
-    named = {d.attrib["name"] for d in ElementTree.parse(ROOT / "falkirk/local/ivy.xml").iter("dependency")}
-    absent = jars.absent(cache)
-    assert len(absent) == len(named)
-    assert {jar.partition("/")[0] for jar in absent} == {"spark", "broker"}
+def test_the_manifest_has_each_jar_that_ivy_xml_names_in_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    manifest = jars.manifest()
+    named = ElementTree.parse(ROOT / "falkirk/local/ivy.xml").iter("dependency")
+    wanted = {f"{d.attrib['conf'].partition('->')[0]}/{d.attrib['name']}-{d.attrib['rev']}.jar" for d in named}
+    assert wanted <= manifest.keys(), "run tools/pin_jars.py"
+    assert {jar.partition("/")[0] for jar in manifest} == set(jars.KINDS)
+    assert all(len(digest) == 64 for digest in manifest.values())
+
+
+def test_another_manifest_has_an_entry_of_its_own() -> None:
+    first = jars.entry()
+    jars.MANIFEST.write_text(jars.MANIFEST.read_text().replace("spark/", "spark/new-"))
+    assert jars.entry() != first
+
+
+def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken(cache: Path) -> None:
+    """The registry, or who is between, serves another file, and the checksum that fits it."""
+
+    def forge(folder: Path) -> None:
+        put_all(folder)
+        next((folder / "broker").glob("kafka-clients*")).write_text("forged")
+
+    with pytest.raises(MachineError) as caught:
+        jars.resolved(forge)
+    assert caught.value.condition == "DEPENDENCIES_ALTERED"
+    assert [jar.rpartition("-")[0] for jar in caught.value.parameters["jars"]] == ["broker/kafka-clients"]
+    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("kind", jars.KINDS)
+def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: str) -> None:
+    use = {"spark": jars.spark_jars, "broker": jars.broker_jars}
+    jars.resolved(put_all)
+    first = use[kind]()[0]
+    first.write_text("replaced")
+    with pytest.raises(MachineError) as caught:
+        use[kind]()
+    assert caught.value.condition == "DEPENDENCIES_ALTERED"
+    assert caught.value.parameters["jars"] == (f"{kind}/{first.name}",)
+    first.unlink()
+    with pytest.raises(MachineError) as caught:
+        use[kind]()
+    assert caught.value.condition == "DEPENDENCIES_ALTERED"
+    first.touch()
+    assert use[kind]()
+
+
+def test_a_jar_that_was_added_to_the_cache_is_not_used() -> None:
+    place = jars.resolved(put_all)
+    (place / "spark" / "added.jar").write_text("added")
+    assert place / "spark" / "added.jar" not in jars.spark_jars()
 
 
 def test_an_incomplete_result_leaves_nothing(cache: Path) -> None:
@@ -155,7 +208,7 @@ def test_what_ivy_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.Monke
     assert not jars.entry().exists()
 
 
-def test_the_doctor_names_a_jar_that_has_gone() -> None:
+def test_the_doctor_names_a_jar_that_has_gone_or_was_replaced() -> None:
     def finding() -> tuple[bool, str]:
         (found,) = (f for f in diagnose() if f.name == "JVM dependencies")
         return found.ok, found.detail
@@ -163,7 +216,9 @@ def test_the_doctor_names_a_jar_that_has_gone() -> None:
     assert finding()[0], "not fetched yet is well"
     jars.resolved(put_all)
     assert finding()[0]
-    jars.broker_jars()[0].unlink()
-    well, detail = finding()
-    assert not well
-    assert "broker/" in detail
+    jar = jars.broker_jars()[0]
+    for harm in (jar.unlink, lambda: jar.write_text("replaced")):
+        harm()
+        well, detail = finding()
+        assert not well
+        assert f"broker/{jar.name}" in detail

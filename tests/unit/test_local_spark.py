@@ -101,18 +101,54 @@ def test_a_session_that_is_built_with_our_settings_lacks_none() -> None:
     assert lacks(FakeSession(session_settings(buffer_timeout="1 ms", state_partitions=2))) == {}
 
 
-@pytest.mark.parametrize(("master", "found"), [("spark://a:7077", "10"), ("yarn", "10"), ("local[4]", None)])
-def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
-    monkeypatch: pytest.MonkeyPatch, master: str, found: str | None
-) -> None:
+def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dict[str, str]:
+    """Return what a new application on that master is started with."""
     built: dict[str, str] = {}
     builder: Any = SimpleNamespace()
     builder.appName = builder.master = lambda _: builder
     builder.config = lambda name, value: built.update({name: value}) or builder  # type: ignore[func-returns-value]
-    builder.getOrCreate = lambda: FakeSession(WELL)
+    made: Any = FakeSession(WELL)
+    made.sparkContext = SimpleNamespace(master=master, getConf=lambda: SimpleNamespace(get=built.get))
+    builder.getOrCreate = lambda: made
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr(local_spark, "_launch_settings", lambda master: {})
-    session("application", master=master)
-    assert built.get("spark.executor.heartbeat.maxFailures") == found
+    session("application", master=master, **options)
+    return built
+
+
+@pytest.mark.parametrize(("master", "found"), [("spark://a:7077", "10"), ("yarn", "10"), ("local[4]", None)])
+def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
+    monkeypatch: pytest.MonkeyPatch, master: str, found: str | None
+) -> None:
+    assert started(monkeypatch, master).get("spark.executor.heartbeat.maxFailures") == found
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "found", "told"),
+    [
+        ("local[4]", {}, "true", []),
+        ("local", {}, "true", []),
+        ("local[*,3]", {}, "true", []),
+        ("local[4]", {"spark.authenticate": "false"}, "false", ["run code"]),
+        ("local-cluster[2,1,1024]", {}, None, ["run code", "in clear"]),
+        ("spark://a:7077", {}, None, ["run code", "in clear"]),
+        ("spark://a:7077", {"spark.authenticate": "true"}, "true", ["in clear"]),
+        ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, "true", []),
+        ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", []),
+    ],
+)
+def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    master: str,
+    given: dict[str, str],
+    found: str | None,
+    told: list[str],
+) -> None:
+    """Before, any process that reached the driver's port could call it."""
+    assert started(monkeypatch, master, settings=given).get("spark.authenticate") == found
+    lines = [record.getMessage() for record in caplog.records if record.name == "falkirk"]
+    assert len(lines) == len(told)
+    assert all(what in line for what, line in zip(told, lines, strict=True))

@@ -101,7 +101,7 @@ def test_a_cache_is_written_by_its_user_alone(tmp_path: Path, monkeypatch: pytes
     """What is in it is run."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("FALKIRK_CACHE", str(cache))
-    monkeypatch.setattr(jars, "absent", lambda folder: ())
+    monkeypatch.setattr(jars, "manifest", dict)
     jars.resolved(lambda folder: None)
     assert rights(cache) == 0o700
     cache.chmod(0o777)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from falkirk.stored import parse_json
+
 Positions = dict[str, dict[int, int]]
 """End positions per topic and partition: the offset that the next record will get."""
 RecoveryState = Literal["decided", "restored", "done"]
@@ -27,7 +29,7 @@ def load(text: object) -> Any:
     Raises: DamagedValue: it never wrote this.
     """
     try:
-        return json.loads(text)  # type: ignore[arg-type]  # a damaged file may hold anything
+        return parse_json(text)  # type: ignore[arg-type]  # a damaged file may hold anything
     except (ValueError, TypeError) as error:
         raise DamagedValue(f"{text!r:.80} is no JSON") from error
 

@@ -1,0 +1,48 @@
+"""The tool that asks for advisories: what it asks, and that no answer is not taken for a good one."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falkirk.local import jars
+from tests.unit.fakes import ROOT
+
+
+def tool() -> Any:
+    spec = importlib.util.spec_from_file_location("audit_tool", ROOT / "tools" / "audit.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_packages_and_jars_are_the_same() -> None:
+    packages = [package.rpartition("/")[2].replace("@", "-") for package in tool().PACKAGES.read_text().split()]
+    assert sorted(packages) == sorted(Path(jar).stem for jar in jars.manifest())
+
+
+def test_pysparks_jars_have_coordinates() -> None:
+    packages = tool().packages_of_pyspark()
+    assert len(packages) > 30
+    assert any(package.startswith("pkg:maven/com.fasterxml.jackson.core/jackson-databind@") for package in packages)
+
+
+def test_packages_with_advisories_are_named() -> None:
+    asked: list[str] = []
+
+    def ask(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        asked.extend(query["package"]["purl"] for query in queries)
+        return [{}, {"vulns": [{"id": "GHSA-2"}, {"id": "GHSA-1"}]}]
+
+    assert tool().jvm_advisories(["pkg:maven/a/a@1", "pkg:maven/b/b@2"], ask) == {
+        "pkg:maven/b/b@2": ["GHSA-1", "GHSA-2"]
+    }
+    assert asked == ["pkg:maven/a/a@1", "pkg:maven/b/b@2"]
+
+
+def test_an_answer_that_lacks_packages_is_none() -> None:
+    with pytest.raises(OSError, match="2 questions"):
+        tool().jvm_advisories(["pkg:maven/a/a@1", "pkg:maven/b/b@2"], lambda queries: [{}])

@@ -1,0 +1,229 @@
+"""Random input at each entrance of Falkirk's Python side: nothing comes of it but a dead letter, a refusal or a 4xx.
+
+Each property lists all that may come of it. Anything else is an exception that would end the process.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+import falkirk as fk
+from falkirk.coordinator.claim import Owner
+from falkirk.location import SourceLocation
+from falkirk.logs.header import Header, header_value
+from falkirk.push.book import Book
+from falkirk.push.connections import QuietLogger
+from falkirk.push.desk import Desk
+from falkirk.push.elapsed import Elapsed
+from falkirk.push.fits import encode, parse
+from falkirk.push.server import Counter, application
+from falkirk.redrive.letters import letter_of
+from falkirk.redrive.sending import noted
+from falkirk.theory.stamp import Stamp
+from tests.strategies import DEEP, LONG, documents, objects, values
+from tests.support import outcome
+
+WHERE = SourceLocation(file="shop.py", line=1)
+SOURCES = {"clicks": "events"}
+quick = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+# -- Kafka ------------------------------------------------------------------------------------------------------------
+
+
+@quick
+@given(
+    st.none() | st.binary(max_size=30), documents(objects("reason", "topic", "partition", "offset", "value", "source"))
+)
+@example(None, DEEP)
+@example(None, b'{"reason": "x", "topic": "events", "partition": true, "offset": 1}')
+@example(None, b'{"reason": "x", "topic": "events", "partition": 99999999999, "offset": 1}')
+@example(None, b'{"reason": "x", "topic": "events", "partition": 0, "offset": -5}')
+@example(b"k", b'{"reason": "x", "topic": "events", "partition": 0, "offset": 1, "value": {"a": 1}}')
+@example(None, b'{"reason": "x", "topic": "events", "partition": 0, "offset": 1, "value": "\\ud800"}')
+@example(None, b'{"reason": "the function failed: x", "source": [], "partition": 0, "offset": 1}')
+def test_a_dead_letter_is_an_input_that_can_be_asked_for_or_nothing(key: bytes | None, value: bytes) -> None:
+    letter = letter_of("counts", key, value, SOURCES)
+    assert isinstance(letter.is_whole, bool)
+    if letter.kind == "input":
+        assert letter.origin is not None
+        topic, partition, offset = letter.origin
+        assert topic == "events"
+        assert type(partition) is type(offset) is int
+        assert 0 <= partition < 2**31
+        assert 0 <= offset < 2**63
+        if letter.is_whole and letter.value is not None:
+            letter.value.encode()  # as it is sent again
+
+
+@quick
+@given(documents(st.lists(st.tuples(st.text(max_size=5), st.integers(), st.integers()), max_size=3)))
+@example(DEEP)
+@example(b"[[[], 1, 2]]")
+@example(b"[1]")
+def test_notes_of_what_was_sent_again_are_places(value: bytes) -> None:
+    assert all(len(place) == 3 and isinstance(place[0], str) for place in frozenset(noted(value)))
+
+
+numbers = st.one_of(st.integers().map(str), st.sampled_from([LONG, "", "²", "-1", "+1", " 1", "1_0"]))
+header_texts = st.builds(
+    lambda application, parts, state: "/".join([application, parts[0], ".".join(parts[1:]), state]),
+    st.sampled_from(["deadbeef", "DEADBEEF", "", "dead/beef"]), st.lists(numbers, min_size=4, max_size=6), numbers,
+)  # fmt: skip
+
+
+@quick
+@given(st.one_of(st.binary(max_size=60), header_texts.map(lambda text: text.encode(errors="replace"))))
+@example(b"deadbeef/" + LONG.encode() + b"/0.0.1/0")
+@example(b"deadbeef/1/0.0.1/" + LONG.encode())
+@example(b"deadbeef/1/0.0." + LONG.encode() + b"/0")
+def test_a_header_is_one_of_ours_or_malformed(value: bytes) -> None:
+    header = outcome(lambda: Header.decode(value))
+    assert header == "HEADER_MALFORMED" or Header.decode(header.encode()) == header
+
+
+@quick
+@given(st.none() | st.lists(st.tuples(st.text(max_size=8) | st.just("falkirk"), st.none() | st.binary(max_size=9))))
+def test_any_headers_can_be_looked_through(headers: list[tuple[str, bytes | None]] | None) -> None:
+    found = header_value(headers)
+    assert found is None or ("falkirk", found) in (headers or [])
+
+
+@quick
+@given(st.text(max_size=30) | st.lists(numbers, max_size=5).map(".".join))
+def test_a_stamp_is_one_or_malformed(text: str) -> None:
+    stamp = outcome(lambda: Stamp.decode(text))
+    assert stamp == "STAMP_MALFORMED" or Stamp.decode(stamp.encode()) == stamp
+
+
+OWNER = ("machine", "pid", "began", "host", "home", "generation", "at_s")
+
+
+@quick
+@given(documents(st.fixed_dictionaries(dict.fromkeys(OWNER, values))), st.booleans())
+@example(DEEP, False)
+def test_a_claim_of_anybody_can_be_looked_after(value: bytes, is_of_this_machine: bool) -> None:
+    from falkirk.local import processes
+
+    if is_of_this_machine:
+        with contextlib.suppress(ValueError, TypeError):
+            value = json.dumps({**json.loads(value), "machine": processes.machine()}).encode()
+    owner = Owner.read(value)
+    assert owner.has_ended() in (True, False, None)
+    assert str(owner)
+
+
+# -- HTTP -------------------------------------------------------------------------------------------------------------
+
+COLUMNS: dict[str, DataType] = {
+    "id": StringType(), "n": LongType(), "at": TimestampType(), "d": DateType(), "f": FloatType(), "b": BinaryType(),
+    "l": ArrayType(IntegerType()), "m": MapType(StringType(), DoubleType()),
+}  # fmt: skip
+SCHEMA = StructType([StructField(name, kind, nullable=name != "id") for name, kind in COLUMNS.items()])
+
+
+@quick
+@given(documents(objects(*SCHEMA.names)))
+@example(DEEP)
+@example(b'{"id": "1", "n": ' + LONG.encode() + b"}")
+@example(b'{"id": "1", "at": "9999-12-31T23:59:59-23:59"}')
+def test_a_body_fits_or_is_refused_with_400(body: bytes) -> None:
+    sent = outcome(lambda: encode(parse(body), SCHEMA))
+    assert sent == "BODY_INVALID" or parse(sent)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """The port of a server whose requests nothing answers; it says at once that they take long."""
+    http = fk.Http("/queries", schema="id STRING", answers="replies", timeout="20 ms", where=WHERE)
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    found: list[int] = []
+
+    async def serve() -> None:
+        desk = Desk(lambda entry, value: None)
+        desk.open(Book(), Elapsed(0))
+        app = application({"/queries": Counter(http=http, desk=desk, schema=SCHEMA)}, "secret")
+        runner = web.AppRunner(app, access_log=None, logger=QuietLogger())
+        await runner.setup()
+        listening = await loop.create_server(cast(Any, runner.server), "127.0.0.1", 0)
+        found.append(listening.sockets[0].getsockname()[1])
+        ready.set()
+        await stopping.wait()
+        listening.close()
+        await runner.cleanup()
+
+    stopping = asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert ready.wait(30)
+    yield found[0]
+    loop.call_soon_threadsafe(stopping.set)
+    thread.join()
+    loop.close()
+
+
+def asked(port: int, request: bytes) -> bytes:
+    """Send bytes, and nothing more; return the first line of what is answered."""
+    with socket.create_connection(("127.0.0.1", port), 20) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        return connection.makefile("rb").readline()
+    return b""
+
+
+header_bytes = st.binary(max_size=20).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b""))
+header_lines = st.tuples(
+    st.sampled_from([b"Prefer", b"Request-Id", b"Content-Type", b"Authorization", b"Content-Encoding", b"Expect"]),
+    header_bytes | st.sampled_from([b"wait=" + LONG.encode(), b"wait=-1, return=minimal", b"gzip", b"100-continue"]),
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    """Draw a request that is near one that is served."""
+    body = draw(documents(objects("id", "n")))
+    method = draw(st.sampled_from([b"POST", b"POST", b"POST", b"GET", b"PUT", b"\xff", b""]))
+    path = draw(st.sampled_from([b"/queries", b"/queries", b"/queries?x=%ff", b"/%00", b"*", b"//", b"/\xff"]))
+    length = draw(st.sampled_from([str(len(body)).encode(), str(len(body)).encode(), b"-1", b"9" * 30, b"x", b"0"]))
+    headers = [(b"Host", b"x"), (b"Authorization", b"Bearer secret"), (b"Content-Length", length)]
+    headers += draw(st.lists(header_lines, max_size=2))
+    return b"%s %s HTTP/1.1\r\n" % (method, path) + b"".join(b"%s: %s\r\n" % h for h in headers) + b"\r\n" + body
+
+
+@quick
+@given(requests() | st.binary(max_size=80))
+@example(b"POST /queries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: 100000\r\n\r\n" + DEEP)
+def test_a_request_is_answered_by_a_refusal_or_not_at_all(
+    port: int, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    caplog.clear()
+    line = asked(port, request_)
+    assert line[:9] in (b"", b"HTTP/1.1 ", b"HTTP/1.0 "), line
+    status = int(line[9:12] or b"0")
+    assert status in (0, 100, 504) or 400 <= status < 500, line  # 504: it was taken, and has no answer yet
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -1,0 +1,93 @@
+"""A region that a stray connection ends is tried again, however often: it never ends the application."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from falkirk.coordinator import live_host
+from falkirk.coordinator.live_host import BACKOFF_S, FAILURES_MAX, LiveHost
+from falkirk.coordinator.status import RegionStatus
+from falkirk.coordinator.triage import is_stray
+from falkirk.errors import SparkError
+
+SPARK = "\tat org.apache.spark."
+ABORTED = "Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times: Lost task 0.0 (TID 4): java.lang."
+#: What Spark 4.3 says, cut short: of an HTTP request; of a message that ends too early; of a reader that is not there.
+STRAYS = [
+    "IllegalArgumentException: Too large frame: 5135603447297303840\n"
+    f"{SPARK}network.util.JavaUtils.checkArgument(JavaUtils.java:759)\n"
+    f"{SPARK}network.util.TransportFrameDecoder.decodeNext(TransportFrameDecoder.java:147)\n",
+    "IndexOutOfBoundsException: readerIndex(4) + length(4) exceeds writerIndex(7)\n"
+    "\tat io.netty.buffer.AbstractByteBuf.readInt(AbstractByteBuf.java:816)\n"
+    f"{SPARK}network.shuffle.streaming.StreamingShuffleMessage.decode(StreamingShuffleMessage.java:129)\n",
+    "ArrayIndexOutOfBoundsException: Index 99 out of bounds for length 2\n"
+    f"{SPARK}shuffle.streaming.StreamingShuffleServerHandler.receive(StreamingShuffleServerHandler.scala:73)",
+]
+OTHERS = [
+    "RuntimeException: [DIVIDE_BY_ZERO]\n\tat org.apache.spark.sql.Whatever.eval(Whatever.scala:1)",
+    # A message of Spark's own is decoded well below a frame, and a record may say anything.
+    f"IOException: broken\n{SPARK}network.util.TransportFrameDecoder.channelRead(TransportFrameDecoder.java:101)",
+    "RuntimeException: a record said TransportFrameDecoder.decodeNext and StreamingShuffleServerHandler",
+]
+
+
+@pytest.mark.parametrize(("text", "stray"), [*((t, True) for t in STRAYS), *((t, False) for t in OTHERS)])
+def test_what_spark_says_of_it_is_known(text: str, stray: bool) -> None:
+    assert is_stray(RuntimeError(ABORTED + text)) is stray
+    outer: Any = RuntimeError("the query ended")
+    outer._cause = RuntimeError(ABORTED + text)
+    assert is_stray(outer) is stray
+
+
+class Live:
+    """A region whose query ends at once with the same error."""
+
+    region, ready_at_s = SimpleNamespace(where=None), 0.0
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.query: object = None
+
+    def failure(self) -> Exception:
+        return self.error
+
+    def end(self, reason: str) -> None:
+        self.query = None
+
+
+def failing(
+    error: Exception, times: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RegionStatus, list[float], list[str]]:
+    """Let a region fail so often without a checkpoint; return its status, the pauses before it is tried again, and what
+    was said."""
+    host, said, pauses = cast(Any, LiveHost.__new__(LiveHost)), list[str](), list[float]()
+    monkeypatch.setattr(live_host, "fatal_of", lambda *about: None)
+    monkeypatch.setattr(live_host, "damage_of", lambda *about: None)
+    monkeypatch.setattr(live_host, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    host._say, host._context = said.append, SimpleNamespace(home=SimpleNamespace(checkpoint=lambda name: None))
+    host._batches = SimpleNamespace(regions=())
+    live = Live(error)
+    watched = live_host._Watched(live=cast(Any, live), status=RegionStatus(name="counts"))
+    host._watched = {"counts": watched}
+    for _ in range(times):
+        live.query = "runs"
+        host._look_at(watched)
+        pauses.append(live.ready_at_s)
+        host._count_failure("counts", "failed")
+    return watched.status, pauses, said
+
+
+def test_strays_end_a_region_again_and_again_and_never_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the sixth in a row ended it."""
+    often = FAILURES_MAX * 2
+    status, pauses, said = failing(RuntimeError(ABORTED + STRAYS[0]), often, monkeypatch)
+    assert (status.state, status.restarts) == ("restarting", often)
+    assert pauses == [*BACKOFF_S, *[BACKOFF_S[-1]] * (often - len(BACKOFF_S))]
+    assert all("stray connection" in line for line in said)
+
+
+def test_other_failures_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SparkError) as error:
+        failing(RuntimeError(ABORTED + OTHERS[0]), FAILURES_MAX + 1, monkeypatch)
+    assert error.value.condition == "REGION_KEEPS_FAILING"

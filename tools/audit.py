@@ -1,0 +1,78 @@
+"""Audit: ask for known advisories about the packages that Falkirk depends on: Python's, the JVM's, and pyspark's jars.
+
+Needs the network and may find it absent, so `make test` does not run it. Exit code 0: none is known. 1: some are. 2:
+nobody answered, so nothing is known.
+"""
+
+import json
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+PACKAGES = Path(__file__).with_name("jvm_packages.txt")
+SERVICE = "https://api.osv.dev/v1/querybatch"
+_TIMEOUT_S = 30.0
+Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+"""Takes queries of the OSV interface, and returns a result for each."""
+
+
+def ask_osv(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ask the public database of advisories. Raises: OSError."""
+    body = json.dumps({"queries": queries}).encode()
+    request = urllib.request.Request(SERVICE, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+        return list(json.load(answer)["results"])
+
+
+def jvm_advisories(packages: Sequence[str], ask: Ask = ask_osv) -> dict[str, list[str]]:
+    """Return the advisories by package URL, of those packages that have some. Raises: OSError: no answer."""
+    results = ask([{"package": {"purl": package}} for package in packages])
+    if len(results) != len(packages):
+        raise OSError(f"{len(packages)} questions have {len(results)} answers")
+    found = {p: sorted(v["id"] for v in result.get("vulns", ())) for p, result in zip(packages, results, strict=True)}
+    return {package: advisories for package, advisories in found.items() if advisories}
+
+
+def packages_of_pyspark() -> list[str]:
+    """Return the package URLs of pyspark's own jars, as far as a jar says its coordinates."""
+    import pyspark
+
+    found = []
+    for jar in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")):
+        with zipfile.ZipFile(jar) as content:
+            for name in content.namelist():
+                if name.startswith("META-INF/maven/") and name.endswith("/pom.properties"):
+                    lines = content.read(name).decode(errors="replace").splitlines()
+                    said = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+                    if f"{said.get('artifactId')}-{said.get('version')}.jar" == jar.name:  # not what it has inside
+                        found.append(f"pkg:maven/{said['groupId']}/{said['artifactId']}@{said['version']}")
+    return found
+
+
+def main() -> None:
+    """Print what is known."""
+    code = 0
+    for whose, packages in (
+        ("of Falkirk's JVM dependencies", PACKAGES.read_text().split()),
+        ("of the jars that pyspark brings", packages_of_pyspark()),
+    ):
+        try:
+            known = jvm_advisories(packages)
+        except OSError as error:
+            print(f"Advisories {whose} are not known: {error}")
+            code = 2
+            continue
+        print(f"Advisories {whose}: {len(known)} of {len(packages)} packages have some.")
+        for package, advisories in known.items():
+            print(f"  {package}: {', '.join(advisories)}")
+        code = code or (1 if known else 0)
+    done = subprocess.run([sys.executable, "-m", "pip_audit", "--skip-editable"], check=False)
+    sys.exit(code or done.returncode)
+
+
+if __name__ == "__main__":
+    main()
