@@ -21,12 +21,13 @@ from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
-from falkirk.differential.program import digest, steps_of
+from falkirk.differential.program import differs, digest, first_change, steps_of
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors import DefinitionError
 from falkirk.local.spark import batch_partitions
 from falkirk.operators.call import current
+from falkirk.plan.inference.functions import ITSELF
 
 log = logging.getLogger("falkirk")
 
@@ -52,7 +53,8 @@ class Iterating:
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """Take in what is new, and return what has changed, or all that there is.
 
-        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none; `UNTIL_UNUSED`.
+        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none; `UNTIL_UNUSED`;
+            `NON_DETERMINISTIC`: each call makes another program; `FUNCTION_UNREADABLE`.
         """
         call, session = current("iterate"), frames[0].sparkSession
         given = dict(zip(self._processor.reads, frames, strict=True))
@@ -61,6 +63,7 @@ class Iterating:
         folder, noted = call.folder(slot), call.noted(slot)
         if folder is None:
             call.determined_by(steps_of(graph, session))
+            self._require_one_program(graph, given, session)
             call.note(slot, f"{graph.shape()}; program {digest(graph, session)}")
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
@@ -94,6 +97,23 @@ class Iterating:
         if self._graph is None or self._made_for is not context:
             self._graph, self._made_for = self._plan(given, session), context
         return self._graph
+
+    def _require_one_program(self, graph: Graph, given: Mapping[str, DataFrame], session: SparkSession) -> None:
+        """Call the function once more: what Python reads from a clock is a literal to Spark, but another one now.
+
+        Raises: DefinitionError: `NON_DETERMINISTIC`.
+        """
+        again = self._plan(given, session)
+        if differs(graph, again, session):
+            raise DefinitionError(
+                "NON_DETERMINISTIC",
+                f"iteration {self._processor.name!r} is another program each time its function is called: it reads a "
+                "clock, a random number or a counter in Python. After a restart, rows could not be taken away again.",
+                where=first_change(graph, again, session) or self._processor.where,
+                hint="Write a constant, or let the value come in with the rows.",
+                operation="iterate",
+                operations=(ITSELF,),
+            )
 
     def _plan(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
         outside = Scope()

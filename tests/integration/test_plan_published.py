@@ -14,6 +14,7 @@ import falkirk as fk
 from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import HomeError
 from falkirk.plan.batch import Batch
+from falkirk.plan.fingerprint import DECIDED_BY
 from falkirk.plan.planner import plan_application
 from falkirk.plan.published import form
 from falkirk.plan.region import Region
@@ -113,7 +114,18 @@ def test_what_computes_a_group_is_recorded(spark: "SparkSession") -> None:
         return counted[0]
 
     assert changed(counted(F.abs), counted(F.abs)) == set()
-    assert changed(counted(F.abs), counted(F.negative)) == {PARTITIONED}
+    assert changed(counted(F.abs), counted(F.negative)) == {PARTITIONED, DECIDED_BY}
+
+
+def test_a_key_by_conditions_is_the_same_each_time(spark: "SparkSession") -> None:
+    """Spark's JSON tells its branches twice, the second time with numbers that differ in each process."""
+
+    def chosen(least: int) -> Region:
+        body = lambda s: s.withColumn("k", F.when(F.col("n") > least, F.col("s")).otherwise("none"))  # noqa: E731
+        return regions(spark, body, fk.Kafka("out", key="k"))[0]
+
+    assert changed(chosen(1), chosen(1)) == set()
+    assert changed(chosen(1), chosen(2)) == {PARTITIONED}
 
 
 def test_a_key_that_is_drawn_is_the_same_each_time(spark: "SparkSession") -> None:
