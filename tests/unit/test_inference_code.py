@@ -154,7 +154,8 @@ def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
             )  # fmt: skip
         found.append(json.loads(ran.stdout))
     assert found[0] == found[1] == found[2]
-    assert len(set(found[0].values())) == len(found[0])
+    plain = {name: digest for name, digest in found[0].items() if not name.startswith("pickled ")}
+    assert len(set(plain.values())) == len(plain)
 
 
 UNREADABLE = {
