@@ -22,42 +22,39 @@ _FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
 #: Which texts are digested, and how. Digests of other forms can't be compared.
 FORM = 2
 
+Program = tuple[str, ...]
+"""A text for each node of a graph."""
 
-def digest(graph: Graph, session: SparkSession) -> str:
-    """Return the form of digests, and the digest of all nodes of a graph.
+
+def program_of(graph: Graph, session: SparkSession) -> Program:
+    """Return for each node of a graph, in their order, its inputs, its columns, and what it does.
 
     Raises: DefinitionError: `FUNCTION_UNREADABLE`.
     """
+    numbers = {id(node): number for number, node in enumerate(graph.nodes)}
+    with _all_fields(session):
+        return tuple(
+            f"{type(node).__name__} {[numbers[id(before)] for before in inputs_of(node)]} "
+            f"{node.schema.simpleString()} {_text(node, session)}"
+            for node in graph.nodes
+        )
+
+
+def digest(program: Program, session: SparkSession) -> str:
+    """Return the form of digests, and that of a program."""
     spark = ".".join(str(session.version).split(".")[:2])
-    return f"{FORM}:{structure.digest([spark, *_texts(graph, session)])}"
+    return f"{FORM}:{structure.digest([spark, *program])}"
 
 
-def differs(graph: Graph, other: Graph, session: SparkSession) -> bool:
-    """Tell whether two graphs are of different programs. Raises: as `digest`."""
-    return _texts(graph, session) != _texts(other, session)
-
-
-def first_change(graph: Graph, other: Graph, session: SparkSession) -> SourceLocation | None:
-    """Return the user's line of the first node that another graph does not have; None: it has none of its own."""
-    texts = zip_longest(_texts(graph, session), _texts(other, session))
-    changed = [node for node, (one, two) in zip(graph.nodes, texts, strict=False) if one != two]
+def first_change(graph: Graph, program: Program, other: Program) -> SourceLocation | None:
+    """Return the user's line of the first node that another program does not have; None: it has none of its own."""
+    changed = [node for node, one, two in zip_longest(graph.nodes, program, other) if one != two]
     return changed[0].where if changed and isinstance(changed[0], Mapped) else None
 
 
 def steps_of(graph: Graph, session: SparkSession) -> list[DataFrame]:
     """Return the DataFrames that the row-by-row steps of a graph make of no rows."""
     return [_made(node, session)[0] for node in graph.nodes if isinstance(node, Mapped)]
-
-
-def _texts(graph: Graph, session: SparkSession) -> list[str]:
-    """Return for each node, in their order, its inputs, its columns, and what it does."""
-    numbers = {id(node): number for number, node in enumerate(graph.nodes)}
-    with _all_fields(session):
-        return [
-            f"{type(node).__name__} {[numbers[id(before)] for before in inputs_of(node)]} "
-            f"{node.schema.simpleString()} {_text(node, session)}"
-            for node in graph.nodes
-        ]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
-from falkirk.differential.program import differs, digest, first_change, steps_of
+from falkirk.differential.program import Program, digest, first_change, program_of, steps_of
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors import DefinitionError
@@ -63,8 +63,8 @@ class Iterating:
         folder, noted = call.folder(slot), call.noted(slot)
         if folder is None:
             call.determined_by(steps_of(graph, session))
-            self._require_one_program(graph, given, session)
-            call.note(slot, f"{graph.shape()}; program {digest(graph, session)}")
+            program = self._program(graph, given, session)
+            call.note(slot, f"{graph.shape()}; program {digest(program, session)}")
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
         note: dict[str, Any] = first if noted is None else json.loads(noted)
@@ -98,22 +98,24 @@ class Iterating:
             self._graph, self._made_for = self._plan(given, session), context
         return self._graph
 
-    def _require_one_program(self, graph: Graph, given: Mapping[str, DataFrame], session: SparkSession) -> None:
-        """Call the function once more: what Python reads from a clock is a literal to Spark, but another one now.
+    def _program(self, graph: Graph, given: Mapping[str, DataFrame], session: SparkSession) -> Program:
+        """Return the program, having called the function once more: what Python reads from a clock is a literal to
+        Spark, but another one now.
 
         Raises: DefinitionError: `NON_DETERMINISTIC`.
         """
-        again = self._plan(given, session)
-        if differs(graph, again, session):
+        program, again = program_of(graph, session), program_of(self._plan(given, session), session)
+        if program != again:
             raise DefinitionError(
                 "NON_DETERMINISTIC",
                 f"iteration {self._processor.name!r} is another program each time its function is called: it reads a "
                 "clock, a random number or a counter in Python. After a restart, rows could not be taken away again.",
-                where=first_change(graph, again, session) or self._processor.where,
+                where=first_change(graph, program, again) or self._processor.where,
                 hint="Write a constant, or let the value come in with the rows.",
                 operation="iterate",
                 operations=(ITSELF,),
             )
+        return program
 
     def _plan(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
         outside = Scope()
