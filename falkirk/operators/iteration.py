@@ -104,7 +104,7 @@ class Iterating:
 
         Raises: DefinitionError: `NON_DETERMINISTIC`.
         """
-        program, again = program_of(graph, session), program_of(self._plan(given, session), session)
+        program, again = program_of(graph, session), program_of(self._plan(given, session, is_checked=True), session)
         if program != again:
             raise DefinitionError(
                 "NON_DETERMINISTIC",
@@ -117,7 +117,8 @@ class Iterating:
             )
         return program
 
-    def _plan(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
+    def _plan(self, given: Mapping[str, DataFrame], session: SparkSession, *, is_checked: bool = False) -> Graph:
+        """Call the user's function. Args: is_checked: that its steps are deterministic was seen before."""
         outside = Scope()
         collections = []
         for name, frame in given.items():
@@ -125,7 +126,7 @@ class Iterating:
             schema = StructType([StructField(f.name, f.dataType) for f in fields])
             like = session.createDataFrame([], schema)
             collections.append(Collection(Source(scope=outside, schema=schema, name=name), like))
-        token = limits.set(self._limits())
+        token = limits.set(self._limits(is_checked))
         try:
             result = self._processor.body(*collections)
         finally:
@@ -149,8 +150,8 @@ class Iterating:
             )
         return graph
 
-    def _limits(self) -> Limits:
-        vouched = self._processor.word is not None
+    def _limits(self, is_checked: bool) -> Limits:
+        vouched = is_checked or self._processor.word is not None
         return Limits(rounds=self._settings.rounds, until=self._settings.until, is_vouched=vouched)
 
     def _returned(self, graph: Graph) -> StructType:
