@@ -9,7 +9,8 @@ from typing import Any, TypeVar, overload
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 
-_WORD = "__falkirk_deterministic__"
+#: The attribute of a function that holds what was said of it.
+WORD = "__falkirk_deterministic__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -48,7 +49,7 @@ def deterministic(function: Any = None, /, *, because: str = "") -> Any:
 def word_of(function: object) -> Word | None:
     """Return what was said of a function, or of the one that it wraps, if anything was."""
     found: Any = function
-    word = getattr(inspect.unwrap(found, stop=lambda wrapper: hasattr(wrapper, _WORD)), _WORD, None)
+    word = getattr(inspect.unwrap(found, stop=lambda wrapper: hasattr(wrapper, WORD)), WORD, None)
     return word if isinstance(word, Word) else None
 
 
@@ -64,7 +65,7 @@ def _marked(function: Any, where: SourceLocation, because: str) -> Any:
     marked = function if inner is None or isinstance(function, functools.partial) else inner
     name = getattr(marked, "__name__", type(marked).__name__)
     try:
-        setattr(marked, _WORD, Word(name=name, where=where, because=because))
+        setattr(marked, WORD, Word(name=name, where=where, because=because))
     except (AttributeError, TypeError):  # a function of C's
         return _marked(functools.wraps(function)(lambda *args, **named: function(*args, **named)), where, because)
     return function

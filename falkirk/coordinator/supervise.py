@@ -174,7 +174,7 @@ class Coordinator:
                 text=True,
                 start_new_session=True,
                 pass_fds=(pipe,),
-                env=os.environ | {CONSOLE: str(pipe)},
+                env=host_environment() | {CONSOLE: str(pipe)},
             )
         os.close(pipe)
         threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
@@ -234,6 +234,12 @@ class Coordinator:
         return (
             f"killed by signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
         )
+
+
+def host_environment() -> dict[str, str]:
+    """Return the environment of a host. With a fixed hash seed `hash("a")` and the order of a set are the same in each
+    host, so that steps computed from them are; Spark hands the seed on to its Python workers."""
+    return os.environ | {"PYTHONHASHSEED": "0"}
 
 
 def read_status(file: Path) -> dict[str, Any] | None:

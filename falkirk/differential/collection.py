@@ -196,8 +196,9 @@ class Collection:
         require(names, self.columns, where or caller(), lambda name: f"{operation}(): there is no column {name!r}.")
 
     def _mapped(self, operation: str, how: Callable[[DataFrame], DataFrame]) -> "Collection":
-        like = applied(operation, how, self._like, caller(), is_vouched=limits.get().is_vouched)
-        node = Mapped(scope=self._node.scope, schema=like.schema, of=self._node, how=how)
+        where = caller()
+        like = applied(operation, how, self._like, where, is_vouched=limits.get().is_vouched)
+        node = Mapped(scope=self._node.scope, schema=like.schema, of=self._node, how=how, where=where)
         return Collection(node, like)
 
     def _reduced(self, keys: list[str], results: list[StructField], how: Group | Top, where: object) -> "Collection":

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from falkirk.differential.expressions import Steps
 from falkirk.differential.operators import Join, Reduce
 from falkirk.errors import DefinitionError
-from falkirk.location import caller
+from falkirk.location import SourceLocation, caller
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,11 +55,12 @@ class Source(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Mapped(Node):
-    """Row by row. Args: how: gets a DataFrame of the rows with columns of ours, which it passes on. steps: the same
-    without Spark, where that is known."""
+    """Row by row. Args: how: gets a DataFrame of the rows with columns of ours, which it passes on. where: the user's
+    line. steps: the same without Spark, where that is known."""
 
     of: Node
     how: Callable[[DataFrame], DataFrame]
+    where: SourceLocation | None = None
     steps: Steps | None = None
 
     def __getstate__(self) -> dict[str, object]:

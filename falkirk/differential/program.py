@@ -1,52 +1,101 @@
-"""Program: what a graph says, as a text that stays the same while it does. What loops keep is of one program: with
-another one, what they have heard and said before would be of nobody's."""
+"""Program: what the nodes of a graph do, as texts that stay the same as long as the program does.
 
-import hashlib
+The files of a loop hold rows of one program. Rows of another program can't be taken away from them again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
 
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.differential.graph import Graph, Left, Mapped, Node, Variable, inputs_of
 from falkirk.differential.schemas import timed
-from falkirk.plan.inference.code import text_of
+from falkirk.errors import DefinitionError
+from falkirk.location import SourceLocation
+from falkirk.plan.inference import structure
+from falkirk.plan.inference.code import function_digest
 from falkirk.plan.inference.python import functions
+from falkirk.plan.inference.structure import Leaves, structure_of
 
 _FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
+#: Which texts are digested, and how. Digests of other forms can't be compared.
+FORM = 2
+
+Program = tuple[str, ...]
+"""A text for each node of a graph."""
 
 
-def digest(graph: Graph, session: SparkSession) -> str:
-    """Return what stands for all nodes of a graph, in their order, with what each reads and does, and what its columns
-    are called, and for its loops' limits."""
+def program_of(graph: Graph, session: SparkSession) -> Program:
+    """Return for each node of a graph, in their order, its inputs, its columns, and what it does.
+
+    Raises: DefinitionError: `FUNCTION_UNREADABLE`.
+    """
     numbers = {id(node): number for number, node in enumerate(graph.nodes)}
-    before = session.conf.get(_FIELDS_TOLD)
-    session.conf.set(_FIELDS_TOLD, "10000")  # of a wide row, Spark tells the first columns alone
-    try:
-        told = [
+    with _all_fields(session):
+        return tuple(
             f"{type(node).__name__} {[numbers[id(before)] for before in inputs_of(node)]} "
-            f"{node.schema.simpleString()} {_said(node, session)}"
+            f"{node.schema.simpleString()} {_text(node, session)}"
             for node in graph.nodes
-        ]
-    finally:
-        session.conf.set(_FIELDS_TOLD, str(before))
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        )
+
+
+def digest(program: Program, session: SparkSession) -> str:
+    """Return the form of digests, and that of a program."""
+    spark = ".".join(str(session.version).split(".")[:2])
+    return f"{FORM}:{structure.digest([spark, *program])}"
+
+
+def first_change(graph: Graph, program: Program, other: Program) -> SourceLocation | None:
+    """Return the user's line of the first node that another program does not have; None: it has none of its own."""
+    changed = [node for node, one, two in zip_longest(graph.nodes, program, other) if one != two]
+    return changed[0].where if changed and isinstance(changed[0], Mapped) else None
 
 
 def steps_of(graph: Graph, session: SparkSession) -> list[DataFrame]:
-    """Return what the steps of a graph that go row by row make of no rows."""
-    return [_made(node, session) for node in graph.nodes if isinstance(node, Mapped)]
+    """Return the DataFrames that the row-by-row steps of a graph make of no rows."""
+    return [_made(node, session)[0] for node in graph.nodes if isinstance(node, Mapped)]
 
 
-def _made(node: Mapped, session: SparkSession) -> DataFrame:
-    return node.how(session.createDataFrame([], timed(node.of.schema, node.scope.depth)))
+@contextmanager
+def _all_fields(session: SparkSession) -> Iterator[None]:
+    """Let Spark print plans with all columns: of a wide row it prints only the first ones."""
+    before = session.conf.get(_FIELDS_TOLD)
+    session.conf.set(_FIELDS_TOLD, "10000")
+    try:
+        yield
+    finally:
+        session.conf.set(_FIELDS_TOLD, str(before))
 
 
-def _said(node: Node, session: SparkSession) -> str:
+def _made(node: Mapped, session: SparkSession) -> tuple[DataFrame, DataFrame]:
+    """Return what a node makes of no rows, and these."""
+    given = session.createDataFrame([], timed(node.of.schema, node.scope.depth))
+    return node.how(given), given
+
+
+def _text(node: Node, session: SparkSession) -> str:
     if isinstance(node, Left):
         return f"{node.loop.rounds} {node.loop.restarts}"
     if isinstance(node, Mapped):
-        rows = _made(node, session)
-        *steps, _rows = str(rows._jdf.queryExecution().analyzed().canonicalized().toString()).strip().splitlines()
-        # Of a Python function, Spark tells the name.
-        return "\n".join([*steps, *map(text_of, functions(rows))])
+        rows, given = _made(node, session)
+        # Of a Python function, Spark's plan has only the name.
+        digests = [_function(found, node) for found in functions(rows)]
+        return structure.digest([structure_of(rows, Leaves.of({"rows": given})), digests])
     if isinstance(node, Variable):
         return str(node.start is not None)
     return str(getattr(node, "operator", "")) + str(getattr(node, "name", ""))
+
+
+def _function(function: object, node: Mapped) -> str:
+    if function is None:
+        raise DefinitionError(
+            "FUNCTION_UNREADABLE",
+            "a Python function can't be unpickled. Falkirk can't tell whether it is the same at the next start.",
+            where=node.where,
+            hint="Pass plain values to it instead of broadcast variables or objects that need other processes.",
+            function="",
+            name="",
+            kind="",
+        )
+    return function_digest(function)

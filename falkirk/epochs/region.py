@@ -45,7 +45,7 @@ from falkirk.plan.frames import STAMP
 from falkirk.plan.parsing import parsing
 from falkirk.plan.topics import refuse_expired, refuse_forgetful, refuse_shorter
 from falkirk.regions.context import Context
-from falkirk.regions.record import compare, refuse_own_records, refuse_partitions, renamed
+from falkirk.regions.record import compare, completed, refuse_own_records, refuse_partitions, renamed
 
 log = logging.getLogger("falkirk")
 
@@ -108,7 +108,7 @@ class BatchRegion(BatchAtRest):
         partitions |= {topic: topics.facts(topic).partitions for topic in written}
         record = self._store.region(self.batch.name)
         if record is not None:
-            compare(self.batch, record, partitions)
+            compare(self.batch, completed(self.batch, record, self._store), partitions)
             self._partitions = record.partitions
             return record
         if self.epochs.folder.exists():

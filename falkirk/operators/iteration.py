@@ -21,12 +21,13 @@ from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
-from falkirk.differential.program import digest, steps_of
+from falkirk.differential.program import Program, digest, first_change, program_of, steps_of
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors import DefinitionError
 from falkirk.local.spark import batch_partitions
 from falkirk.operators.call import current
+from falkirk.plan.inference.functions import ITSELF
 
 log = logging.getLogger("falkirk")
 
@@ -52,7 +53,8 @@ class Iterating:
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """Take in what is new, and return what has changed, or all that there is.
 
-        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none; `UNTIL_UNUSED`.
+        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none; `UNTIL_UNUSED`;
+            `NON_DETERMINISTIC`: each call makes another program; `FUNCTION_UNREADABLE`.
         """
         call, session = current("iterate"), frames[0].sparkSession
         given = dict(zip(self._processor.reads, frames, strict=True))
@@ -61,7 +63,8 @@ class Iterating:
         folder, noted = call.folder(slot), call.noted(slot)
         if folder is None:
             call.determined_by(steps_of(graph, session))
-            call.note(slot, f"{graph.shape()}; program {digest(graph, session)}")
+            program = self._program(graph, given, session)
+            call.note(slot, f"{graph.shape()}; program {digest(program, session)}")
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
         note: dict[str, Any] = first if noted is None else json.loads(noted)
@@ -95,7 +98,27 @@ class Iterating:
             self._graph, self._made_for = self._plan(given, session), context
         return self._graph
 
-    def _plan(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
+    def _program(self, graph: Graph, given: Mapping[str, DataFrame], session: SparkSession) -> Program:
+        """Return the program, having called the function once more: what Python reads from a clock is a literal to
+        Spark, but another one now.
+
+        Raises: DefinitionError: `NON_DETERMINISTIC`.
+        """
+        program, again = program_of(graph, session), program_of(self._plan(given, session, is_checked=True), session)
+        if program != again:
+            raise DefinitionError(
+                "NON_DETERMINISTIC",
+                f"iteration {self._processor.name!r} is another program each time its function is called: it reads a "
+                "clock, a random number or a counter in Python. After a restart, rows could not be taken away again.",
+                where=first_change(graph, program, again) or self._processor.where,
+                hint="Write a constant, or let the value come in with the rows.",
+                operation="iterate",
+                operations=(ITSELF,),
+            )
+        return program
+
+    def _plan(self, given: Mapping[str, DataFrame], session: SparkSession, *, is_checked: bool = False) -> Graph:
+        """Call the user's function. Args: is_checked: that its steps are deterministic was seen before."""
         outside = Scope()
         collections = []
         for name, frame in given.items():
@@ -103,7 +126,7 @@ class Iterating:
             schema = StructType([StructField(f.name, f.dataType) for f in fields])
             like = session.createDataFrame([], schema)
             collections.append(Collection(Source(scope=outside, schema=schema, name=name), like))
-        token = limits.set(self._limits())
+        token = limits.set(self._limits(is_checked))
         try:
             result = self._processor.body(*collections)
         finally:
@@ -127,8 +150,8 @@ class Iterating:
             )
         return graph
 
-    def _limits(self) -> Limits:
-        vouched = self._processor.word is not None
+    def _limits(self, is_checked: bool) -> Limits:
+        vouched = is_checked or self._processor.word is not None
         return Limits(rounds=self._settings.rounds, until=self._settings.until, is_vouched=vouched)
 
     def _returned(self, graph: Graph) -> StructType:

@@ -47,6 +47,8 @@ STAMP_TYPE = StructType(
 
 #: The part of a fingerprint that says which columns there are in epochs; further ones may come to them.
 SENDS = "sends"
+#: The part that says what it keeps, and of an iteration by which program.
+STATE = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +292,7 @@ def plan_batch(
         fingerprint={
             SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
-            "state": memory or "none",
+            STATE: memory or "none",
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",

@@ -29,6 +29,7 @@ class Draft:
     `split`: the log it reads may hold several records that come from one record of the user's source.
     `inherited`: what makes the log tentative that it reads. `doubts`: what may come out differently in its own steps.
     `repeated_by`: the acknowledged processor, here or before, that may send again.
+    `decided`: the formulas of what its state, and results that share a record, depend on.
     `ordered_by`: the hop of its own that it reads: another one like it would have another order.
     """
 
@@ -43,6 +44,7 @@ class Draft:
     inherited: Undetermined | None = None
     repeated_by: str | None = None
     ordered_by: str | None = None
+    decided: str = ""
     doubts: Doubts = field(default_factory=Doubts)
 
     @property

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from falkirk.endpoints import Kafka
 from falkirk.plan import frames
 from falkirk.plan.frames import Frame
+from falkirk.plan.inference.structure import digest
 from falkirk.plan.published import form, partitioned_by
 from falkirk.plan.region import steps_of
 from falkirk.stream import Latest, Node, Step
@@ -16,8 +17,14 @@ from falkirk.stream import Latest, Node, Step
 #: By what a fingerprint calls it: settings of the session on which the same steps depend for what they come to.
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
+#: A digest of what a region's state depends on, and of what the results of one record share.
+DECIDED_BY = "decided by"
+#: The texts of all steps. They may change between two starts, which is reported.
+STEPS = "steps"
 #: What homes of earlier versions have not recorded.
-NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, PARTITIONED_BY, WRITTEN_AS})
+NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
+#: Steps up to which all that is computed decides more than one result.
+DECIDING = frozenset({"agg", "count", "explode"})
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
@@ -42,12 +49,14 @@ def fingerprint(
     *,
     keys: tuple[object, ...],
     began: dict[int, str],
+    decided: str,
 ) -> dict[str, str]:
     """Return what must stay the same, by name.
 
     Args: reads: the topic that the region reads. released_to: the sink's topic, when `output` is held back.
         dead_letters: the topic of what does not fit. node: its steps. frame: what they lead to. keys: of the sink or
         hop. began: the names of the columns that the region reads, by Catalyst's identity.
+        decided: the formulas of what its state depends on.
     """
     keyed = [step for step in steps_of(node) if step.operation in ("agg", "count")]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
@@ -59,6 +68,8 @@ def fingerprint(
         "stamp": shape,
         KEYED_STEP: "; ".join(text_of(step) for step in keyed) or "none",
         "state partitions": str(state_partitions) if keyed else "none",
+        DECIDED_BY: digest(decided) if decided else "each record by itself",
+        STEPS: "; ".join(map(text_of, steps_of(node))) or "none",
         PARTITIONED_BY: partitioned_by(frame, keys, began),
         WRITTEN_AS: form(output),
         **of_session(frame.data.sparkSession),

@@ -34,8 +34,9 @@ from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import told_direct
 from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import in_engines
-from falkirk.plan.fingerprint import fingerprint, text_of
+from falkirk.plan.fingerprint import DECIDING, fingerprint, text_of
 from falkirk.plan.frames import Frame
+from falkirk.plan.inference.formula import deciding
 from falkirk.plan.inference.functions import DATED, ITSELF
 from falkirk.plan.inference.properties import Brought, Properties, of_live
 from falkirk.plan.parsing import KAFKA_DDL, parse, parsing
@@ -258,6 +259,8 @@ class _Planner:
         before = draft.frame
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
+        if step.operation in DECIDING:
+            draft.decided = deciding(draft.frame.data, draft.frame.columns, draft.began)
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
         check_live(before, step, had, has)
         brought.own |= (has - had).keys()
@@ -370,6 +373,7 @@ class _Planner:
                     self.app.state_partitions,
                     keys=output.keys if hop is None else hop.keys,
                     began=draft.began,
+                    decided=draft.decided,
                 ),
             )
         )

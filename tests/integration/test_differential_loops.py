@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from falkirk.differential import Collection, connected_components, fixpoint, jobs
 from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.jobs import Jobs
-from falkirk.differential.program import digest
+from falkirk.differential.program import digest, program_of
 from falkirk.differential.turns import Rounds
 from tests.integration.changing import (
     EDGES,
@@ -344,7 +344,7 @@ def test_another_program_is_told_from_this_one(session: SparkSession, tmp_path: 
 
     def digest_of(program: Callable[..., Collection]) -> str:
         graph = Changing(session, tmp_path, program, edges=EDGES).flow._graph
-        return digest(graph, session)
+        return digest(program_of(graph, session), session)
 
     assert digest_of(program()) == digest_of(program())
     others = [digest_of(p) for p in (program(), program(most=6), program(rounds=8), program(swapped=True))]

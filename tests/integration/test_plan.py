@@ -247,11 +247,45 @@ def test_a_changed_keyed_step_has_another_fingerprint(plan: Any, changed: Body, 
     assert what in {name for name in before.fingerprint if before.fingerprint[name] != after.fingerprint[name]}
 
 
-def test_what_the_checkpoint_does_not_rest_on_is_not_in_the_fingerprint(plan: Any) -> None:
-    def before(stream: fk.Stream) -> fk.Stream:
-        return stream.groupBy("s").agg(F.count("*").alias("version"))
+def changed_parts(plan: Any, before: Body, after: Body) -> set[str]:
+    """Return the parts of the last region's fingerprint that differ."""
+    one, other = (plan(body, key="s").regions[-1].fingerprint for body in (before, after))
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
-    def after(stream: fk.Stream) -> fk.Stream:
-        return before(stream.where("n > 5")).withColumn("more", F.lit(1)).where("version > 1")
 
-    assert fingerprints(plan(before, key="s")) == fingerprints(plan(after, key="s"))
+def counted(stream: fk.Stream) -> fk.Stream:
+    return stream.groupBy("s").agg(F.count("*").alias("version"), F.max("n").alias("most"))
+
+
+def spread(stream: fk.Stream) -> fk.Stream:
+    return stream.explode("a", "x")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (counted, lambda s: counted(s).withColumn("more", F.lit(1)).where("version > 1")),
+        (counted, lambda s: counted(s.withColumn("unused", F.lit(1)))),
+        (spread, lambda s: spread(s).where("x > 'a'").withColumn("more", F.lit(1))),
+        (lambda s: s.where("n > 5"), lambda s: s.where("n > 6").withColumn("run", F.lit("second"))),
+    ],
+)
+def test_what_the_checkpoint_does_not_rest_on_may_change_and_is_told(plan: Any, before: Body, after: Body) -> None:
+    assert changed_parts(plan, before, after) == {"steps"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (counted, lambda s: counted(s.where("n > 5"))),
+        (lambda s: counted(s.where("n > 5")), lambda s: counted(s.where("n > 6"))),
+        (counted, lambda s: counted(s.withColumn("n", F.col("n") + F.lit(7)))),
+        (lambda s: spread(s.withColumn("run", F.lit("1"))), lambda s: spread(s.withColumn("run", F.lit("2")))),
+        (spread, lambda s: s.explode(F.reverse("a"), "x")),
+        (spread, lambda s: spread(s.where("n > 5"))),
+        (lambda s: counted(spread(s).where("x > 'a'")), lambda s: counted(spread(s).where("x > 'b'"))),
+    ],
+)
+def test_what_decides_a_state_or_several_results_is_compared(plan: Any, before: Body, after: Body) -> None:
+    assert changed_parts(plan, before, after) == {"steps", "decided by"}
+    assert changed_parts(plan, before, before) == set()

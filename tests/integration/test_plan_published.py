@@ -4,6 +4,7 @@ A live region finds a released result on its channel, and an epoch's by its plac
 the same result is on another channel, so a replay would release it again.
 """
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import falkirk as fk
 from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import HomeError
 from falkirk.plan.batch import Batch
+from falkirk.plan.fingerprint import DECIDED_BY
 from falkirk.plan.planner import plan_application
 from falkirk.plan.published import form
 from falkirk.plan.region import Region
@@ -113,7 +115,36 @@ def test_what_computes_a_group_is_recorded(spark: "SparkSession") -> None:
         return counted[0]
 
     assert changed(counted(F.abs), counted(F.abs)) == set()
-    assert changed(counted(F.abs), counted(F.negative)) == {PARTITIONED}
+    assert changed(counted(F.abs), counted(F.negative)) == {PARTITIONED, DECIDED_BY}
+
+
+def test_what_waits_for_a_checkpoint_may_be_computed_otherwise(spark: "SparkSession") -> None:
+    """A clock that Python reads is another literal at each start. Results that wait for the state still fit it."""
+
+    def counted(body: Body, **sink: Any) -> Region:
+        app = fk.App("planned")
+        app.source("events", fk.Kafka("events", schema="s STRING, n INT", key="s"))
+        keyed = lambda s: body(s).groupBy("s").agg(F.max("n").alias("most"))  # noqa: E731
+        app.add_processor("p", keyed, reads=("events",), policy=fk.Lazy())
+        app.sink("out", "p", fk.Kafka("out"), **sink)
+        return plan_application(app, spark, "deadbeef").regions[0]
+
+    clock = lambda s: s.withColumn("n", F.lit(time.time()))  # noqa: E731
+    one, other = (lambda s: s.where("n > 1")), (lambda s: s.where("n > 2"))
+    assert changed(counted(clock), counted(clock)) == set()
+    assert changed(counted(one, delivery="repeated"), counted(other, delivery="repeated")) == set()
+    assert changed(counted(one), counted(other)) == {DECIDED_BY}
+
+
+def test_a_key_by_conditions_is_the_same_each_time(spark: "SparkSession") -> None:
+    """Spark's JSON tells its branches twice, the second time with numbers that differ in each process."""
+
+    def chosen(least: int) -> Region:
+        body = lambda s: s.withColumn("k", F.when(F.col("n") > least, F.col("s")).otherwise("none"))  # noqa: E731
+        return regions(spark, body, fk.Kafka("out", key="k"))[0]
+
+    assert changed(chosen(1), chosen(1)) == set()
+    assert changed(chosen(1), chosen(2)) == {PARTITIONED}
 
 
 def test_a_key_that_comes_of_an_explosion_is_the_same_each_time_and_short(spark: "SparkSession") -> None:

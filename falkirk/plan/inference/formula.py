@@ -6,7 +6,7 @@ that is used twice in each of twenty steps would else be written a million times
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.plan.inference.functions import Nature, entry_of
 from falkirk.plan.inference.lineage import identity_of
-from falkirk.plan.inference.structure import name_of
+from falkirk.plan.inference.structure import analyzed, name_of
 
 _Nodes = Sequence[dict[str, Any]]
 #: Fields of an expression that differ from one analysis to the next, or that only point to its parts.
@@ -34,21 +34,33 @@ def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str],
 
     Args: began: the names of the columns at which formulas end, by Catalyst's identity.
     """
-    plan = data._jdf.queryExecution().analyzed()
-    writer, grouping = _Writer(began=began), list[_Nodes]()
-    for node in json.loads(str(plan.toJSON())):
-        if "generator" in node:
-            for i, one in enumerate(node["generatorOutput"]):
-                writer.made.setdefault(identity_of(one[0]), (node["generator"], f"[{i}]"))
-        for several in (node.get("projectList"), node.get("aggregateExpressions")):
-            for one in several or ():
-                if name_of(one[0]) == "Alias":
-                    writer.made.setdefault(identity_of(one[0]), (one[1:], ""))
-        grouping += node.get("groupingExpressions", ())
-    output = plan.output()
+    nodes, writer = _nodes(data), _Writer(began=began)
+    writer.read(nodes)
+    grouping = [one for node in nodes for one in node.get("groupingExpressions", ())]
+    return _columns(data, writer), [_short(writer.text(one)) for one in grouping]
+
+
+def deciding(data: DataFrame, names: Collection[str], began: Mapping[int, str]) -> str:
+    """Return the formulas of columns, and of the conditions and generators that decide which rows there are.
+
+    Args: names: of the columns. began: as of `formulas`.
+    """
+    nodes, writer = _nodes(data), _Writer(began=began)
+    writer.read(nodes)
+    rows = {f"where {writer.text(node['condition'])}" for node in nodes if name_of(node) == "Filter"}
+    rows |= {f"each of {writer.text(node['generator'])}" for node in nodes if "generator" in node}
+    columns = [f"{name}: {text}" for name, text in _columns(data, writer).items() if name in names]
+    return "; ".join([*columns, *sorted(rows)])
+
+
+def _nodes(data: DataFrame) -> list[dict[str, Any]]:
+    return list(json.loads(str(analyzed(data).toJSON())))
+
+
+def _columns(data: DataFrame, writer: "_Writer") -> dict[str, str]:
+    output = analyzed(data).output()
     columns = [output.apply(i) for i in range(output.size())]
-    named = {c.name(): writer.column(int(c.exprId().id()), c.name()) for c in columns}
-    return named, [_short(writer.text(one)) for one in grouping]
+    return {c.name(): writer.column(int(c.exprId().id()), c.name()) for c in columns}
 
 
 @dataclass(kw_only=True)
@@ -63,6 +75,17 @@ class _Writer:
     written: dict[int, str] = field(default_factory=dict)
     lambdas: dict[int, str] = field(default_factory=dict)
 
+    def read(self, nodes: Iterable[Mapping[str, Any]]) -> None:
+        """Take note of the columns that the operators of a plan make."""
+        for node in nodes:
+            if "generator" in node:
+                for i, one in enumerate(node["generatorOutput"]):
+                    self.made.setdefault(identity_of(one[0]), (node["generator"], f"[{i}]"))
+            for several in (node.get("projectList"), node.get("aggregateExpressions")):
+                for one in several or ():
+                    if name_of(one[0]) == "Alias":
+                        self.made.setdefault(identity_of(one[0]), (one[1:], ""))
+
     def column(self, identity: int, name: str, kind: object = "") -> str:
         """Return the formula of a column."""
         if identity in self.began or identity not in self.made:
@@ -73,8 +96,15 @@ class _Writer:
         return self.written[identity]
 
     def text(self, nodes: _Nodes) -> str:
-        """Return the formula of an expression, given as its nodes, each before its parts."""
-        return self._written(iter(nodes))
+        """Return the formula of an expression, given as its nodes, each before its parts.
+
+        Its lambdas' parameters are numbered from 0, whatever else has been written.
+        """
+        before, self.lambdas = self.lambdas, {}
+        try:
+            return self._written(iter(nodes))
+        finally:
+            self.lambdas = before
 
     def _written(self, nodes: Any) -> str:
         node = next(nodes)
@@ -99,7 +129,7 @@ class _Writer:
     def _field(self, value: Any) -> str:
         """Return a field of an expression; it may hold expressions, as deep as it likes (the branches of a `CASE`)."""
         if isinstance(value, list) and value and isinstance(value[0], dict) and "class" in value[0]:
-            return self.text(value)
+            return self._written(iter(value))
         if isinstance(value, list):
             return f"[{', '.join(map(self._field, value))}]"
         if isinstance(value, dict):

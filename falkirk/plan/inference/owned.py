@@ -1,0 +1,96 @@
+"""Owned: which modules are the user's own, whose content counts, and which were installed, whose version counts."""
+
+import sys
+import sysconfig
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+#: What is in one of these folders was installed.
+_INSTALLED = {"site-packages", "dist-packages"}
+#: Spark comes with these, as archives in a folder of its own if it was not installed by pip.
+_OF_SPARK = {"pyspark": "pyspark", "py4j": "pyspark"}
+#: What comes with Python counts by this.
+PYTHON = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+
+
+def installed(module: str) -> str | None:
+    """Return the name and version of what a module was installed with; None: it is the user's own."""
+    top = module.partition(".")[0]
+    if top in sys.builtin_module_names:
+        return PYTHON
+    if top in _OF_SPARK:
+        return f"{top} {version_of(_OF_SPARK[top])}"
+    if top == "falkirk":
+        return f"falkirk {version_of('falkirk')}"
+    origin = _origin(sys.modules.get(top))
+    if origin is None:
+        return None
+    if origin == "frozen":
+        return PYTHON
+    if _INSTALLED & set(Path(origin).parts):
+        names = sorted(set(_distributions().get(top, ())))
+        return ", ".join(f"{name} {version_of(name)}" for name in names) or None
+    return PYTHON if any(Path(origin).is_relative_to(folder) for folder in _library()) else None
+
+
+@cache
+def version_of(distribution: str) -> str:
+    """Return the version of an installed distribution."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def named(value: Any) -> tuple[str, str] | None:
+    """Return the full name by which an installed module has this very value, and its version; None: no such one has."""
+    try:
+        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    except Exception:  # whatever a class does when it is asked for an attribute
+        return None
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    given = installed(module) if found is value else None
+    return None if given is None else (f"{module}.{name}", given)
+
+
+def source_of(module: Any) -> CodeType | str | None:
+    """Return the code of a whole module, or a digest of its file if that is a compiled extension; None: it has none."""
+    spec: Any = getattr(module, "__spec__", None)
+    get_code = getattr(getattr(spec, "loader", None), "get_code", None)
+    try:
+        code = get_code(spec.name) if get_code is not None else None
+    except (ImportError, OSError, SyntaxError):
+        code = None
+    if isinstance(code, CodeType):
+        return code
+    file = getattr(module, "__file__", None)
+    try:
+        return None if file is None else sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _origin(module: Any) -> str | None:
+    spec = getattr(module, "__spec__", None)
+    found = getattr(spec, "origin", None) or getattr(module, "__file__", None)
+    if found is None and (places := list(getattr(module, "__path__", ()))):
+        found = places[0]  # of a package without a file of its own
+    return None if found is None else str(found)
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return {name: list(found) for name, found in packages_distributions().items()}
+
+
+@cache
+def _library() -> tuple[str, ...]:
+    return tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))

@@ -1,0 +1,32 @@
+"""A home whose record of an iteration's program is of an earlier version: refused with a word of its own."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from falkirk.coordinator.store import RegionRecord
+from falkirk.errors import HomeError
+from falkirk.regions.record import compare
+
+EARLIER = "iterate-1: 0-left(n bigint); 1-result(n bigint); program 0123456789abcdef"
+NOW = EARLIER.replace("program ", "program 2:")
+
+
+def compared(before: str, now: str) -> str:
+    """Return the condition of the error, if there is one."""
+    batch: Any = SimpleNamespace(name="ranks", where=None, fingerprint={"state": now})
+    try:
+        compare(batch, RegionRecord(fingerprint={"state": before}, start_offsets={}, partitions={}), {})
+    except HomeError as error:
+        return error.condition
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("before", "condition"),
+    [(EARLIER, "HOME_VERSION"), (NOW, ""), (NOW.replace("cdef", "cdee"), "APPLICATION_CHANGED"),
+     (f"{EARLIER}; iterate-2: program 2:0123456789abcdef", "HOME_VERSION")],
+)  # fmt: skip
+def test_a_program_that_an_earlier_version_has_recorded_is_refused(before: str, condition: str) -> None:
+    assert compared(before, NOW) == condition
