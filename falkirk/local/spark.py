@@ -17,6 +17,7 @@ from falkirk.local import private
 from falkirk.local.archive import driver_class_path, options
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
+from falkirk.logs.signing import KEY_PATTERN
 from falkirk.policy import duration_s
 
 log = logging.getLogger("falkirk")
@@ -153,6 +154,7 @@ def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> d
         RETAIN: str(SPARE_BATCHES),
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.redaction.string.regex": KEY_PATTERN,  # of plans that Spark prints
     }
 
 

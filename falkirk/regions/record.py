@@ -7,12 +7,15 @@ from pyspark.sql.types import StructType
 
 from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import HomeError, LogError
-from falkirk.logs.ranges import read_range
 from falkirk.plan.batch import SENDS, Batch
 from falkirk.plan.fingerprint import KEYED_STEP, NOT_ALWAYS_RECORDED, with_sorted_lists
 from falkirk.plan.region import Region
 from falkirk.regions.context import Context
+from falkirk.regions.outputs import last_own
 from falkirk.regions.rows import OutputTopic
+
+#: So far back is looked for records of this home in a topic that somebody else may have filled.
+_LOOKED_BACK = 1_000
 
 
 def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic], folder: Path) -> RegionRecord:
@@ -50,13 +53,9 @@ def refuse_own_records(region: Region | Batch, context: Context, written: Iterab
     Raises: HomeError: `APPLICATION_CHANGED`.
     """
     for name in written:
-        ends = context.topics.end_positions(name)
-        last = {p: max(0, o - 1) for p, o in ends.items()}
-        first = context.topics.first_positions(name)
-        begin = {p: max(first[p], o) for p, o in last.items()}
-        for record in read_range(context.connection, name, begin, ends):
-            if record.header is not None and record.header.application == context.home.identity:
-                raise renamed(region, name)
+        oldest, ends = context.topics.first_positions(name), context.topics.end_positions(name)
+        if last_own(context, name, oldest, ends, reach=_LOOKED_BACK):
+            raise renamed(region, name)
 
 
 def renamed(region: Region | Batch, written: str) -> HomeError:
