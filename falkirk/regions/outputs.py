@@ -41,7 +41,8 @@ def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positio
     lagging follower holds records of a killed writer that appear once the follower has them, or is dropped. Records of
     others may keep arriving.
 
-    Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving. `BROKER_AWAY` (maybe): replicas lag.
+    Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving, or records of others, in a topic with
+        followers: there it can't be told whether a leader's log ends. `BROKER_AWAY` (maybe): replicas lag.
     """
     before: Positions = {}
     topics = place.topics
@@ -56,33 +57,43 @@ def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positio
             if not lagging:
                 return ends
         if not patient:
+            lagging = lagging or topics.unreplicated({t: o for t, o in ends.items() if o == before.get(t)})
             if lagging:
                 raise _replicas_lag(lagging, ends)
-            _refuse_moving(place, before, ends, where)
+            _refuse_own_moving(place, before, ends, where)
             return ends
         before = ends
         time.sleep(SETTLE_S)
 
 
-def _refuse_moving(place: Place, before: Positions, ends: Positions, where: object) -> None:
-    """See that what keeps arriving is not this home's. Raises: LogError: `FOREIGN_WRITER`."""
-    for topic in ends:
+def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: object) -> None:
+    """See that what keeps arriving is not this home's, and hides nothing of it. Raises: LogError: `FOREIGN_WRITER`."""
+    for topic in (t for t in ends if ends[t] != before.get(t)):
         verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
-        known = before.get(topic, {})
+        known, foreign = before.get(topic, {}), ForeignTally()
         first = {p: min(o, max(known.get(p, 0), oldest.get(p, 0))) for p, o in ends[topic].items()}
         for record in read_range(place.connection, topic, first, ends[topic]):
             found = verifier.verify_record(record)
             if not isinstance(found, Disbelieved):
-                raise LogError(
-                    "FOREIGN_WRITER",
-                    f"records of this home keep arriving in {topic!r} although it has no writer left.",
-                    where=where,
-                    hint="Is a process of this application left on another machine? End it.",
-                    topic=topic,
-                    partition=record.partition,
-                    offset=record.offset,
-                    reason="a writer of this home is left",
-                )
+                raise _moving(topic, record.partition, record.offset, "a record of this home", where)
+            foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
+        place.note_foreign(topic, foreign)
+        if foreign.first is not None and place.topics.has_followers(topic):
+            raise _moving(topic, foreign.first.partition, foreign.first.offset, foreign.first.reason.text, where)
+
+
+def _moving(topic: str, partition: int, offset: int, reason: str, where: object) -> LogError:
+    return LogError(
+        "FOREIGN_WRITER",
+        f"records keep arriving in {topic!r} although this home has no writer left. The one at offset {offset} of "
+        f"partition {partition} is or has {reason}.",
+        where=where,
+        hint="Stop that writer, or take its right to write the topic away.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        reason=reason,
+    )
 
 
 def _replicas_lag(lagging: frozenset[tuple[str, int]], ends: Positions) -> LogError:

@@ -2,22 +2,25 @@
 forgery."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
+import falkirk as fk
 from falkirk.local.broker import Broker
 from falkirk.logs.header import header_value
 from falkirk.logs.ranges import read_messages
+from falkirk.logs.signing import KEY_MARK, Believed, SigningKey, Verifier
 from falkirk.query import Query
+from falkirk.regions.signed import signed_headers
 from tests.integration.live import Wire, settle
 from tests.integration.test_live import counted, events_of, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-import falkirk as fk
 
 STATES = range(8)
 
@@ -40,6 +43,25 @@ def headers_in(wire: Wire, topic: str) -> list[bytes]:
     first, last = wire.topics.first_positions(topic), wire.topics.end_positions(topic)
     found = [header_value(m.headers()) for m in read_messages(wire.bootstrap, topic, first, last)]
     return [header for header in found if header is not None]
+
+
+def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
+    signing = SigningKey(secret=bytes(range(32)), since_birth=True)
+    records = [
+        (partition, offset, key, value)
+        for offset, (key, value) in enumerate(product((None, b"", b"k", b"\xff/@"), (None, b"", b"v", bytes(200))))
+        for partition in (0, 11)
+    ]
+    frame = spark.createDataFrame(records, "partition INT, offset LONG, key BINARY, value BINARY").coalesce(1)
+    text = F.concat(F.lit("deadbeef/2/0."), F.concat_ws(".", "partition", "offset"), F.lit("/3"))
+    key = F.when(F.col("partition") == 0, F.lit(signing.of("out", 2))).otherwise(F.lit(signing.of("dead", 2)))
+    headers = signed_headers(key, text, F.col("partition"), F.col("key"), F.col("value"))
+    rows = frame.select("*", F.get(headers, F.lit(0))["value"].alias("header")).collect()
+    verifiers = {0: Verifier("out", "deadbeef", signing), 11: Verifier("dead", "deadbeef", signing)}
+    found = [verifiers[r.partition].verify(r.partition, r.offset, r.header, r.key, r.value) for r in rows]
+    assert found == [Believed(2, (0, r.partition, r.offset), "3", True) for r in rows]
+    printed = frame.select(headers.alias("headers"))._jdf.queryExecution().toString()
+    assert KEY_MARK.hex().upper() not in printed, "a plan shows a key"
 
 
 def test_a_restart_after_forged_records_gives_all_results(wire: Wire, home: Path) -> None:
