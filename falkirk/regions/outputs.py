@@ -128,20 +128,22 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
     refuse_truncated(topic, [begin], ends, topic)
     oldest = place.topics.first_positions(topic)
     begin = {p: min(max(begin.get(p, 0), oldest[p]), o) for p, o in ends.items()}
-    for partition, (_, found) in last_own(place, topic, begin, ends).items():
-        yield partition, stamp_of(found.numbers)
+    found, foreign = last_own(place, topic, begin, ends)
+    place.note_foreign(topic, foreign)
+    for partition, (_, header) in found.items():
+        yield partition, stamp_of(header.numbers)
     if isinstance(place, Context):  # who is at rest writes nothing
         place.sign_from(topic, ends)
 
 
 def last_own(
     place: Place, topic: str, begin: Mapping[int, int], ends: Mapping[int, int], reach: int | None = None
-) -> dict[int, tuple[LogRecord, Believed]]:
-    """Return the last record of this home in [begin, ends) of each partition, where there is one.
+) -> tuple[dict[int, tuple[LogRecord, Believed]], ForeignTally]:
+    """Return the last record of this home in [begin, ends) of each partition, where there is one, and those of others
+    behind it.
 
     It is read backwards, in steps that grow, so that a topic in which others have written nothing costs one record of
-    each partition. Args: reach: so many records before the end are looked at, and no more; None: all.
-    Raises: LogError: `FOREIGN_WRITER`.
+    each partition. Args: reach: no more are read than this, or ten times as many; None: all.
     """
     verifier = place.verifier(topic)
     found: dict[int, tuple[LogRecord, Believed]] = {}
@@ -161,8 +163,7 @@ def last_own(
                 foreign.add(each)
         last = {p: begin[p] if p in found else o for p, o in first.items()}
         looked, step = looked + step, min(step * 10, _BACK_MAX)
-    place.note_foreign(topic, foreign)
-    return found
+    return found, foreign
 
 
 def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mapping[int, int], where: object) -> None:

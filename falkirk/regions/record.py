@@ -15,7 +15,7 @@ from falkirk.regions.outputs import last_own
 from falkirk.regions.rows import OutputTopic
 
 #: So far back is looked for records of this home in a topic that somebody else may have filled.
-_LOOKED_BACK = 1_000
+_LOOKED_BACK = 100
 
 
 def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic], folder: Path) -> RegionRecord:
@@ -54,7 +54,8 @@ def refuse_own_records(region: Region | Batch, context: Context, written: Iterab
     """
     for name in written:
         oldest, ends = context.topics.first_positions(name), context.topics.end_positions(name)
-        if last_own(context, name, oldest, ends, reach=_LOOKED_BACK):
+        found, _ = last_own(context, name, oldest, ends, reach=_LOOKED_BACK)
+        if found:
             raise renamed(region, name)
 
 
