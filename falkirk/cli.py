@@ -12,7 +12,7 @@ from rich.text import Text
 
 from falkirk.app import App
 from falkirk.check.command import check_run, memory_option
-from falkirk.coordinator.commands import gc, history, local_broker, rollback, stop
+from falkirk.coordinator.commands import disown, gc, history, local_broker, rollback, stop
 from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.supervise import SILENT_S, Coordinator, RunSettings, read_status
@@ -62,7 +62,7 @@ main.add_command(kafka)
 main.add_command(doctor)
 main.add_command(jars)
 main.add_command(check_run)
-for command in (history, rollback, stop, gc, redrive):
+for command in (history, rollback, stop, gc, redrive, disown):
     main.add_command(command)
 
 
@@ -237,6 +237,11 @@ def _line(app: App, status: dict[str, Any]) -> str:
         dead = f", {region['dead_letters']:,} dead letters" if region["dead_letters"] else ""
         held = f", {region['suppressed']:,} replayed results held back" if region["suppressed"] else ""
         parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")
+    for other in status.get("foreign", ()):
+        parts.append(
+            f"{other['topic']} has {other['count']:,} records that this home did not write and ignores (partition "
+            f"{other['partition']}, offset {other['offset']}: {other['reason']})"
+        )
     return f"{app.name}: " + " · ".join(parts)
 
 

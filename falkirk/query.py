@@ -89,6 +89,12 @@ class Query:
         return self._host.status()
 
     @property
+    def foreign(self) -> list[dict[str, object]]:
+        """What others have written into topics of this home, as far as it was noticed: by topic, how many records there
+        are, and one of them. They are ignored."""
+        return self._host.foreign
+
+    @property
     def hops(self) -> tuple[str, ...]:
         """The internal topics between the regions."""
         return self._host.hops

@@ -19,6 +19,7 @@ from falkirk.coordinator.requests import ask_to_go_back, ask_to_stop
 from falkirk.coordinator.rollback import contradiction
 from falkirk.coordinator.visit import Preview, Visit, never_ran
 from falkirk.errors import HomeError
+from falkirk.regions.context import Place
 from falkirk.terminal import Terminal
 
 _out = Terminal()
@@ -257,3 +258,20 @@ def _ago(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(0, seconds):.0f} s"
+
+
+@click.command()
+@of_application
+@click.argument("topic")
+def disown(file: Path, broker: str | None, local: bool, home: Path | None, topic: str) -> None:
+    """Ignore the forged records in TOPIC that keep FILE's application from starting (FOREIGN_WRITER).
+
+    This concerns records with a tag that this home can't verify, and that are in TOPIC now. If the home was restored
+    from an old copy, restore a newer one instead: its results would be repeated.
+    """
+    app = load_application(file)
+    connection = broker_of(app, local_broker() if local else broker)
+    with home_of(app, home) as (held, _runs):
+        ends = Place(home=held, connection=connection).disown(topic)
+    places = ", ".join(f"{offset} of partition {partition}" for partition, offset in sorted(ends.items()))
+    click.echo(f"Done. Unverified records of {topic} are ignored up to offset {places}.", err=True)

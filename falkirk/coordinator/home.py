@@ -73,6 +73,7 @@ class Home:
         Raises: StoreError.
         """
         self.store.take_charge(f"process {os.getpid()} on {socket.gethostname()}")
+        self.store.signing_key()  # made before anything is decided, it shows that all records are signed
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""

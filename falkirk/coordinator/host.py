@@ -65,14 +65,21 @@ class HostSettings:
 
 
 def write_status(
-    home: Path, regions: tuple[RegionStatus, ...], push: Sequence[object] = (), *, error: FalkirkError | None = None
+    home: Path,
+    regions: tuple[RegionStatus, ...],
+    push: Sequence[object] = (),
+    *,
+    foreign: Sequence[object] = (),
+    error: FalkirkError | None = None,
 ) -> None:
-    """Publish what the regions do, for the coordinator, and what its gateway has to know."""
+    """Publish what the regions do, for the coordinator, what its gateway has to know, and what others have written into
+    topics of this home."""
     content = {
         "at_s": time.time(),
         "pid": os.getpid(),
         "regions": [asdict(r) for r in regions],
         "push": push,
+        "foreign": foreign,
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     try:
@@ -147,10 +154,15 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     if stopping.is_set():
         session.stop()
         return 0
-    host.start(on_progress=lambda: write_status(home_path, host.status(), host.push()), force=settings.force)
+
+    def publish() -> None:
+        write_status(home_path, host.status(), host.push(), foreign=host.foreign)
+
+    host.start(on_progress=publish, force=settings.force)
     try:
         while not host.wait(POLL_S, stopping):
-            write_status(home_path, host.poll(), host.push())
+            host.poll()
+            publish()
     except FalkirkError as error:
         guard.end_if_replaced(error, _say)
         raise

@@ -355,6 +355,12 @@ class LiveHost:
         return list(found.values())
 
     @property
+    def foreign(self) -> list[dict[str, object]]:
+        """What others have written into topics of this home, as plain values: by topic, how many records, and one of
+        them."""
+        return self._context.foreign_records()
+
+    @property
     def hops(self) -> tuple[str, ...]:
         """The internal topics between the regions."""
         regions = [w.live.region for w in self._watched.values()]

@@ -90,7 +90,7 @@ class Visit:
         place = self._place = Place(home=home, connection=connection)
 
         def settle(sink: str) -> dict[int, int]:
-            return place.topics.end_positions(sink) if runs else settled_ends(place.topics, (sink,), sink)[sink]
+            return place.topics.end_positions(sink) if runs else settled_ends(place, (sink,), sink)[sink]
 
         batches = {logs.name: BatchAtRest(logs, place) for logs in shape.batches}
         files = {file_log(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}

@@ -18,6 +18,7 @@ from falkirk.regions.attempts import first_attempt_only
 from falkirk.regions.context import Context, Place
 from falkirk.regions.outputs import last_records
 from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
+from falkirk.regions.signed import signed_headers
 from falkirk.spark_errors import SPARK_ERRORS
 
 Positions = dict[int, int]
@@ -134,12 +135,13 @@ class TopicTarget:
                 out = F.lit(True) if last_epoch > epoch else F.col(ROW) <= last_row
                 data = data.where(~((F.col("partition") == partition) & out))
         stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
-        header = F.struct(F.lit("falkirk").alias("key"), stamp.cast("binary").alias("value"))
+        signing_key = F.lit(self._context.signing_key.of(self._topic, 1))
+        key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
+        headers = signed_headers(signing_key, stamp, F.col("partition"), key, value)
         (
             data.select(
                 first_attempt_only(F.lit(self._topic)).alias("topic"), "partition",
-                F.col("key").cast("binary").alias("key"),
-                F.col("value").cast("binary").alias("value"), F.array(header).alias("headers"),
+                key.alias("key"), value.alias("value"), headers.alias("headers"),
             )
             .write.format("kafka")
             .options(**self._context.connection.spark_options())

@@ -17,6 +17,7 @@ from falkirk.local import exposure, private
 from falkirk.local.archive import driver_class_path, options
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
+from falkirk.logs.signing import KEY_PATTERN
 from falkirk.policy import duration_s
 
 log = logging.getLogger("falkirk")
@@ -171,6 +172,7 @@ def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> d
         "spark.sql.adaptive.enabled": "false",
         # Else PySpark makes thirteen calls to the JVM around each of ours, to name the line in an error of Spark's.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.redaction.string.regex": KEY_PATTERN,  # of plans that Spark prints
     }
 
 

@@ -1,4 +1,8 @@
-"""The header: who released a record and for what input, carried by every record that Falkirk writes."""
+"""The header: who released a record and for what input, carried by every record that Falkirk writes.
+
+What a header says is believed only after `falkirk/logs/signing.py` has verified it: anybody who can write a topic can
+write headers.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +15,19 @@ from falkirk.theory.stamp import Stamp
 HEADER_KEY = "falkirk"
 #: Hexadecimal digits of an application's id.
 APPLICATION_DIGITS = 8
-#: No number in a header has more: an offset is below 2^63.
-DIGITS_MAX = 19
+#: Hexadecimal digits of a tag: 96 bits.
+TAG_DIGITS = 24
+#: No header of ours is longer.
+BYTES_MAX = 400
+#: Kafka's offsets, and all other numbers of a header, are below it.
+_LIMIT = 1 << 63
+_LIMIT_DIGITS = 19
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The text ``application/incarnation/stamp/state_partition``.
+    """The text ``application/incarnation/stamp/state_partition``, in a record followed by ``/tag``.
 
     Args:
         application: id of the application, 8 hexadecimal digits.
@@ -33,17 +42,17 @@ class Header:
     state_partition: int
 
     def encode(self) -> bytes:
-        """Return the header's value."""
+        """Return the header's value without a tag."""
         return f"{self.application}/{self.incarnation}/{self.stamp.encode()}/{self.state_partition}".encode()
 
     @classmethod
     def decode(cls, value: bytes) -> "Header":
-        """Return the header of that value.
+        """Return the header of that value, whoever wrote it.
 
         Raises: LogError: `HEADER_MALFORMED`.
         """
         try:
-            application, incarnation, numbers, state = split_header(value)
+            application, incarnation, numbers, state, _ = split_header(value)
         except ValueError as error:
             raise LogError(
                 "HEADER_MALFORMED",
@@ -76,23 +85,33 @@ def header_value(headers: Sequence[tuple[str, bytes | None]] | None) -> bytes | 
     return None
 
 
-def split_header(value: bytes) -> tuple[str, str, tuple[int, ...], str]:
-    """Return application, incarnation, the stamp's numbers and state partition of a value.
+def split_header(value: bytes) -> tuple[str, str, tuple[int, ...], str, str | None]:
+    """Return application, incarnation, the stamp's numbers, state partition and tag of a value. Earlier versions of
+    Falkirk wrote no tag.
 
     A tail may hold millions of headers: this builds no objects, and leaves the two numbers that repeat from
     record to record as text.
 
     Raises: ValueError: it is malformed.
     """
-    application, incarnation, stamp, state = value.decode("ascii").split("/")
+    if len(value) > BYTES_MAX:
+        raise ValueError(value[:BYTES_MAX])
+    application, incarnation, stamp, state, *tags = value.decode("ascii").split("/")
     digits = stamp.split(".")
-    if max(map(len, (*digits, incarnation, state))) > DIGITS_MAX:
-        raise ValueError(value)
-    if len(digits) < 3 or not (all(map(str.isdigit, digits)) and incarnation.isdigit() and state.isdigit()):
+    if len(digits) < 3 or not (all(map(_is_number, digits)) and _is_number(incarnation) and _is_number(state)):
         raise ValueError(value)
     if len(application) != APPLICATION_DIGITS or not _HEXADECIMAL.issuperset(application):
         raise ValueError(value)
-    return application, incarnation, tuple(map(int, digits)), state
+    if tags and (len(tags) != 1 or len(tags[0]) != TAG_DIGITS or not _HEXADECIMAL.issuperset(tags[0])):
+        raise ValueError(value)
+    return application, incarnation, tuple(map(int, digits)), state, tags[0] if tags else None
+
+
+def _is_number(text: str) -> bool:
+    """Tell whether this is how Falkirk writes a number."""
+    if not text.isdigit() or len(text) > _LIMIT_DIGITS or (text[0] == "0" and len(text) > 1):
+        return False
+    return len(text) < _LIMIT_DIGITS or int(text) < _LIMIT
 
 
 def stamp_of(numbers: tuple[int, ...]) -> Stamp:

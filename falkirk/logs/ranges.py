@@ -49,7 +49,8 @@ class Message(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """A record of a topic. `header` is None if it has none of Falkirk's; `timestamp_ms` counts from 1970."""
+    """A record of a topic. `header` is None if it has none of Falkirk's, and as yet unverified; `raw_header` is it
+    in bytes, readable or not. `timestamp_ms` counts from 1970."""
 
     partition: int
     offset: int
@@ -57,6 +58,7 @@ class LogRecord:
     key: bytes | None
     value: bytes | None
     header: Header | None
+    raw_header: bytes | None = None
 
 
 def read_range(
@@ -85,6 +87,7 @@ def read_range(
             key=message.key(),
             value=message.value(),
             header=None if value is None else _readable(value),
+            raw_header=value,
         )
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from falkirk.logs.connection import Connection
-from falkirk.logs.header import header_value, split_header, stamp_of
+from falkirk.logs.header import header_value, stamp_of
 from falkirk.logs.ranges import read_messages
+from falkirk.logs.signing import Disbelieved, Foreign, ForeignTally, Verifier
 from falkirk.logs.void import Void
 from falkirk.theory.channel import Channel, Regression, ReleasedTail
 from falkirk.theory.stamp import Stamp
@@ -31,8 +32,7 @@ class Tail:
         records: how many records the range has, of whatever kind.
         incarnations: how many records each incarnation released.
         void_count: how many records were left out as void.
-        foreign_count, foreign: records without our header or of another application, and the places
-            (partition, offset) of the first few.
+        foreign: the records that this home did not write.
         regression_count, regressions: stamps not above an earlier one of their channel, and the first few.
     """
 
@@ -41,8 +41,7 @@ class Tail:
     records: int
     incarnations: Mapping[int, int]
     void_count: int
-    foreign_count: int
-    foreign: tuple[tuple[int, int], ...]
+    foreign: ForeignTally
     regression_count: int
     regressions: tuple[Regression, ...]
 
@@ -52,55 +51,54 @@ def read_tail(
     topic: str,
     first: Mapping[int, int],
     last: Mapping[int, int],
-    application: str,
+    verifier: Verifier,
     *,
     keep_set: bool = False,
     void: Void | None = None,
     stall_s: float = 30.0,
 ) -> Tail:
-    """Return what `application` has released in the records [first, last) of `topic`.
+    """Return what a home has released in the records [first, last) of `topic`.
 
     Args:
+        verifier: of the home and the topic.
         keep_set: keep every stamp, not only the greatest of each channel; costs memory in proportion to the
-        records.
+            records.
         void: what to leave out.
 
     Raises: LogError: as `read_range`.
     """
-    fold = TailFold(application, void or Void(), keep_set=keep_set)
+    fold = TailFold(verifier, void or Void(), keep_set=keep_set)
     for message in read_messages(connection, topic, first, last, stall_s=stall_s):
-        fold.add(message.partition(), message.offset(), header_value(message.headers()))
+        header = header_value(message.headers())
+        fold.add(message.partition(), message.offset(), header, message.key(), message.value())
     return fold.tail()
 
 
 class TailFold:
     """Collects a tail record by record: theory's `fold_tail` in plain numbers, since it may see millions."""
 
-    def __init__(self, application: str, void: Void, *, keep_set: bool) -> None:
-        self._application, self._void, self._keep_set = application, void, keep_set
+    def __init__(self, verifier: Verifier, void: Void, *, keep_set: bool) -> None:
+        self._verifier, self._void, self._keep_set = verifier, void, keep_set
         self._greatest: dict[_Route, _Numbers] = {}
         self._all: dict[_Route, dict[_Numbers, None]] = {}
-        self._incarnations: Counter[str] = Counter()
-        self._records = self._void_count = self._foreign_count = self._regression_count = 0
-        self._foreign: list[tuple[int, int]] = []
+        self._incarnations: Counter[int] = Counter()
+        self._records = self._void_count = self._regression_count = 0
+        self._foreign = ForeignTally()
         self._regressions: list[tuple[_Route, _Numbers, _Numbers]] = []
 
-    def add(self, partition: int, offset: int, value: bytes | None) -> None:
+    def add(
+        self, partition: int, offset: int, header: bytes | None, key: bytes | None = None, value: bytes | None = None
+    ) -> None:
         """Take in the record at `offset` with that header."""
         self._records += 1
-        try:
-            application, incarnation, numbers, state = split_header(value or b"")
-        except ValueError:
-            application, incarnation = "", ""
-        ours = application == self._application
-        if self._void.has(partition, offset, int(incarnation) if ours else None):
+        found = self._verifier.verify(partition, offset, header, key, value)
+        if self._void.has(partition, offset, None if isinstance(found, Disbelieved) else found.incarnation):
             self._void_count += 1
             return
-        if not ours:
-            self._foreign_count += 1
-            if len(self._foreign) < _EXAMPLES:
-                self._foreign.append((partition, offset))
+        if isinstance(found, Disbelieved):
+            self._foreign.add(Foreign(partition=partition, offset=offset, reason=found))
             return
+        incarnation, numbers, state, _ = found
         self._incarnations[incarnation] += 1
         route = (numbers[0], numbers[1], state, partition)
         if self._keep_set:
@@ -120,10 +118,9 @@ class TailFold:
             released=ReleasedTail(greatest={channels[r]: stamp_of(n) for r, n in self._greatest.items()}),
             released_set=self._everything(channels) if self._keep_set else None,
             records=self._records,
-            incarnations={int(name): count for name, count in self._incarnations.items()},
+            incarnations=dict(self._incarnations),
             void_count=self._void_count,
-            foreign_count=self._foreign_count,
-            foreign=tuple(self._foreign),
+            foreign=self._foreign,
             regression_count=self._regression_count,
             regressions=tuple(
                 Regression(channel=channels[route], earlier=stamp_of(earlier), later=stamp_of(later))

@@ -112,6 +112,13 @@ class Topics:
         """Return whether `topic` exists."""
         return self._described(topic) is not None
 
+    def has_followers(self, topic: str) -> bool:
+        """Tell whether a partition of `topic` has replicas beside its leader. Raises: LogError: `TOPIC_MISSING`."""
+        found = self._described(topic)
+        if found is None:
+            raise missing(self._connection, topic, self._similar(topic))
+        return any(len(partition.replicas) > 1 for partition in found.partitions)
+
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create `topic` and wait until it can be written; one that exists already is left as it is.
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 #: The header of a request: its elapsed time, in milliseconds.
 HEADER = "falkirk-elapsed-ms"
+#: Milliseconds since 1970 have so many digits for the next thousands of years.
+_DIGITS_MAX = 15
 
 
 class Elapsed:
@@ -29,7 +31,7 @@ class Elapsed:
 def elapsed_of(headers: Sequence[tuple[str, bytes | None]] | None, stamped_ms: int) -> int:
     """Return the elapsed time of a request. One of an older Falkirk has its timestamp alone."""
     for name, value in headers or ():
-        if name == HEADER and value is not None and value.isdigit():
+        if name == HEADER and value is not None and value.isdigit() and len(value) <= _DIGITS_MAX:
             return int(value)
     return stamped_ms
 

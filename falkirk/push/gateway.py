@@ -11,6 +11,7 @@ import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -32,9 +33,10 @@ from falkirk.push.connections import (
 from falkirk.push.credentials import former_port, publish, token_of
 from falkirk.push.desk import Desk
 from falkirk.push.errors import passing_error
-from falkirk.push.line import Line, Progress
+from falkirk.push.line import Answers, Line, Progress
 from falkirk.push.server import Counter, application
 from falkirk.push.tls import Renewed
+from falkirk.regions.context import Place
 
 #: Clients that are answered while it stops have so long to take it.
 _CLOSE_S = 2.0
@@ -114,9 +116,17 @@ class Gateway:
 
     def _line(self, counter: Counter, topic: str, answers: str | None) -> Line:
         assert self._loop is not None
-        line = Line(self._connection, topic, answers, counter.http.window_s, counter.desk, self._loop)
+        desk, window_s = counter.desk, counter.http.window_s
+        line = Line(self._connection, topic, self._answers(answers), window_s, desk, self._loop)
         line.start()
         return line
+
+    def _answers(self, topic: str | None) -> Answers | None:
+        if topic is None:
+            return None
+        place = Place(home=self._home, connection=self._connection)
+        note = partial(place.note_foreign, topic, refuse=False)
+        return Answers(topic=topic, verifier=partial(place.verifier, topic), on_foreign=note)
 
     def stop(self) -> None:
         """Refuse what comes, tell all who wait to ask again later, and stop. Twice is as once."""

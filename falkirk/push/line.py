@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from falkirk.errors import FalkirkError, LogError
 from falkirk.logs.connection import Connection
+from falkirk.logs.signing import Disbelieved, Foreign, ForeignTally, Verifier
 from falkirk.logs.topics import Topics
 from falkirk.push.book import SKEW_MS, Book, Entry, read_back
 from falkirk.push.desk import Desk
@@ -46,16 +47,30 @@ class Progress:
     acknowledged: dict[int, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Where answers come.
+
+    Args: topic. verifier: returns what tells the application's answers from those that somebody else wrote. on_foreign:
+        takes the latter.
+    """
+
+    topic: str
+    verifier: Callable[[], Verifier]
+    on_foreign: Callable[[ForeignTally], None]
+
+
 class Line:
     """The line of one source.
 
-    Args: topic, answers: where requests go, and where answers come, if there are any. loop: the desk's.
+    Args: topic: where requests go. answers: where they are answered, if they are. loop: the desk's.
     """
 
     def __init__(
-        self, connection: Connection, topic: str, answers: str | None, window_s: float, desk: Desk,
+        self, connection: Connection, topic: str, answers: Answers | None, window_s: float, desk: Desk,
         loop: asyncio.AbstractEventLoop,
     ) -> None:  # fmt: skip
+        self._foreign = ForeignTally()
         self._connection, self._topic, self._answers, self._window_s = connection, topic, answers, window_s
         self._desk, self._loop = desk, loop
         self._topics = Topics(connection)
@@ -131,7 +146,7 @@ class Line:
         try:
             return read_back(
                 (
-                    (m.key() or b"").decode(),
+                    (m.key() or b"").decode(errors="replace"),
                     m.value() or b"",
                     elapsed_of(m.headers(), m.timestamp()[1]),
                     m.timestamp()[1],
@@ -146,11 +161,11 @@ class Line:
     def _read_answers(self, book: Book) -> Reader:
         """Return a reader of all answers that the requests of a book can have."""
         assert self._answers is not None
-        ends = self._topics.readable_positions(self._answers)
+        ends = self._topics.readable_positions(self._answers.topic)
         oldest_ms = book.oldest_stamp_ms()
         since_ms = int(time.time() * 1000) if oldest_ms is None else oldest_ms
-        first = positions_at(self._connection, self._answers, since_ms - SKEW_MS, ends)
-        return Reader(self._connection, self._answers, first)
+        first = positions_at(self._connection, self._answers.topic, since_ms - SKEW_MS, ends)
+        return Reader(self._connection, self._answers.topic, first)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -193,17 +208,26 @@ class Line:
 
     def _ends_of_answers(self) -> dict[int, int]:
         assert self._answers is not None
-        return self._topics.readable_positions(self._answers)
+        return self._topics.readable_positions(self._answers.topic)
 
     def _accepted(self, upto: dict[int, int], is_silent: bool) -> None:
         self._desk.accepted(upto, is_silent=is_silent)
 
     def _tell(self, reader: Reader) -> None:
-        answers = [
-            (key.decode(errors="replace"), m.value() or b"null", m.timestamp()[1])
-            for m in reader.poll(_LOOK_S)
-            if (key := m.key()) is not None
-        ]
+        assert self._answers is not None
+        messages = reader.poll(_LOOK_S)
+        if not messages:
+            return
+        verifier, answers = self._answers.verifier(), list[tuple[str, bytes, int]]()
+        known = self._foreign.count
+        for m in messages:
+            found, key = verifier.verify_message(m), m.key()
+            if isinstance(found, Disbelieved):
+                self._foreign.add(Foreign(partition=m.partition(), offset=m.offset(), reason=found))
+            elif key is not None:
+                answers.append((key.decode(errors="replace"), m.value() or b"null", m.timestamp()[1]))
+        if self._foreign.count > known:
+            self._answers.on_foreign(self._foreign)
         if answers:
             self._post(self._desk.answered, answers)
 

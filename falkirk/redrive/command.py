@@ -56,29 +56,33 @@ def send_again(
     Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
     """
     place = Place(home=home, connection=connection)
-    topics = place.topics
     sources = {name: source.topic.topic for name, source in app.sources.items()}
     letters: list[Letter] = []
     for region, dead_letters in _regions(shape, named).items():
-        letters += read_letters(connection, topics, dead_letters, region, sources)
-    notes = Notes(connection, topics, home.application, home.identity)
+        is_live = any(r.name == region for r in shape.regions)
+        letters += read_letters(place, dead_letters, region, sources, stamped=is_live)
+    notes = Notes(place)
     kinds = counted(letters)
     found = {
         "results": kinds["result"],
         "rows_of_files": kinds["file"],
         "rows_of_functions": kinds["row"],
+        "foreign": kinds["foreign"],
         "unknown": kinds["unknown"],
         "gone": 0,
         "refused": 0,
     }
     if dry_run:
         todo = waiting(letters, notes.read())
+        found["foreign"] += notes.foreign
         return {"waiting": len(todo), **found}
     notes.prepare()
     place.hold((notes.topic,))  # without what they said, everything would be sent again
     sender = Sender(connection, notes, home.identity)
     # Behind the fence: from here on nobody else sends, and what was sent is noted.
+    notes.begin()
     todo, sent = waiting(letters, notes.read()), 0
+    found["foreign"] += notes.foreign
     for i in range(0, len(todo), AT_ONCE):
         records, gone = originals(todo[i : i + AT_ONCE], connection)
         done = sender.send(records)
@@ -122,6 +126,7 @@ _MEANING = {
     "rows_of_functions": "are rows on which a function failed, and no records of a source: go back by hand",
     "gone": "can't be sent: they have expired in their topic, and the dead letter does not hold all of them",
     "refused": "are too large for their topic as it is now",
+    "foreign": "were not written by this home: they are ignored",
     "unknown": "are not of a source of this application",
 }
 

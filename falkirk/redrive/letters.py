@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_messages
-from falkirk.logs.topics import Topics
+from falkirk.logs.signing import Believed, Disbelieved, Foreign, ForeignTally
 from falkirk.operators.python import FAILED
 from falkirk.plan.batch import is_file_log
+from falkirk.regions.context import Place
 from falkirk.regions.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 from falkirk.stored import parse_json
 
 Origin = tuple[str, int, int]
 """Where an input is: topic, partition, offset."""
-Kind = Literal["input", "result", "file", "row", "unknown"]
+Kind = Literal["input", "result", "file", "row", "foreign", "unknown"]
 #: What stands for bytes that are no text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
+_NO_INPUT = Disbelieved("the place of no input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,8 @@ class Letter:
         region: whose it is.
         kind: `input`: a record of a source that did not fit, or on which a function failed. `result`: one that was too
             large for its topic. `file`: a row of a file. `row`: one on which a function failed, and which is no record
-            of a source. `unknown`: none of Falkirk's, or of a source that the application no longer has.
+            of a source. `foreign`: this home did not write it, or its input can't be what it says. `unknown`: of a
+            source that the application no longer has.
         origin: of an input.
         key, value: of a record that did not fit, as the letter has them, of the value only its first 64 KiB, and of
             both what is text.
@@ -58,18 +60,43 @@ class Letter:
 
 
 def read_letters(
-    connection: Connection, topics: Topics, dead_letters: str, region: str, sources: Mapping[str, str]
+    place: Place, dead_letters: str, region: str, sources: Mapping[str, str], *, stamped: bool
 ) -> Iterator[Letter]:
     """Yield the dead letters of a region, none while there is no such topic.
 
-    Args: dead_letters: the topic. sources: topics that the application reads, by the sources' names.
+    Args: dead_letters: the topic. sources: topics that the application reads, by the sources' names. stamped: the
+        letters' headers name their inputs, as those of live regions do.
     Raises: LogError.
     """
+    topics = place.topics
     if not topics.exists(dead_letters):
         return
     first, last = topics.first_positions(dead_letters), topics.readable_positions(dead_letters)
-    for message in read_messages(connection, dead_letters, first, last, committed=True):
-        yield letter_of(region, message.key(), message.value(), sources)
+    verifier, foreign = place.verifier(dead_letters), ForeignTally()
+    ends: dict[str, Mapping[int, int]] = {}
+    for message in read_messages(place.connection, dead_letters, first, last, committed=True):
+        found = verifier.verify_message(message)
+        letter = Letter(region=region, kind="foreign")
+        if not isinstance(found, Disbelieved):
+            letter = letter_of(region, message.key(), message.value(), sources)
+            if letter.origin is not None and letter.origin[0] not in ends:
+                ends[letter.origin[0]] = topics.readable_positions(letter.origin[0])
+            if not _can_be(letter, found, ends, stamped=stamped):
+                letter, found = Letter(region=region, kind="foreign"), _NO_INPUT
+        if isinstance(found, Disbelieved):
+            foreign.add(Foreign(partition=message.partition(), offset=message.offset(), reason=found))
+        yield letter
+    place.note_foreign(dead_letters, foreign, refuse=False)
+
+
+def _can_be(letter: Letter, header: Believed, ends: Mapping[str, Mapping[int, int]], *, stamped: bool) -> bool:
+    """Tell whether the input that a letter names can be there, and is the one that its header names."""
+    if letter.origin is None:
+        return True
+    topic, partition, offset = letter.origin
+    if not 0 <= offset < ends[topic].get(partition, 0):
+        return False
+    return header.signed or not stamped or header.numbers[1:3] == (partition, offset)
 
 
 def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, str]) -> Letter:
@@ -80,7 +107,7 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapp
         if reason.startswith(FAILED):
             return _of_function(region, content, sources)
         topic, text = str(content["topic"]), content.get("value")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return Letter(region=region, kind="unknown")
     if reason.startswith((TOO_LARGE, NOT_WRITTEN)):
         return Letter(region=region, kind="result")

@@ -22,14 +22,18 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from falkirk.errors import LogError
 from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, away, fault, is_away, quiet_options
+from falkirk.logs.header import HEADER_KEY
 from falkirk.logs.internal import KEEP, internal_topic
 from falkirk.logs.ranges import read_messages
-from falkirk.logs.topics import Topics
+from falkirk.logs.signing import NO_HEADER, Disbelieved, Foreign, ForeignTally, Verifier, tag_of
 from falkirk.redrive.letters import Kind, Letter, Origin
+from falkirk.regions.context import Place
 from falkirk.stored import parse_json
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"
+#: The incarnation that notes are signed as.
+_WRITER = 0
 #: So many records are one transaction.
 AT_ONCE = 200
 #: A record this near is read on to; one further away is sought.
@@ -53,36 +57,65 @@ class Original:
 
 
 class Notes:
-    """Which inputs have been sent again, as the topic of the home's own says it.
+    """Which inputs have been sent again, as the topic of the home's own says it. Notes are signed as results are.
 
-    Args: application, identity: of the home.
+    Attributes: topic. foreign: how many records of it, as of the last `read`, this home did not write.
     """
 
-    def __init__(self, connection: Connection, topics: Topics, application: str, identity: str) -> None:
-        self.topic = internal_topic(application, identity, "redriven")
-        self._connection, self._topics = connection, topics
+    def __init__(self, place: Place) -> None:
+        home = place.home
+        self.topic = internal_topic(home.application, home.identity, "redriven")
+        self._place, self.foreign = place, 0
+        self._header = f"{home.identity}/{_WRITER}/0.0.0/0/".encode()
 
     def read(self) -> frozenset[Origin]:
         """Return what was sent again. Raises: LogError."""
-        if not self._topics.exists(self.topic):
+        topics, foreign = self._place.topics, ForeignTally()
+        if not topics.exists(self.topic):
             return frozenset()
-        first, last = self._topics.first_positions(self.topic), self._topics.readable_positions(self.topic)
-        messages = read_messages(self._connection, self.topic, first, last, committed=True)
-        return frozenset(place for message in messages for place in noted(message.value()))
+        first, last = topics.first_positions(self.topic), topics.readable_positions(self.topic)
+        verifier, found = self._verifier(), set[Origin]()
+        for message in read_messages(self._place.connection, self.topic, first, last, committed=True):
+            reason = verifier.verify_message(message)
+            # Notes of earlier versions have no header.
+            is_old = reason is NO_HEADER and verifier.is_old(message.partition(), message.offset())
+            is_ours = is_old or not isinstance(reason, Disbelieved)
+            origins = noted(message.value()) if is_ours else None
+            if origins is None:
+                why = reason if isinstance(reason, Disbelieved) else NO_HEADER
+                foreign.add(Foreign(partition=message.partition(), offset=message.offset(), reason=why))
+            else:
+                found |= origins
+        self._place.note_foreign(self.topic, foreign, refuse=False)
+        self.foreign = foreign.count
+        return frozenset(found)
+
+    def _verifier(self) -> Verifier:
+        return self._place.verifier(self.topic)
 
     def prepare(self) -> None:
         """Make the topic if it is not there; notes are kept for ever, as the dead letters are."""
-        self._topics.create(self.topic, 1, KEEP)
+        self._place.topics.create(self.topic, 1, KEEP)
+
+    def begin(self) -> None:
+        """Record, behind the fence, that each later note is signed. Raises: LogError."""
+        self._place.sign_from(self.topic, self._place.topics.readable_positions(self.topic))
+
+    def note(self, origins: Sequence[Origin]) -> tuple[bytes, list[tuple[str, str | bytes | None]]]:
+        """Return the value and the headers of a note."""
+        value = json.dumps(list(origins)).encode()
+        tag = tag_of(self._place.signing_key.of(self.topic, _WRITER), self._header, 0, None, value)
+        return value, [(HEADER_KEY, self._header + tag.encode())]
 
 
-def noted(value: bytes | None) -> tuple[Origin, ...]:
-    """Return which inputs a note names; none, if it is not one of ours."""
+def noted(value: bytes | None) -> set[Origin] | None:
+    """Return which inputs a note names; None: it is no note."""
     try:
-        places = tuple((t, p, o) for t, p, o in parse_json(value or b"[]"))
+        places = [(topic, partition, offset) for topic, partition, offset in parse_json(value or b"[]")]
     except (ValueError, TypeError):
-        return ()
+        return None
     known = all(isinstance(t, str) and isinstance(p, int) and isinstance(o, int) for t, p, o in places)
-    return places if known else ()
+    return set(places) if known else None
 
 
 class Originals:
@@ -207,7 +240,8 @@ class Sender:
                 headers=[*record.headers, (HEADER, f"{topic}/{partition}/{offset}".encode())],
                 on_delivery=partial(self._note, record.origin),
             )  # fmt: skip
-        self._producer.produce(self._notes.topic, value=json.dumps([r.origin for r in records]).encode())
+        note, headers = self._notes.note([r.origin for r in records])
+        self._producer.produce(self._notes.topic, partition=0, value=note, headers=headers)
         # What follows one that was refused is not sent any more.
         deadline = self._began_s + TRANSACTION_S
         while len(self._producer) and not self._refused and time.monotonic() < deadline:

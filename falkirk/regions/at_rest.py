@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from falkirk.coordinator.ports import Health, Point, Range
 from falkirk.coordinator.store import Positions
 from falkirk.logs.ranges import LogRecord, read_range
+from falkirk.logs.signing import Disbelieved, Foreign, ForeignTally
 from falkirk.plan.region import RegionLogs
 from falkirk.regions import checkpoint
 from falkirk.regions.context import Place
-from falkirk.regions.outputs import Outputs, foreign_writer, newest_serving
+from falkirk.regions.outputs import Outputs, newest_serving
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import Natural, TopicPartition
 
@@ -134,16 +135,20 @@ class RegionAtRest:
         first = self._outputs.position(number).positions.get(topic, {})
         oldest = self._place.topics.first_positions(topic)
         first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
-        void = self._place.void(topic)
+        void, verifier = self._place.void(topic), self._outputs.verifier(topic)
+        foreign = ForeignTally()
         for record in read_range(self._place.connection, topic, first, ends[topic]):
-            header = record.header
-            ours = header is not None and header.application == self._place.home.identity
-            if void.has(record.partition, record.offset, header.incarnation if header is not None and ours else None):
+            found = verifier.verify_record(record)
+            incarnation = None if isinstance(found, Disbelieved) else found.incarnation
+            if void.has(record.partition, record.offset, incarnation):
                 continue
-            if header is None or not ours:
-                raise foreign_writer(topic, self.logs.where, [(record.partition, record.offset)])
-            if header.stamp.offset >= covered.get(header.stamp.partition, 0):
+            if isinstance(found, Disbelieved):
+                foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
+                continue
+            _, partition, offset, *_ = found.numbers
+            if offset >= covered.get(partition, 0):
                 yield record
+        self._place.note_foreign(topic, foreign)
 
 
 def frontier(topic: str, positions: dict[int, int]) -> OffsetFrontier:

@@ -1,18 +1,28 @@
 """Context: what all regions of an application share."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyspark.sql import SparkSession
 
 from falkirk.coordinator.home import Home
+from falkirk.errors import LogError
 from falkirk.logs.connection import Connection
 from falkirk.logs.internal import internal_topic
+from falkirk.logs.signing import Foreign, ForeignTally, SigningKey, Verifier
 from falkirk.logs.topics import Topics
 from falkirk.logs.void import Void, late_behind
 
+log = logging.getLogger("falkirk")
+
 #: The kind of decision that says which topic a name stands for.
 TOPIC = "topic"
+#: The kind of decision that says from where on each record of ours in a topic is signed.
+SIGNED = "signed"
+#: The kind of decision that says up to where doubtful records of a topic are somebody else's: an operator made it.
+DISOWNED = "disowned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +32,8 @@ class Place:
     home: Home
     connection: Connection
     topics: Topics = field(init=False)
+    #: By topic, what others have written there.
+    foreign: dict[str, ForeignTally] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "topics", Topics(self.connection))
@@ -46,6 +58,88 @@ class Place:
         store, ours = self.home.store, internal_topic(self.home.application, self.home.identity, "")
         ranges = [(v.partition, v.first, v.last_exclusive) for v in store.voided_ranges(topic)]
         return Void(ranges, late_behind(store.fences(topic)) if topic.startswith(ours) else ())
+
+    # -- signatures ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def signing_key(self) -> SigningKey:
+        """The secret by which this home signs its records."""
+        return self.home.store.signing_key()
+
+    def verifier(
+        self, topic: str, explains: Callable[[tuple[int, ...], str], bool] = lambda numbers, state: True
+    ) -> Verifier:
+        """Return what tells this home's records in a topic from others'. Args: explains: as of `Verifier`."""
+        key = self.signing_key
+        signed = None if key.since_birth else self.home.store.decision(SIGNED, topic, 0)
+        below = None if signed is None else {int(p): int(o) for p, o in signed.content.items()}
+        return Verifier(topic, self.home.identity, key, unsigned_below=below, explains=explains)
+
+    def sign_from(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Record, before this version of Falkirk writes anything there, that each later record of ours is signed.
+
+        Args: ends: of the topic, once nothing that an earlier version has sent can still arrive.
+        """
+        store = self.home.store
+        if not self.signing_key.since_birth and store.decision(SIGNED, topic, 0) is None:
+            store.record_decision(SIGNED, topic, 0, {str(p): o for p, o in sorted(ends.items())})
+
+    def note_foreign(self, topic: str, found: ForeignTally, *, refuse: bool = True) -> None:
+        """Take note of records in a topic of ours that this home did not write: they count for nothing, and the status
+        names them.
+
+        Args: refuse: raise an error if that may be wrong: results would be repeated.
+        Raises: LogError: `FOREIGN_WRITER`: one may be ours, of a home that this one is an older copy of.
+        """
+        if (first := found.first) is None:
+            return
+        reason = first.reason.text
+        if refuse and first.reason.may_be_ours and not self._is_disowned(topic, first):
+            raise LogError(
+                "FOREIGN_WRITER",
+                f"the record at offset {first.offset} of partition {first.partition} of {topic!r} has {reason}.",
+                where=f"topic {topic}",
+                hint="If this home was restored from a copy, restore one that is as new as its outputs. Otherwise "
+                "somebody forged that record: ignore it with `falkirk disown FILE TOPIC`.",
+                topic=topic,
+                partition=first.partition,
+                offset=first.offset,
+                reason=reason,
+            )
+        known = self.foreign.get(topic)
+        if known is None or found.count >= 2 * known.count:
+            log.warning(
+                "%r has %d records that this home did not write. They are ignored. The first one, at offset %d of "
+                "partition %d, has %s", topic, found.count, first.offset, first.partition, reason,
+            )  # fmt: skip
+        self.foreign[topic] = found
+
+    def foreign_records(self) -> list[dict[str, object]]:
+        """Return what others have written into topics of this home, as plain values."""
+        return [
+            {
+                "topic": topic,
+                "count": tally.count,
+                "partition": tally.first.partition,
+                "offset": tally.first.offset,
+                "reason": tally.first.reason.text,
+            }
+            for topic, tally in sorted(self.foreign.items())
+            if tally.first is not None
+        ]
+
+    def disown(self, topic: str) -> dict[int, int]:
+        """Record that all doubtful records which are in a topic now are somebody else's; return where it ends."""
+        store, ends = self.home.store, self.topics.end_positions(topic)
+        last = store.newest_decision(DISOWNED, topic)
+        store.record_decision(
+            DISOWNED, topic, 0 if last is None else last.number + 1, {str(p): o for p, o in sorted(ends.items())}
+        )
+        return ends
+
+    def _is_disowned(self, topic: str, record: Foreign) -> bool:
+        decided = self.home.store.newest_decision(DISOWNED, topic)
+        return decided is not None and record.offset < int(decided.content.get(str(record.partition), 0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from falkirk.regions.attempts import first_attempt_only
 from falkirk.regions.context import Context
 from falkirk.regions.outputs import settled_ends
 from falkirk.regions.rows import without
+from falkirk.regions.signed import signed_headers
 from falkirk.spark_errors import SPARK_ERRORS, first_line
 
 _Positions = dict[int, int]
@@ -29,6 +30,8 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
         return
     identity, void = context.home.identity, context.void(held).within(first, last)
     header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
+    key = F.lit(context.signing_key.of(sink, 1))
+    headers = signed_headers(key, header, F.col("partition"), F.col("key"), F.col("value"))
     try:
         records = (
             context.session.read.format("kafka")
@@ -47,7 +50,7 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
                 "partition",
                 "key",
                 "value",
-                F.array(F.struct(F.lit("falkirk").alias("key"), header.cast("binary").alias("value"))).alias("headers"),
+                headers.alias("headers"),
             )
             .write.format("kafka")
             .options(**context.connection.spark_options())
@@ -70,4 +73,4 @@ def settle(context: Context, sink: str) -> _Positions:
     process may still hold is flushed. Raises: as `flush_lingering` and `settled_ends`."""
     mine = fence.client_id(context.home.identity, f"release-{sink}", 1)
     fence.flush_lingering(context.session, lambda client: client == mine)
-    return settled_ends(context.topics, (sink,), sink)[sink]
+    return settled_ends(context, (sink,), sink)[sink]

@@ -165,6 +165,8 @@ class LiveRegion(RegionAtRest):
         record = self.prepare()
         main, dead = (self._outputs.tail(name, ends, number) for name in self._outputs.names)
         self._outputs.refuse_ahead(main, dead)  # before this incarnation takes the number of one that is out
+        for name in self._outputs.names:
+            context.sign_from(name, ends[name])
         incarnation = self._store.open_incarnation(region.name, number)
         self._store.forget_tails_after(region.name, number)
         self._store.forget_distrust_after(region.name, number)
@@ -181,6 +183,7 @@ class LiveRegion(RegionAtRest):
         )  # fmt: skip
         skips = self._skip(main, dead, start)
         self._reached = touched(main.released.merge(dead.released))
+        signing_key = context.signing_key
         release = Release(
             application=context.home.identity,
             incarnation=incarnation,
@@ -189,6 +192,8 @@ class LiveRegion(RegionAtRest):
             main=self._written[0],
             dead=self._written[1],
             barrier=None if region.repeats else self._outputs.barrier(main, dead, number),
+            main_key=signing_key.of(self._written[0].name, incarnation),
+            dead_key=signing_key.of(self._written[1].name, incarnation),
         )
         self.opening = Opening(
             incarnation=incarnation, restored_batch=number, release=release, released=released, skips=skips

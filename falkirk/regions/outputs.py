@@ -7,15 +7,17 @@ barrier keeps back.
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from falkirk.coordinator.store import Positions, TailRecord
 from falkirk.errors import HomeError, LogError
-from falkirk.logs.ranges import read_range
+from falkirk.logs.header import stamp_of
+from falkirk.logs.ranges import LogRecord, read_range
+from falkirk.logs.signing import Believed, Disbelieved, Foreign, ForeignTally, Verifier, explained_by
 from falkirk.logs.tail import Tail, read_tail
-from falkirk.logs.topics import Topics
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
-from falkirk.regions.context import Place
+from falkirk.regions.context import Context, Place
 from falkirk.regions.rows import Barrier, OutputTopic
 from falkirk.theory.positions import TailPosition, choose
 from falkirk.theory.stamp import Stamp
@@ -26,19 +28,24 @@ log = logging.getLogger("falkirk")
 SETTLE_S = 0.3
 #: Nothing of ours takes longer to arrive: what still moves the ends is somebody else's, and a broker is slow by nature.
 SETTLE_MAX_S = 30.0
+#: So many records of a partition are looked at together for the last one that is ours.
+_BACK_MAX = 10_000
 #: A broker that takes longer than this to tell them is not yet itself again.
 PROMPT_S = 1.0
 
 
-def settled_ends(topics: Topics, names: tuple[str, ...], where: object) -> Positions:
+def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positions:
     """Return topics' ends once they stand still, the broker answers at once, and every leader's log ends there.
 
     A broker that hung has requests of a killed writer in its sockets and appends them when it goes on. A leader with a
-    lagging follower holds records of a killed writer that appear once the follower has them, or is dropped.
+    lagging follower holds records of a killed writer that appear once the follower has them, or is dropped. Records of
+    others may keep arriving.
 
-    Raises: LogError: `FOREIGN_WRITER`: they don't stand still. `BROKER_AWAY` (maybe): replicas lag.
+    Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving, or records of others, in a topic with
+        followers: there it can't be told whether a leader's log ends. `BROKER_AWAY` (maybe): replicas lag.
     """
     before: Positions = {}
+    topics = place.topics
     began_s = time.monotonic()
     lagging: frozenset[tuple[str, int]] = frozenset()
     while True:
@@ -50,19 +57,42 @@ def settled_ends(topics: Topics, names: tuple[str, ...], where: object) -> Posit
             if not lagging:
                 return ends
         if not patient:
-            raise _replicas_lag(lagging, ends) if lagging else _moving(before, ends, where)
+            lagging = lagging or topics.unreplicated({t: o for t, o in ends.items() if o == before.get(t)})
+            if lagging:
+                raise _replicas_lag(lagging, ends)
+            _refuse_own_moving(place, before, ends, where)
+            return ends
         before = ends
         time.sleep(SETTLE_S)
 
 
-def _moving(before: Positions, ends: Positions, where: object) -> LogError:
-    moving = [name for name in ends if ends[name] != before.get(name)]
+def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: object) -> None:
+    """See that what keeps arriving is not this home's, and hides nothing of it. Raises: LogError: `FOREIGN_WRITER`."""
+    for topic in (t for t in ends if ends[t] != before.get(t)):
+        verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
+        known, foreign = before.get(topic, {}), ForeignTally()
+        first = {p: min(o, max(known.get(p, 0), oldest.get(p, 0))) for p, o in ends[topic].items()}
+        for record in read_range(place.connection, topic, first, ends[topic]):
+            found = verifier.verify_record(record)
+            if not isinstance(found, Disbelieved):
+                raise _moving(topic, record.partition, record.offset, "a record of this home", where)
+            foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
+        place.note_foreign(topic, foreign)
+        if foreign.first is not None and place.topics.has_followers(topic):
+            raise _moving(topic, foreign.first.partition, foreign.first.offset, foreign.first.reason.text, where)
+
+
+def _moving(topic: str, partition: int, offset: int, reason: str, where: object) -> LogError:
     return LogError(
         "FOREIGN_WRITER",
-        f"records keep arriving in {', '.join(moving)} although this home has no writer left.",
+        f"records keep arriving in {topic!r} although this home has no writer left. The one at offset {offset} of "
+        f"partition {partition} is or has {reason}.",
         where=where,
-        hint="An output topic has one writer: give the sink its own topic.",
-        topic=moving[0],
+        hint="Stop that writer, or take its right to write the topic away.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        reason=reason,
     )
 
 
@@ -83,8 +113,8 @@ def _replicas_lag(lagging: frozenset[tuple[str, int]], ends: Positions) -> LogEr
 
 
 def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tuple[int, Stamp]]:
-    """Yield the partition and stamp of the last record of each partition of a sink that something is copied to, if this
-    home has written there.
+    """Yield the partition and stamp of the last record of this home in each partition of a sink that something is
+    copied to, if it has written there. What others wrote behind it is left out.
 
     Where the sink ended when the home first looked at it is a decision: what lies before is somebody else's.
     Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
@@ -94,14 +124,46 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
         store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
     decided = store.decision("sink", begun, 0)
     assert decided is not None
-    refuse_truncated(topic, [{int(p): int(o) for p, o in decided.content.items()}], ends, topic)
+    begin = {int(p): int(o) for p, o in decided.content.items()}
+    refuse_truncated(topic, [begin], ends, topic)
     oldest = place.topics.first_positions(topic)
-    first = {p: max(o - 1, oldest[p], int(decided.content.get(str(p), 0))) for p, o in ends.items()}
-    first = {p: min(o, ends[p]) for p, o in first.items()}
-    for record in read_range(place.connection, topic, first, ends):
-        if record.header is None or record.header.application != place.home.identity:
-            raise foreign_writer(topic, topic, [(record.partition, record.offset)])
-        yield record.partition, record.header.stamp
+    begin = {p: min(max(begin.get(p, 0), oldest[p]), o) for p, o in ends.items()}
+    found, foreign = last_own(place, topic, begin, ends)
+    place.note_foreign(topic, foreign)
+    for partition, (_, header) in found.items():
+        yield partition, stamp_of(header.numbers)
+    if isinstance(place, Context):  # who is at rest writes nothing
+        place.sign_from(topic, ends)
+
+
+def last_own(
+    place: Place, topic: str, begin: Mapping[int, int], ends: Mapping[int, int], reach: int | None = None
+) -> tuple[dict[int, tuple[LogRecord, Believed]], ForeignTally]:
+    """Return the last record of this home in [begin, ends) of each partition, where there is one, and those of others
+    behind it.
+
+    It is read backwards, in steps that grow, so that a topic in which others have written nothing costs one record of
+    each partition. Args: reach: no more are read than this, or ten times as many; None: all.
+    """
+    verifier = place.verifier(topic)
+    found: dict[int, tuple[LogRecord, Believed]] = {}
+    foreign = ForeignTally()
+    last, step, looked = dict(ends), 1, 0
+    while any(last[p] > begin[p] for p in last) and (reach is None or looked < reach):
+        first = {p: max(begin[p], o - step) for p, o in last.items()}
+        behind: list[Foreign] = []
+        for record in read_range(place.connection, topic, first, last):
+            what = verifier.verify_record(record)
+            if isinstance(what, Disbelieved):
+                behind.append(Foreign(partition=record.partition, offset=record.offset, reason=what))
+            else:
+                found[record.partition] = (record, what)
+        for each in behind:
+            if each.partition not in found or each.offset > found[each.partition][0].offset:
+                foreign.add(each)
+        last = {p: begin[p] if p in found else o for p, o in first.items()}
+        looked, step = looked + step, min(step * 10, _BACK_MAX)
+    return found, foreign
 
 
 def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mapping[int, int], where: object) -> None:
@@ -123,18 +185,6 @@ def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mappin
             topic=topic,
             truncated=lost,
         )
-
-
-def foreign_writer(topic: str, where: object, places: Sequence[tuple[int, int]], count: int = 1) -> LogError:
-    """Return the error that records of an output, at (partition, offset), are somebody else's."""
-    return LogError(
-        "FOREIGN_WRITER",
-        f"{count} records of {topic!r} were not written by this home.",
-        where=where,
-        hint="An output topic has one writer: give the sink its own topic, or use the home that wrote this.",
-        topic=topic,
-        positions=tuple(places),
-    )
 
 
 def newest_serving(tails: Iterable[TailRecord], restored: int) -> TailRecord:
@@ -167,7 +217,7 @@ class Outputs:
 
         Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: the output ends before where it was seen to end.
         """
-        ends = settled_ends(self._place.topics, self.names, self._region.where)
+        ends = settled_ends(self._place, self.names, self._region.where)
         topic = self._region.output  # people may delete dead letters
         seen = [tail.positions.get(topic, {}) for tail in self._store.tails(self._region.name)]
         seen += [positions for _, positions in self._store.fences(topic)]
@@ -181,7 +231,7 @@ class Outputs:
     def tail(self, topic: str, ends: Positions, restored: int) -> Tail:
         """Return what was released since a checkpoint, up to `ends`.
 
-        Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
+        Records of others count for nothing. Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
         """
         first = self.position(restored).positions.get(topic, {})
         earliest = self._place.topics.first_positions(topic)
@@ -196,12 +246,21 @@ class Outputs:
                 expired=expired,
             )
         tail = read_tail(
-            self._place.connection, topic, first, ends[topic], self._place.home.identity,
+            self._place.connection, topic, first, ends[topic], self.verifier(topic),
             keep_set=True, void=self._place.void(topic),
         )  # fmt: skip
-        if tail.foreign and not self._region.repeats:
-            raise foreign_writer(topic, self._region.where, tail.foreign, tail.foreign_count)
+        self._place.note_foreign(topic, tail.foreign)
         return tail
+
+    def verifier(self, topic: str) -> Verifier:
+        """Return what tells records of this region in one of its topics from others'."""
+        record, source = self._store.region(self._region.name), self._region.source
+        if record is None:
+            return self._place.verifier(topic)
+        states = record.fingerprint.get("state partitions", "none")
+        depth = record.fingerprint["stamp"].count("sub") if "stamp" in record.fingerprint else None
+        ends = partial(self._place.topics.end_positions, source)
+        return self._place.verifier(topic, explained_by(ends, int(states) if states.isdigit() else 1, depth))
 
     def refuse_ahead(self, *tails: Tail) -> None:
         """See that the outputs hold nothing of an incarnation that this home does not know.

@@ -10,14 +10,16 @@ from pyspark.sql.types import StructType
 
 from falkirk.coordinator.store import RegionRecord, Store
 from falkirk.errors import HomeError, LogError
-from falkirk.logs.ranges import read_range
 from falkirk.plan.batch import SENDS, STATE, Batch
 from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, STEPS, with_sorted_lists
 from falkirk.plan.region import Region
 from falkirk.regions.context import Context
+from falkirk.regions.outputs import last_own
 from falkirk.regions.rows import OutputTopic
 
 log = logging.getLogger("falkirk")
+#: So far back is looked for records of this home in a topic that somebody else may have filled.
+_LOOKED_BACK = 100
 
 
 def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic], folder: Path) -> RegionRecord:
@@ -91,13 +93,10 @@ def refuse_own_records(region: Region | Batch, context: Context, written: Iterab
     Raises: HomeError: `APPLICATION_CHANGED`.
     """
     for name in written:
-        ends = context.topics.end_positions(name)
-        last = {p: max(0, o - 1) for p, o in ends.items()}
-        first = context.topics.first_positions(name)
-        begin = {p: max(first[p], o) for p, o in last.items()}
-        for record in read_range(context.connection, name, begin, ends):
-            if record.header is not None and record.header.application == context.home.identity:
-                raise renamed(region, name)
+        oldest, ends = context.topics.first_positions(name), context.topics.end_positions(name)
+        found, _ = last_own(context, name, oldest, ends, reach=_LOOKED_BACK)
+        if found:
+            raise renamed(region, name)
 
 
 def renamed(region: Region | Batch, written: str) -> HomeError:

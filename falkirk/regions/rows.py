@@ -7,7 +7,7 @@ ever.)
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,6 +20,7 @@ from falkirk.plan.frames import BAD, LEAST, STAMP, Frame, is_good, key_column
 from falkirk.plan.parsing import dead_letter
 from falkirk.plan.region import Region
 from falkirk.regions.attempts import first_attempt_only
+from falkirk.regions.signed import signed_headers
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.stamp import Stamp
 
@@ -73,7 +74,10 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """All that is constant in one incarnation of a region: who writes, where to, and what is already out."""
+    """All that is constant in one incarnation of a region: who writes, where to, and what is already out.
+
+    Args: main_key, dead_key: by which it signs records of either topic.
+    """
 
     application: str
     incarnation: int
@@ -82,15 +86,22 @@ class Release:
     main: OutputTopic
     dead: OutputTopic
     barrier: Barrier | None
+    main_key: bytes = field(repr=False)
+    dead_key: bytes = field(repr=False)
 
 
 def without(raw: DataFrame, void: Void) -> DataFrame:
-    """Return Kafka records without those that are void. Where there are fences, the records have their headers."""
+    """Return Kafka records without those that are void. Where there are fences, the records have their headers.
+
+    A forged header can at most hide the record that carries it.
+    """
     for partition, first, last in void.ranges:
         raw = raw.where(~((F.col("partition") == partition) & (F.col("offset") >= first) & (F.col("offset") < last)))
     for partition, position, incarnation in void.fences:
         writer = F.split_part(F.get(F.col("headers"), F.lit(0))["value"].cast("string"), F.lit("/"), F.lit(2))
-        late = (F.col("partition") == partition) & (F.col("offset") >= position) & (writer.cast("int") < incarnation)
+        late = (
+            (F.col("partition") == partition) & (F.col("offset") >= position) & (writer.try_cast("int") < incarnation)
+        )
         raw = raw.where(~F.coalesce(late, F.lit(False)))
     return raw
 
@@ -127,12 +138,16 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     topic = F.when(dead, F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
     if region.stateful and region.source.topic.keys:
         topic = _co_partitioned(topic, _text_of(region))
+    signing_key = F.when(dead, F.lit(release.dead_key)).otherwise(F.lit(release.main_key))
+    partition = to.cast("int")
+    key = F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key"))
+    value = F.when(dead, _dead_letter(region).cast("binary")).otherwise(F.col("__value").cast("binary"))
     return data.select(
         first_attempt_only(topic).alias("topic"),
-        to.cast("int").alias("partition"),
-        F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key")).alias("key"),
-        F.when(dead, _dead_letter(region).cast("binary")).otherwise(F.col("__value").cast("binary")).alias("value"),
-        F.array(F.struct(F.lit("falkirk").alias("key"), header.cast("binary").alias("value"))).alias("headers"),
+        partition.alias("partition"),
+        key.alias("key"),
+        value.alias("value"),
+        signed_headers(signing_key, header, partition, key, value).alias("headers"),
     )
 
 

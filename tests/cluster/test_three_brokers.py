@@ -5,6 +5,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.replication import unreplicated
 from falkirk.logs.topics import Topics
 from falkirk.regions import outputs
+from falkirk.regions.context import Place
 from falkirk.regions.outputs import settled_ends
 from tests.chaos.harness import Load, assert_exactly_once, counting, some_behind_a_commit
 from tests.cluster.kafka import KafkaCluster
@@ -62,13 +65,17 @@ def _killed_with_a_stalled_follower(kafka: KafkaCluster, topic: str) -> None:
         writer.send_signal(signal.SIGKILL)
 
 
+def _place(topics: Topics) -> Place:
+    return cast(Place, SimpleNamespace(topics=topics))
+
+
 def _fence(topics: Topics, topic: str) -> int:
     """Return the fence of a topic, asking again while a stopped broker is asked."""
     found: list[int] = []
 
     def has_fence() -> bool:
         try:
-            found.append(settled_ends(topics, (topic,), topic)[topic][0])
+            found.append(settled_ends(_place(topics), (topic,), topic)[topic][0])
         except LogError as error:
             if not is_away(error):
                 raise
@@ -107,7 +114,7 @@ def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_
 
     def is_told() -> bool:
         with pytest.raises(LogError) as caught:
-            settled_ends(topics, (topic,), topic)
+            settled_ends(_place(topics), (topic,), topic)
         conditions.append((caught.value.condition, caught.value.parameters.get("code")))
         return conditions[-1] == ("BROKER_AWAY", "REPLICAS_LAG")
 

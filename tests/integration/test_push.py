@@ -1,7 +1,5 @@
 """A push source between HTTP's side and Kafka, without Spark: what is sent once, remembered, answered and dropped."""
 
-import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +14,6 @@ from falkirk.check import read_topic
 from falkirk.errors import LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
-from falkirk.logs.internal import KEEP
 from falkirk.plan import frames
 from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.planner import plan_application
@@ -24,9 +21,9 @@ from falkirk.push import desk, fits, line, sender
 from falkirk.push.book import Book, Entry
 from falkirk.push.desk import Desk
 from falkirk.push.errors import RequestError
-from falkirk.push.line import Line, Progress
 from falkirk.push.reader import Reader
 from falkirk.push.sender import Sender
+from tests.integration.gate import Gate, value
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -37,57 +34,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def wire(broker: Broker, tag: str) -> Wire:
     return Wire(bootstrap=broker.bootstrap, tag=tag)
-
-
-class Gate:
-    """A desk and its line, in a loop of their own; the application behind them is the test."""
-
-    def __init__(self, wire: Wire, *, window_s: float = 3_600.0, answers: bool = True) -> None:
-        self.wire, self.requests, self.answers = wire, f"requests-{wire.tag}", f"answers-{wire.tag}"
-        wire.topics.create(self.requests, 2, KEEP)
-        wire.topics.create(self.answers, 2, {})
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.desk = Desk(lambda entry, value: self.line.send(entry, value))
-        connection = Connection.of(wire.bootstrap)
-        self.line = Line(
-            connection, self.requests, self.answers if answers else None, window_s, self.desk, self._loop
-        )  # fmt: skip
-        self.line.start()
-        wait_until(lambda: self.desk._book is not None, 60, "the desk to be opened")
-
-    def ask(self, request_id: str, *, wants_answer: bool = True, timeout_s: float = 60.0) -> Callable[[], Any]:
-        """Ask; return what returns the request once its client is told of it."""
-        asking = self.desk.ask(request_id, value(request_id), wants_answer=wants_answer, timeout_s=timeout_s)
-        return asyncio.run_coroutine_threadsafe(asking, self._loop).result
-
-    def sent(self) -> list[str]:
-        """Return the ids in the topic."""
-        return [(record.key or b"").decode() for record in self.wire.records(self.requests) if record.value]
-
-    def await_sent(self, number: int) -> None:
-        wait_until(lambda: len(self.sent()) >= number, 30, f"{number} requests in the topic")
-
-    def answer(self, request_id: str) -> None:
-        self.wire.send(self.answers, [{"id": request_id}], key=request_id)
-
-    def progress(self, *, acknowledged: bool = False) -> None:
-        """Say that all is accepted that is in the topic now."""
-        ends = self.wire.topics.end_positions(self.requests)
-        self.line.take(Progress(accepted=ends, acknowledged=ends if acknowledged else {}))
-
-    def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self.line.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-def value(request_id: str) -> bytes:
-    return json.dumps({"id": request_id}).encode()
 
 
 @pytest.fixture
@@ -125,6 +71,24 @@ def test_answers_silence_and_retries_beyond_a_restart(gates: Callable[..., Gate]
     other.answer("b")
     assert waits().answer == b'{"id": "b"}'
     assert sorted(other.sent()) == ["a", "b", "minimal", "silent"]
+
+
+def test_a_forged_answer_is_told_to_nobody(gates: Callable[..., Gate]) -> None:
+    """Whoever may write the topic of answers, and read it, is faster than the application."""
+    gate = gates()
+    mine, yours = gate.ask("mine"), gate.ask("yours")
+    gate.await_sent(2)
+    gate.answer("yours")
+    assert yours().answer == b'{"id": "yours"}'
+    copied = gate.last_header
+    for header in (None, b"deadbeef/1/0.0.7/0", b"\xff", b"deadbeef/" + b"9" * 5_000 + b"/0.0.7/0", copied):
+        gate.put_answer("mine", b"forged", header)
+    gate.answer("mine")
+    assert mine().answer == b'{"id": "mine"}'
+    assert gate.foreign[-1].count == 5
+    first = gate.foreign[-1].first
+    assert first is not None
+    assert (first.partition, first.offset) == (0, 1)
 
 
 @pytest.mark.parametrize("remembers", [True, False])

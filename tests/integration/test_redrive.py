@@ -1,5 +1,6 @@
 """Dead letters that are sent again: each input once, as it was, whatever is cut off; without the notes, twice."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ from falkirk.errors import DefinitionError, InternalError, LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_messages
+from falkirk.logs.signing import tag_of
 from falkirk.plan.region import BatchLogs
 from falkirk.redrive.command import send_again
 from falkirk.redrive.sending import HEADER, Notes, Sender
+from falkirk.regions.context import Place
 from falkirk.regions.rows import RAW_BYTES_MAX
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -63,7 +66,16 @@ class Stage:
     def bury(self, batch: str, partition: int, offset: int, **content: Any) -> None:
         told = {"reason": "does not fit the schema", "region": batch, "topic": self.events}
         letter = told | {"partition": partition, "offset": offset} | content
-        self.wire.send(self.dead[batch], [{k: v for k, v in letter.items() if v is not None}])
+        value = json.dumps({k: v for k, v in letter.items() if v is not None}).encode()
+        topic, text = self.dead[batch], f"{self.home.identity}/1/0.0.0.0/0/".encode()
+        self.last_header = text + tag_of(self.home.store.signing_key().of(topic, 1), text, 0, None, value).encode()
+        self.forge(batch, value, self.last_header)
+
+    def forge(self, batch: str, value: bytes, header: bytes | None) -> None:
+        """Put a record into the dead letters."""
+        headers: list[tuple[str, str | bytes | None]] = [] if header is None else [("falkirk", header)]
+        self.wire.producer.produce(self.dead[batch], value, partition=0, headers=headers)
+        assert self.wire.producer.flush(30) == 0
 
     def again(self, **options: Any) -> dict[str, int]:
         connection = Connection.of(self.wire.bootstrap)
@@ -112,7 +124,7 @@ def test_each_input_is_sent_once_as_it_was(stage: Stage) -> None:
     assert stage.again(dry_run=True)["waiting"] == 12
     assert stage.inputs() == before
     report = stage.again(named="right")
-    assert (report["sent"], report["unknown"], report["results"]) == (6, 1, 0)
+    assert (report["sent"], report["foreign"], report["results"]) == (6, 1, 0)
     report = stage.again()
     assert (report["sent"], report["results"], report["rows_of_files"]) == (6, 1, 1)
     once_more = before + Counter({sent: n for sent, n in before.items() if sent[2] != b'{"id": 1}'})
@@ -125,6 +137,34 @@ def test_each_input_is_sent_once_as_it_was(stage: Stage) -> None:
     # One that does not fit again is another input.
     stage.bury("left", 0, stage.wire.topics.readable_positions(stage.events)[0] - 2)
     assert stage.again()["sent"] == 1
+
+
+def test_forged_letters_and_notes_are_named_and_change_nothing(stage: Stage) -> None:
+    """Whoever may write the dead letters, and read them, sends nothing again and keeps nothing from being sent."""
+    for i in range(3):
+        stage.put(0, b"%d" % i)
+    stage.bury("left", 0, 0)
+    told = {"reason": "does not fit the schema", "topic": stage.events, "partition": 0, "offset": 1}
+    places = [{}, {"offset": 10**9}, {"partition": -5}, {"offset": -1}, {"offset": True}, {"source": ["x"]}]
+    letters = [json.dumps(told | place).encode() for place in places]
+    hostile = [b'{"offset": ' + b"9" * 5_000 + b"}", b"[" * 100_000, b"\xff"]
+    unsigned = f"{stage.home.identity}/1/0.0.1/0".encode()
+    for header in (None, unsigned, b"\xff", unsigned + b"9" * 5_000, stage.last_header):
+        for letter in (*letters, *hostile):
+            stage.forge("left", letter, header)
+    stage.bury("left", 0, 10**6)  # of a source that was cut off since
+    notes = Notes(Place(home=stage.home, connection=Connection.of(stage.wire.bootstrap)))
+    notes.prepare()
+    note = json.dumps([[stage.events, 0, 0]]).encode()
+    for value in (note, *hostile):
+        stage.wire.send(notes.topic, [value])
+    before, forged = stage.inputs(), 5 * 9 + 1 + 4
+    report = stage.again(dry_run=True)
+    assert (report["waiting"], report["foreign"]) == (1, forged)
+    report = stage.again()
+    assert (report["sent"], report["foreign"], report["unknown"]) == (1, forged, 0)
+    assert (stage.inputs() - before).total() == 1
+    assert stage.again()["sent"] == 0, "its own note is believed"
 
 
 #: Between which calls of the producer a process is killed.

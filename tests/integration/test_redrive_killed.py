@@ -1,14 +1,20 @@
 """A redrive that is killed in a transaction: those who read committed records wait for it, and not for long."""
 
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from falkirk.coordinator.home import Home
+from falkirk.coordinator.store import Store
 from falkirk.errors import LogError
 from falkirk.local.broker import Broker
 from falkirk.logs.connection import Connection
 from falkirk.redrive import sending
 from falkirk.redrive.sending import TRANSACTION_S, Notes, Sender
+from falkirk.regions.context import Place
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -22,9 +28,10 @@ def wire(broker: Broker, tag: str) -> Wire:
     return Wire(bootstrap=broker.bootstrap, tag=tag)
 
 
-def _open_transaction(wire: Wire, events: str) -> Sender:
+def _open_transaction(wire: Wire, home: Path, events: str) -> Sender:
     """Leave a redrive as a kill does: records are in the topic, and nobody ends their transaction."""
-    notes = Notes(Connection.of(wire.bootstrap), wire.topics, "again", wire.tag)
+    held = SimpleNamespace(application="again", identity=wire.tag, store=Store(home.with_name("decisions.db")))
+    notes = Notes(Place(home=cast(Home, held), connection=Connection.of(wire.bootstrap)))
     notes.prepare()
     sender = Sender(Connection.of(wire.bootstrap), notes, wire.tag)
     sender._producer.begin_transaction()
@@ -39,21 +46,21 @@ def _is_readable(wire: Wire, events: str) -> bool:
     return wire.topics.readable_positions(events) == wire.topics.end_positions(events)
 
 
-def test_readers_wait_for_a_killed_redrive_for_twenty_seconds_at_most(wire: Wire) -> None:
+def test_readers_wait_for_a_killed_redrive_for_twenty_seconds_at_most(wire: Wire, home: Path) -> None:
     """With Kafka's own timeout of a minute they wait for a minute."""
     events = wire.topic("events", 1)
-    sender = _open_transaction(wire, events)
+    sender = _open_transaction(wire, home, events)
     wait_until(lambda: _is_readable(wire, events), TRANSACTION_S + LOOK_S + 3.0, "the end of what was begun")
     with pytest.raises(LogError) as told:
         sender._do(lambda: sender._producer.commit_transaction(10))
     assert told.value.condition == "REDRIVE_TIMED_OUT"
 
 
-def test_the_next_redrive_lets_them_go_on_at_once(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_redrive_lets_them_go_on_at_once(wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "TRANSACTION_S", 60.0)
     events = wire.topic("events", 1)
-    killed = _open_transaction(wire, events)
-    _open_transaction(wire, wire.topic("others", 1))
+    killed = _open_transaction(wire, home, events)
+    _open_transaction(wire, home, wire.topic("others", 1))
     wait_until(lambda: _is_readable(wire, events), 5.0, "the end of what was begun")
     with pytest.raises(LogError) as told:
         killed._do(lambda: killed._producer.commit_transaction(10))

@@ -15,8 +15,9 @@ from falkirk.epochs.folder import FolderTarget
 from falkirk.epochs.inputs import ROW
 from falkirk.epochs.table import TableTarget
 from falkirk.epochs.topic import TopicTarget
-from falkirk.errors import HomeError, LogError, SparkError
+from falkirk.errors import HomeError, SparkError
 from falkirk.local.broker import Broker
+from falkirk.logs.ranges import read_range
 from tests.integration.live import Wire
 from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch
 from tests.postgres import Postgres
@@ -167,21 +168,32 @@ def test_a_job_that_was_given_up_still_writes_its_folder(
     assert (sorted(out.read()) == list(range(ROWS))) is apart
 
 
-def test_a_folder_or_topic_of_another_home_is_refused(
-    place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, home: Path, tag: str
-) -> None:
-    out = place_of("topic")
-    out.make().deliver(0, epoch(spark, 0))
-    (home / "out").mkdir()
+def test_a_folder_of_another_home_is_refused(home: Path) -> None:
+    (home / "out").mkdir(parents=True)
     (home / "out" / "_falkirk.json").write_text('{"application": "cafecafe"}')
     with pytest.raises(HomeError) as refused:
         FolderTarget(fk.Files(str(home / "out")), "deadbeef").seen()
     assert refused.value.condition == "FOLDER_OF_ANOTHER"
-    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
-    wire.send(f"out-{tag}", [{"id": 1}], partition=0)
-    with pytest.raises(LogError) as foreign:
-        out.make().seen()
-    assert foreign.value.condition == "FOREIGN_WRITER"
+
+
+def test_forged_records_behind_those_of_a_topic_change_nothing(
+    place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, tag: str
+) -> None:
+    out, wire, topic = place_of("topic"), Wire(bootstrap=broker.bootstrap, tag=tag), f"out-{tag}"
+    out.make().deliver(0, epoch(spark, 0))
+    first, last = wire.topics.first_positions(topic), wire.topics.end_positions(topic)
+    copied = next(r.raw_header for r in read_range(wire.bootstrap, topic, first, last) if r.raw_header)
+    far = copied[:8] + b"/1/0.0.999999999.5/0"
+    for partition in range(3):
+        for header in [copied, far, far + b"/" + b"0" * 24, b"", b"9" * 5_000, *[None] * 15]:
+            headers: list[tuple[str, str | bytes | None]] = [] if header is None else [("falkirk", header)]
+            wire.producer.produce(topic, b'{"id": -1}', partition=partition, headers=headers)
+    assert wire.producer.flush(30) == 0
+    assert out.make().seen() == 1
+    for number in (0, 1):
+        out.make().deliver(number, epoch(spark, number))
+    assert sorted(i for i in out.read() if i >= 0) == list(range(2 * ROWS))
+    assert out.make().seen() == 2
 
 
 def test_a_database_that_is_away_is_said_to_be(spark: "SparkSession", home: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_sink_that_ends_before_where_the_home_found_it_is_refused(wire: Wire, 
 def test_the_notes_of_what_was_sent_again_are_missed(wire: Wire, opened: Home) -> None:
     """Without them every dead letter would be sent once more."""
     place = Place(home=opened, connection=Connection.of(wire.bootstrap))
-    notes = Notes(place.connection, place.topics, opened.application, opened.identity)
+    notes = Notes(place)
     notes.prepare()
     place.hold((notes.topic,))
     _replace(wire, notes.topic, 1)

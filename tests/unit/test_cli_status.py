@@ -40,6 +40,16 @@ def ask(shop: Path, *options: str) -> Result:
     return CliRunner().invoke(main, ["status", str(shop), *options])
 
 
+def test_what_others_have_written_is_named(shop: Path) -> None:
+    publish(shop)
+    file = shop.parent / "home" / "status.json"
+    foreign = {"topic": "out", "count": 1234, "partition": 1, "offset": 56, "reason": "a tag that does not fit"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"foreign": [foreign]}))
+    shown = " ".join(ask(shop).output.split())
+    assert "out has 1,234 records that this home did not write" in shown
+    assert "(partition 1, offset 56: a tag that does not fit)" in shown
+
+
 def test_a_running_application_shows_its_regions(shop: Path) -> None:
     publish(shop)
     shown = ask(shop)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from falkirk.errors import LogError
 from falkirk.logs.header import Header, header_value, split_header, stamp_of
+from falkirk.logs.signing import SigningKey, Verifier
 from falkirk.logs.tail import TailFold
 from falkirk.logs.void import Void
 from falkirk.theory.channel import fold_tail
@@ -28,6 +29,12 @@ headers = st.builds(
     stamp=stamps,
     state_partition=st.integers(0, 1_000),
 )
+
+
+def fold_of(void: Void) -> TailFold:
+    """Return the fold of a home that has not signed anything yet."""
+    key = SigningKey(secret=bytes(32), since_birth=False)
+    return TailFold(Verifier("out", "deadbeef", key), void, keep_set=True)
 
 
 def test_the_text_is_application_incarnation_stamp_and_state_partition() -> None:
@@ -69,6 +76,14 @@ def test_the_quick_decoding_of_stamps_agrees_with_theirs(stamp: Stamp) -> None:
         b"deadbeef/1/0.0.1/ 0",
         "deadbeef/1/0.0.٣/0".encode(),
         b"\xff\xfe",
+        b"deadbeef/1/0.0.01/0",
+        b"deadbeef/01/0.0.1/0",
+        b"deadbeef/1/0.0.9223372036854775808/0",
+        b"deadbeef/1/0.0." + b"9" * 5_000 + b"/0",
+        b"deadbeef/1/0.0.1/" + b"9" * 20,
+        b"deadbeef/1/0.0.1/0/" + b"a" * 23,
+        b"deadbeef/1/0.0.1/0/" + b"A" * 24,
+        b"deadbeef/1/0.0.1/0/" + b"a" * 24 + b"/",
     ],
 )
 def test_what_is_no_header_is_named(value: bytes) -> None:
@@ -93,7 +108,7 @@ def test_our_header_is_found_among_others() -> None:
 
 @given(st.lists(st.tuples(headers, numbers), max_size=30))
 def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
-    fold = TailFold("deadbeef", Void(), keep_set=True)
+    fold = fold_of(Void())
     ours = [
         Header(
             application="deadbeef",
@@ -116,18 +131,19 @@ def test_the_fold_agrees_with_theory(records: list[tuple[Header, int]]) -> None:
 
 
 def test_void_and_foreign_records_are_counted_and_release_nothing() -> None:
-    fold = TailFold("deadbeef", Void([(0, 1, 2)]), keep_set=True)
+    fold = fold_of(Void([(0, 1, 2)]))
     values = [b"deadbeef/0/0.0.1/0", b"deadbeef/0/0.0.9/0", b"cafecafe/0/0.0.9/0", b"deadbeef", None]
     for offset, value in enumerate(values):
         fold.add(0, offset, value)
     tail = fold.tail()
-    assert (tail.records, tail.void_count, tail.foreign_count) == (5, 1, 3)
-    assert tail.foreign == ((0, 2), (0, 3), (0, 4))
+    assert (tail.records, tail.void_count, tail.foreign.count) == (5, 1, 3)
+    assert tail.foreign.first is not None
+    assert (tail.foreign.first.partition, tail.foreign.first.offset) == (0, 2)
     assert [stamp.offset for stamp in tail.released.greatest.values()] == [1]
 
 
 def test_void_ranges_hold_their_first_offset_and_not_their_end() -> None:
-    fold = TailFold("deadbeef", Void([(1, 0, 100), (0, 5, 7), (0, 1, 3)]), keep_set=True)
+    fold = fold_of(Void([(1, 0, 100), (0, 5, 7), (0, 1, 3)]))
     for offset in range(9):
         fold.add(0, offset, f"deadbeef/0/0.0.{offset}/0".encode())
         fold.add(2, offset, f"deadbeef/0/0.0.{offset}/0".encode())

@@ -87,7 +87,7 @@ def test_a_dead_letter_is_an_input_that_can_be_asked_for_or_nothing(key: bytes |
 @example(b"[[[], 1, 2]]")
 @example(b"[1]")
 def test_notes_of_what_was_sent_again_are_places(value: bytes) -> None:
-    assert all(len(place) == 3 and isinstance(place[0], str) for place in frozenset(noted(value)))
+    assert all(len(place) == 3 and isinstance(place[0], str) for place in noted(value) or ())
 
 
 numbers = st.one_of(st.integers().map(str), st.sampled_from([LONG, "", "²", "-1", "+1", " 1", "1_0"]))

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from falkirk.coordinator.store import Store
 from falkirk.logs.header import Header
+from falkirk.logs.signing import SigningKey, Verifier
 from falkirk.logs.tail import TailFold
 from falkirk.logs.void import Void, late_behind
 from falkirk.theory.stamp import Stamp
@@ -55,7 +56,8 @@ def test_a_late_record_is_no_part_of_the_tail() -> None:
         stamp = Stamp(source=0, partition=0, offset=offset)
         return Header(application="deadbeef", incarnation=incarnation, stamp=stamp, state_partition=0).encode()
 
-    fold = TailFold("deadbeef", Void(fences=late_behind(FENCES)), keep_set=True)
+    key = SigningKey(secret=bytes(32), since_birth=False)
+    fold = TailFold(Verifier("hop", "deadbeef", key), Void(fences=late_behind(FENCES)), keep_set=True)
     for offset, value in enumerate([header(1, 3), header(1, 4), header(2, 5), header(1, 6)], start=4):
         fold.add(0, offset, value)
     tail = fold.tail()

@@ -1,16 +1,23 @@
 """Decisions: what is fixed before it is used, and the Ξ of processors whose checkpoints Spark does not record."""
 
+import secrets
 from typing import Any
 
 import sqlalchemy as sql
 
 from falkirk.coordinator.store.part import Part
-from falkirk.coordinator.store.tables import checkpoints, decisions, watermarks
+from falkirk.coordinator.store.tables import checkpoints, decisions, regions, watermarks
 from falkirk.coordinator.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
 from falkirk.errors import StoreError
+from falkirk.logs.signing import SigningKey
 
 #: Before all numbers.
 ANY = -(1 << 63)
+
+
+#: The kind and name of the decision that holds the secret by which this home signs its records.
+_SIGNING = ("signing", "key")
+_SECRET_BYTES = 32
 
 
 class DecisionStore(Part):
@@ -48,6 +55,26 @@ class DecisionStore(Part):
         """Return the content of each name's first decision of a kind."""
         found = self._decisions(decisions.c.kind == kind, decisions.c.number == 0, newest=False)
         return {decision.name: decision.content for decision in found}
+
+    def signing_key(self) -> SigningKey:
+        """Return the secret by which this home signs its records. The first call makes it."""
+        kind, name = _SIGNING
+        known = self.decision(kind, name, 0)
+        if known is None:
+            self._make_signing_key(kind, name)
+            known = self.decision(kind, name, 0)
+            assert known is not None, "it was made"
+        secret, since_birth = known.content["secret"], known.content["since_birth"]
+        return SigningKey(secret=bytes.fromhex(secret), since_birth=since_birth is True)
+
+    def _make_signing_key(self, kind: str, name: str) -> None:
+        with self._writing() as db:
+            if db.execute(sql.select(decisions.c.number).where(decisions.c.kind == kind)).first() is not None:
+                return  # another process was faster
+            is_new = all(db.execute(sql.select(table).limit(1)).first() is None for table in (decisions, regions))
+            content = dump({"secret": secrets.token_hex(_SECRET_BYTES), "since_birth": is_new})
+            made = {"kind": kind, "name": name, "number": 0, "content": content, "made_at_s": self._clock()}
+            db.execute(decisions.insert().values(**made))
 
     def newest_decision(self, kind: str, name: str) -> Decision | None:
         """Return the decision with the greatest number."""

@@ -1,0 +1,72 @@
+"""The fence while somebody else keeps writing: records of others delay a start, and do not prevent it."""
+
+from typing import Any, cast
+
+import pytest
+
+from falkirk.errors import LogError
+from falkirk.logs.ranges import LogRecord
+from falkirk.logs.signing import ForeignTally, SigningKey, Verifier, tag_of
+from falkirk.regions import outputs
+from falkirk.regions.context import Place
+from falkirk.regions.outputs import settled_ends
+
+KEY = SigningKey(secret=bytes(32), since_birth=True)
+TEXT = b"deadbeef/1/0.0.7/0/"
+SIGNED = TEXT + tag_of(KEY.of("out", 1), TEXT, 0, None, b"v").encode()
+
+
+class Moving:
+    """A place whose topic has one record more each time that somebody asks for its end."""
+
+    def __init__(self, header: bytes | None, *, followers: bool) -> None:
+        self.topics, self.connection, self.tallies = self, None, list[ForeignTally]()
+        self._end, self._header, self._followers = 10, header, followers
+
+    def end_positions(self, topic: str) -> dict[int, int]:
+        self._end += 1
+        return {0: self._end}
+
+    def first_positions(self, topic: str) -> dict[int, int]:
+        return {0: 0}
+
+    def has_followers(self, topic: str) -> bool:
+        return self._followers
+
+    def unreplicated(self, ends: dict[str, dict[int, int]]) -> frozenset[tuple[str, int]]:
+        assert not ends, "of a topic that moves nobody can tell"
+        return frozenset()
+
+    def verifier(self, topic: str) -> Verifier:
+        return Verifier(topic, "deadbeef", KEY)
+
+    def note_foreign(self, topic: str, found: ForeignTally) -> None:
+        self.tallies.append(found)
+
+    def read_range(self, connection: None, topic: str, first: dict[int, int], last: dict[int, int]) -> list[LogRecord]:
+        record = {"timestamp_ms": 0, "key": None, "value": b"v", "header": None, "raw_header": self._header}
+        return [LogRecord(partition=0, offset=o, **cast(Any, record)) for o in range(first[0], last[0])]
+
+
+def settled(monkeypatch: pytest.MonkeyPatch, place: Moving) -> dict[str, dict[int, int]]:
+    monkeypatch.setattr(outputs, "SETTLE_MAX_S", 0.5)
+    monkeypatch.setattr(outputs, "read_range", place.read_range)
+    return settled_ends(cast(Place, cast(Any, place)), ("out",), "here")
+
+
+@pytest.mark.parametrize("header", [None, TEXT[:-1], TEXT + b"0" * 24])
+def test_a_foreign_writer_delays_a_start_and_is_named(header: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Moving(header, followers=False)
+    ends = settled(monkeypatch, place)
+    assert ends["out"][0] > 11
+    assert [tally.count for tally in place.tallies] == [1]
+
+
+@pytest.mark.parametrize(("header", "followers"), [(SIGNED, False), (None, True)])
+def test_what_may_hide_a_record_of_this_home_is_refused(
+    header: bytes | None, followers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(LogError) as refused:
+        settled(monkeypatch, Moving(header, followers=followers))
+    assert refused.value.condition == "FOREIGN_WRITER"
+    assert (refused.value.parameters["topic"], refused.value.parameters["partition"]) == ("out", 0)
