@@ -73,12 +73,12 @@ class Run:
         return all(self.count(name) > before[name] + more for name in self.sinks if name in self.prompt)
 
     def await_unsaved(self, name: str, application: Application) -> None:
-        """Wait until a live region has released results since its last checkpoint."""
+        """Wait until a live region, which is called after its sink, has released results since its last checkpoint."""
         seen = (-1, 0)
 
         def is_beyond() -> bool:
             nonlocal seen
-            commit = application.last_commits().get(name, -1)
+            commit = application.last_commits().get(f"{name}-sink", -1)
             if commit != seen[0]:
                 seen = commit, self.count(name)
             return commit >= 0 and self.count(name) > seen[1] + UNSAVED

@@ -23,8 +23,8 @@ RUNNING = {"write", "run", "awaitTermination"}
 CONDITION = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
 #: Capitals in the docs that are no conditions: environment variables, Spark's and Kafka's words.
 OTHER_CAPITALS = {
-    "AT_LEAST_ONCE", "AT_MOST_ONCE", "EXACTLY_ONCE", "FALKIRK_CACHE", "FALKIRK_STRIKES", "FALKIRK_HTTP_TOKEN", "FALKIRK_IVY_SETTINGS",
-    "JAVA_HOME", "KAFKA_PASSWORD", "SASL_PLAINTEXT", "SASL_SSL",
+    "AT_LEAST_ONCE", "AT_MOST_ONCE", "EXACTLY_ONCE", "FALKIRK_CACHE", "FALKIRK_HTTP_TOKEN", "FALKIRK_IVY_SETTINGS",
+    "FALKIRK_STRIKES", "JAVA_HOME", "KAFKA_PASSWORD", "SASL_PLAINTEXT", "SASL_SSL",
 }  # fmt: skip
 
 
