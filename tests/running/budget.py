@@ -9,11 +9,11 @@ import pytest
 
 #: Seconds of a worker on two idle cores. Whoever adds to a folder makes room in it.
 BUDGETS_S = {
-    "tests/theory": 120,
-    "tests/unit": 180,
-    "tests/simulation": 120,
-    "tests/contract": 60,
-    "tests/integration": 1100,
+    "tests/theory": 40,
+    "tests/unit": 230,
+    "tests/simulation": 70,
+    "tests/contract": 20,
+    "tests/integration": 1300,
     "tests/chaos": 700,
 }
 #: So many of the slowest tests of a folder over its budget are named.
