@@ -52,6 +52,7 @@ from falkirk.check import (
 )
 from falkirk.declared import Sink
 from falkirk.errors import DefinitionError, LogError
+from falkirk.local.spark import kafka_options
 from falkirk.logs.connection import Connection
 from falkirk.plan import frames
 from falkirk.plan.determinism import operations, undetermined
@@ -102,7 +103,7 @@ def judge_sink(
         raise _not_checkable(sink, "its values are Avro")
     if declared.source.topic.starting != "earliest":
         raise _not_checkable(sink, f"its source was read from {declared.source.topic.starting}, wherever that was")
-    reader = session.read.format("kafka").options(**connection.spark_options())
+    reader = session.read.format("kafka").options(**kafka_options(session, connection))
     reader = reader.option("subscribe", declared.source.topic.topic).option("startingOffsets", "earliest")
     raw = reader.option("kafka.isolation.level", "read_committed").load()
     frame = parse(raw, parsing(declared.source.topic))

@@ -17,12 +17,16 @@ from tests.stores import Place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.running.budget")
+pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.running.budget", "tests.running.lanes")
 
 # Dozens of drivers that live for a minute each: compiling thoroughly, and in parallel, costs them more than it brings.
 # With one compiler alone the JVM keeps 48 MB for code; a driver that had filled them lost the thread of a producer.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
+
+#: Of the session of a test process: each plan runs for a moment, and to generate and compile code for it takes longer.
+#: Applications in processes of their own (chaos, cluster) run as users' do.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 #: Tests in these folders start no Spark; they are quick unless they ask for a broker or a database server.
 WITHOUT_SPARK = ("theory", "unit", "simulation")
@@ -56,7 +60,7 @@ def spark() -> "Iterator[SparkSession]":
     """The one Spark session of this test process, able to run live regions."""
     from falkirk.local.spark import session
 
-    active = session("falkirk-tests", master="local[24]")
+    active = session("falkirk-tests", master="local[24]", settings=INTERPRETED)
     gateway = active.sparkContext._gateway
     yield active
     active.stop()

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.endpoints import Files, Kafka
+from falkirk.local.spark import kafka_options
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from falkirk.plan import frames
@@ -24,7 +25,7 @@ def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: 
     first, ends = topics.first_positions(topic.topic), topics.readable_positions(topic.topic)
     each = -(-rows // max(1, len(ends)))
     begins = {str(p): max(first.get(p, 0), end - each) for p, end in ends.items()}
-    reader = session.read.format("kafka").options(**connection.spark_options()).option("subscribe", topic.topic)
+    reader = session.read.format("kafka").options(**kafka_options(session, connection)).option("subscribe", topic.topic)
     raw = reader.option("startingOffsets", json.dumps({topic.topic: begins})).option(
         "kafka.isolation.level", "read_committed"
     )

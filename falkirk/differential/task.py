@@ -9,6 +9,7 @@ import gc
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -99,6 +100,12 @@ def moved(table: pa.Table, depth: int, move: Move) -> tuple[pa.Table, int]:
     return table.set_column(table.schema.get_field_index(last), last, column), depth
 
 
+@cache
+def _forget_garbage() -> None:
+    """Spark collects garbage behind each task: what a worker has imported need not be looked through each time."""
+    gc.freeze()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One operator in one job; called with the batches of one partition.
@@ -128,8 +135,7 @@ class Task:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work; give the results."""
-        if not gc.get_freeze_count():
-            gc.freeze()  # Spark collects garbage behind each task, and all modules would be looked through for it
+        _forget_garbage()
         context = TaskContext.get()
         assert context is not None
         yield from _Worker(self, context.partitionId()).work(batches)

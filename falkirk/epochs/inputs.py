@@ -129,7 +129,7 @@ class Inputs:
         void = self._context.void(given.log).within(first, last) if given.reads_hop else Void()
         records = (
             self._session.read.format("kafka")
-            .options(**self._context.connection.spark_options())
+            .options(**self._context.kafka_options())
             .option("subscribe", given.log)
             .option("startingOffsets", json.dumps({given.log: {str(p): first.get(p, 0) for p in last}}))
             .option("endingOffsets", json.dumps({given.log: {str(p): o for p, o in last.items()}}))

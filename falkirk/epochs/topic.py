@@ -144,7 +144,7 @@ class TopicTarget:
                 key.alias("key"), value.alias("value"), headers.alias("headers"),
             )
             .write.format("kafka")
-            .options(**self._context.connection.spark_options())
+            .options(**self._context.kafka_options())
             .options(**fence.producer_options(identity, f"release-{self._topic}", 1))
             .option("kafka.max.request.size", str(facts.max_message_bytes + RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")

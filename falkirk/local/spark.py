@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -17,6 +18,8 @@ from falkirk.local import exposure, private
 from falkirk.local.archive import driver_class_path, options
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
+from falkirk.local.jvm import remember_names
+from falkirk.logs.connection import Connection
 from falkirk.logs.signing import KEY_PATTERN
 from falkirk.policy import duration_s
 
@@ -48,6 +51,9 @@ LIVE_POOL = "falkirk-live"
 BATCH_POOL = "falkirk-batch"
 #: That of what is released: a result that is ready does not wait for others that are computed.
 RELEASE_POOL = "falkirk-release"
+
+#: Which servers the Java client of Kafka may ask for tokens.
+_TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 #: The sources that Spark takes by its first interface.
 _FIRST_INTERFACE = "spark.sql.sources.useV1SourceList"
@@ -120,6 +126,7 @@ def session(
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
         active = builder.getOrCreate()
+        remember_names(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
@@ -204,6 +211,7 @@ def _launch_settings(master: str) -> dict[str, str]:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Elsewhere the folder need not be there; executors have one of their own for temporary files.
         settings["spark.python.unix.domain.socket.dir"] = str(private.socket_folder())
+        settings["spark.python.daemon.module"] = "falkirk.local.workers"
         # Hadoop's local file system forks chmod for every file it commits, which is most of the pause at a checkpoint.
         settings |= {
             "spark.hadoop.fs.file.impl": _LOCAL_FILES,
@@ -237,6 +245,36 @@ def _has_connector(active: SparkSession) -> bool:
     except Py4JJavaError:
         return False
     return True
+
+
+def kafka_options(session: SparkSession, connection: Connection) -> dict[str, str]:
+    """Return the options of Spark's Kafka source and sink, which hold secrets.
+
+    The Java client fetches tokens from those addresses alone that a property of its JVM lists; of this JVM it is set.
+    Raises: SparkError: `SESSION_SETTINGS_MISSING`: executors are JVMs of their own, and do not list it.
+    """
+    if connection.token_url is not None:
+        jvm = cast(Any, session)._jvm
+        listed = str(jvm.System.getProperty(_TOKEN_URLS, "")).split(",")
+        if connection.token_url not in listed:
+            jvm.System.setProperty(_TOKEN_URLS, ",".join([*filter(None, listed), connection.token_url]))
+        _tell_executors(session, f"-D{_TOKEN_URLS}=", connection.token_url)
+    return connection.spark_options()
+
+
+def _tell_executors(session: SparkSession, option: str, url: str) -> None:
+    """Refuse a cluster whose executors were not told of a server of tokens when it was started."""
+    name = "spark.executor.extraJavaOptions"
+    given = session.sparkContext.getConf().get(name) or ""
+    told = [word.removeprefix(option).split(",") for word in given.split() if word.startswith(option)]
+    if writes_elsewhere(session) and not any(url in urls for urls in told):
+        missing = MissingSetting(name=name, wanted=f"{option}{url}", found=given or None, reason="for OAUTHBEARER")
+        raise SparkError(
+            "SESSION_SETTINGS_MISSING",
+            f"executors may not fetch tokens from {url}: {name} does not list it.",
+            hint=f"Start the application with --conf {name}={option}{url}.",
+            missing=(missing,),
+        )
 
 
 def writes_elsewhere(session: SparkSession) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
@@ -25,7 +26,10 @@ _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
+_TOKENS = "OAUTHBEARER"
+_TOKEN_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +39,17 @@ class Connection:
     Args:
         bootstrap: ``host:port``, several separated by commas.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
-        username, password: for SASL. ``password="env:NAME"`` takes it from the environment when it is needed.
-        ca_location: PEM file of the authorities to trust; the system's own by default.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
+        username, password: for SASL; with OAUTHBEARER the client's id and secret (OpenID Connect's client
+            credentials). ``password="env:NAME"`` takes it from the environment when it is needed.
+        token_url: where tokens are to be had (OAUTHBEARER). scope: which ones, if the server wants to know.
+        ca_location: PEM file of the authorities to trust, of brokers and of `token_url`; the system's own by default.
         key_location: PEM file with the client's private key (PKCS#8) and certificate chain, for mutual TLS.
         key_password: of an encrypted private key; ``"env:NAME"`` as above.
         extra: further client options by the Java client's names, from an allow-list.
 
     Raises: DefinitionError: `BOOTSTRAP_INVALID`, `SECURITY_PROTOCOL_UNKNOWN`, `SASL_MECHANISM_UNKNOWN`,
-        `SECURITY_OPTION_MISSING`, `SECURITY_OPTION_UNUSED`, `SECRET_MISSING`, `FILE_UNREADABLE`,
+        `SECURITY_OPTION_MISSING`, `SECURITY_OPTION_UNUSED`, `TOKEN_URL_INVALID`, `SECRET_MISSING`, `FILE_UNREADABLE`,
         `KEY_FILE_UNSUITABLE`, `OPTION_IS_OURS`, `CLIENT_OPTION_REFUSED`, `CLIENT_OPTION_INVALID`.
 
     Files must be at the same path on every machine that runs Spark tasks.
@@ -54,6 +60,8 @@ class Connection:
     sasl_mechanism: str | None = field(default=None, kw_only=True)
     username: str | None = field(default=None, kw_only=True)
     password: Secret | str | None = field(default=None, kw_only=True)
+    token_url: str | None = field(default=None, kw_only=True)
+    scope: str | None = field(default=None, kw_only=True)
     ca_location: str | None = field(default=None, kw_only=True)
     key_location: str | None = field(default=None, kw_only=True)
     key_password: Secret | str | None = field(default=None, kw_only=True)
@@ -88,8 +96,11 @@ class Connection:
         if self.sasl_mechanism is not None:
             options["sasl.mechanism"] = self.sasl_mechanism
             module = _LOGIN_MODULES[self.sasl_mechanism]
-            login = f"username={_jaas(self.username or '')} password={_jaas(_reveal(self.password))}"
+            login = " ".join(f"{name}={_jaas(value)}" for name, value in self._login().items())
             options["sasl.jaas.config"] = f"{module} required {login};"
+        if self.token_url is not None:
+            options["sasl.oauthbearer.token.endpoint.url"] = self.token_url
+            options["sasl.login.callback.handler.class"] = _TOKEN_LOGIN
         if self.ca_location is not None:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_location}
         if self.key_location is not None:
@@ -109,11 +120,20 @@ class Connection:
             if own is not None:
                 options[own] = value
         if self.sasl_mechanism is not None:
+            options["sasl.mechanism"] = self.sasl_mechanism
+        if self.token_url is not None:
             options |= {
-                "sasl.mechanism": self.sasl_mechanism,
-                "sasl.username": self.username,
-                "sasl.password": _reveal(self.password),
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": self.token_url,
+                "sasl.oauthbearer.client.id": self.username,
+                "sasl.oauthbearer.client.secret": _reveal(self.password),
             }
+            if self.scope is not None:
+                options["sasl.oauthbearer.scope"] = self.scope
+            if self.ca_location is not None:
+                options["https.ca.location"] = self.ca_location
+        elif self.sasl_mechanism is not None:
+            options |= {"sasl.username": self.username, "sasl.password": _reveal(self.password)}
         if self.ca_location is not None:
             options["ssl.ca.location"] = self.ca_location
         if self.key_location is not None:
@@ -121,6 +141,18 @@ class Connection:
         if self.key_password is not None:
             options["ssl.key.password"] = _reveal(self.key_password)
         return options
+
+    def _login(self) -> dict[str, str]:
+        """Return what the Java client's login module is told."""
+        name, secret = self.username or "", _reveal(self.password)
+        if self.token_url is None:
+            return {"username": name, "password": secret}
+        told = {"clientId": name, "clientSecret": secret}
+        if self.scope is not None:
+            told["scope"] = self.scope
+        if self.ca_location is not None:  # of the server that gives tokens; brokers have an option of their own
+            told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_location}
+        return told
 
     def _check_bootstrap(self) -> None:
         for address in self.bootstrap.split(",") if isinstance(self.bootstrap, str) else ("",):
@@ -149,6 +181,10 @@ class Connection:
             )
         for name in ("sasl_mechanism", "username", "password"):
             self._check_given(name, needed=sasl, allowed=sasl)
+        tokens = self.sasl_mechanism == _TOKENS
+        self._check_given("token_url", needed=tokens, allowed=tokens)
+        self._check_given("scope", needed=False, allowed=tokens)
+        self._check_token_url()
         for name in ("ca_location", "key_location"):
             self._check_given(name, needed=False, allowed=tls)
         self._check_given("key_password", needed=False, allowed=self.key_location is not None)
@@ -162,12 +198,28 @@ class Connection:
                     option=name,
                 )
 
+    def _check_token_url(self) -> None:
+        if self.token_url is None:
+            return
+        try:
+            parts = urlsplit(self.token_url)
+            fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+            fits = fits and not set(", \t\r\n") & set(self.token_url)  # Java's list of addresses is divided by commas
+        except ValueError:
+            fits = False
+        if not fits:
+            raise self._error(
+                "TOKEN_URL_INVALID",
+                "token_url is not the address of a server that gives tokens.",
+                'Write it as "https://login.example.com/oauth2/token"; id and secret are username and password.',
+            )
+
     def _check_given(self, name: str, *, needed: bool, allowed: bool) -> None:
         given = getattr(self, name) is not None
         if needed and not given:
             raise self._error(
                 "SECURITY_OPTION_MISSING",
-                f"{self.security_protocol} needs {name}.",
+                f"{_TOKENS if name == 'token_url' else self.security_protocol} needs {name}.",
                 f"Pass {name}=… to the connection.",
                 option=name,
             )

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.coordinator.home import Home
 from falkirk.errors import LogError
+from falkirk.local.spark import kafka_options
 from falkirk.logs.connection import Connection
 from falkirk.logs.internal import internal_topic
 from falkirk.logs.signing import Foreign, ForeignTally, SigningKey, Verifier
@@ -148,3 +149,7 @@ class Context(Place):
 
     session: SparkSession
     state_partitions: int
+
+    def kafka_options(self) -> dict[str, str]:
+        """Return the options of Spark's Kafka source and sink. Raises: as `local.spark.kafka_options`."""
+        return kafka_options(self.session, self.connection)

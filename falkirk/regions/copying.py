@@ -35,7 +35,7 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
     try:
         records = (
             context.session.read.format("kafka")
-            .options(**context.connection.spark_options())
+            .options(**context.kafka_options())
             .option("subscribe", held)
             .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
             .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
@@ -53,7 +53,7 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
                 headers.alias("headers"),
             )
             .write.format("kafka")
-            .options(**context.connection.spark_options())
+            .options(**context.kafka_options())
             .options(**fence.producer_options(identity, f"release-{sink}", 1))
             .option("includeHeaders", "true")
             .save()

@@ -228,7 +228,7 @@ class LiveRegion(RegionAtRest):
         void = Void((*opening.skips, *late.ranges), late.fences).within(restored)
         reader = (
             context.session.readStream.format("kafka")
-            .options(**context.connection.spark_options())
+            .options(**context.kafka_options())
             .option("subscribe", source)
             .option("startingOffsets", json.dumps(start))
             .option("kafka.isolation.level", "read_committed")  # what a transaction took back is no input
@@ -241,7 +241,7 @@ class LiveRegion(RegionAtRest):
         data = rows.rows(frame, region, opening.release)
         writer = (
             data.writeStream.format("kafka")
-            .options(**context.connection.spark_options())
+            .options(**context.kafka_options())
             .options(**fence.producer_options(context.home.identity, region.name, opening.incarnation))
             .option("kafka.max.request.size", str(opening.release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")

@@ -58,6 +58,13 @@ class Application:
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
 
+    def __enter__(self) -> "Application":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def runs(self) -> bool:
         """Tell whether the coordinator runs."""
         return self._process is not None and self._process.poll() is None

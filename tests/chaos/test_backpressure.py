@@ -16,7 +16,7 @@ from tests.integration.live import Wire
 from tests.postgres import Postgres
 from tests.support import wait_until
 
-RATE = 1_000.0
+RATE = 300.0
 #: Beyond what waits for the sink: epochs that were decided while it was not known yet that it does not get on.
 UNAWARE = 4
 #: A JVM with Spark's default heap of 1 GiB, and a host, stay below.

@@ -1,4 +1,5 @@
-"""A broker that asks for TLS and SASL, both of its clients' certificate and of a user's password, and keeps to ACLs.
+"""A broker that asks for TLS and SASL and keeps to ACLs: at one listener for a client's certificate and a user's
+password, at another for a token.
 
 A second, open listener is the tests' own: they make users and topics there.
 """
@@ -25,16 +26,23 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
+from tests.cluster.tokens import AUDIENCE, TokenServer
 
 USER, PASSWORD = "shop", 'of "quotes", \\ and spaces'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Secured:
-    """A running broker. `open`: reached by the tests; `bootstrap`: by the application. `ca`, `client`: PEM files."""
+    """A running broker.
+
+    `open`: reached by the tests; `by_password`, `by_token`: by the application. `tokens`: who gives those. `ca`,
+    `client`: PEM files.
+    """
 
     open: Broker
-    bootstrap: str
+    by_password: str
+    by_token: str
+    tokens: TokenServer
     ca: Path
     client: Path
 
@@ -69,15 +77,26 @@ def secured(folder: Path) -> Iterator[Secured]:
     ca, server, client = _keys(folder)
     data = folder / "broker"
     data.mkdir()
-    plain, controller, tls = _free_ports(3)
+    plain, controller, tls, token = _free_ports(4)
     # A broker that ran here before keeps its ports, so they are known before it starts.
     former = Broker(folder=str(data), pid=0, began="never", port=plain, controller_port=controller)
     (data / "broker.json").write_text(json.dumps(asdict(former)))
-    names = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{tls}"
+    names = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{tls},TOKENS://127.0.0.1:{token}"
+    bearer = "org.apache.kafka.common.security.oauthbearer"
+    tokens = TokenServer({USER: PASSWORD}, server)
+    keys = tokens.keys.as_uri()
     settings = {
         "listeners": f"{names},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": names,
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,TOKENS:SASL_SSL",
+        "listener.name.tokens.ssl.client.auth": "none",
+        "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.tokens.oauthbearer.sasl.jaas.config": f"{bearer}.OAuthBearerLoginModule required;",
+        "listener.name.tokens.oauthbearer.sasl.server.callback.handler.class": (
+            f"{bearer}.OAuthBearerValidatorCallbackHandler"
+        ),
+        "sasl.oauthbearer.jwks.endpoint.url": keys,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -90,12 +109,15 @@ def secured(folder: Path) -> Iterator[Secured]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    broker = local_broker.start(data, settings=settings, java_options=local_broker.SHORT_RUN)
-    try:
-        assert broker.port == plain, "another process took the port"
-        yield Secured(open=broker, bootstrap=f"127.0.0.1:{tls}", ca=ca, client=client)
-    finally:
-        local_broker.stop(data)
+    options = (*local_broker.SHORT_RUN, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}")
+    with tokens:
+        broker = local_broker.start(data, settings=settings, java_options=options)
+        try:
+            assert broker.port == plain, "another process took the port"
+            by_password, by_token = f"127.0.0.1:{tls}", f"127.0.0.1:{token}"
+            yield Secured(open=broker, by_password=by_password, by_token=by_token, tokens=tokens, ca=ca, client=client)
+        finally:
+            local_broker.stop(data)
 
 
 def _keys(folder: Path) -> tuple[Path, Path, Path]:

@@ -1,5 +1,5 @@
-"""Real Spark on a broker that asks for TLS, a client's certificate and SASL, with no more rights than
-docs/operations.md says that an application needs."""
+"""Real Spark on a broker that asks for TLS and SASL, by a client's certificate and a password or by a token, with no
+more rights than docs/operations.md says that an application needs."""
 
 import shutil
 from pathlib import Path
@@ -32,7 +32,8 @@ def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
         broker.allow(group, readers, [READ], prefix=True)
 
 
-def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Path, tag: str) -> None:
+@pytest.mark.parametrize("by", ["password", "token"])
+def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Path, tag: str, by: str) -> None:
     events, counts = f"events-{tag}", f"counts-{tag}"
     with secured(tmp_path / "secured") as broker:
         topics = Topics(Connection.of(broker.open.bootstrap))
@@ -40,10 +41,11 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Pat
             topics.create(topic, 2, {})
         broker.add_user()
         allow_what_is_documented(broker, events, counts)
-        env = {
-            "SECURED": broker.bootstrap, "KAFKA_USER": USER, "KAFKA_PASSWORD": PASSWORD, "CA": str(broker.ca),
-            "CLIENT": str(broker.client), "EVENTS": events, "COUNTS": counts,
-        }  # fmt: skip
+        env = {"KAFKA_USER": USER, "KAFKA_PASSWORD": PASSWORD, "CA": str(broker.ca), "EVENTS": events, "COUNTS": counts}
+        if by == "token":
+            env |= {"SECURED": broker.by_token, "TOKENS": broker.tokens.url}
+        else:
+            env |= {"SECURED": broker.by_password, "CLIENT": str(broker.client)}
         application = Application(APP, None, home, env)
         application.start()
         try:
@@ -59,6 +61,7 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Pat
         finally:
             application.stop()
         verdict = judge_counts(broker.open.bootstrap, events, counts)
+        assert (broker.tokens.given > 0) == (by == "token")
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
     assert verdict.counts.observed_outputs == verdict.counts.inputs >= load.sent
     for file in ("run.log", "host.log", "status.json"):

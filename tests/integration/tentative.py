@@ -9,7 +9,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.check import read_topic
 from falkirk.coordinator.store import Store
+from falkirk.errors import LogError
 from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 
@@ -67,7 +68,9 @@ class Hop:
         def watch() -> None:
             while not self._stop.wait(0.5):
                 if topics.exists(self.topic):
-                    self.take_down()
+                    # What is collected while it is read is there no more: it has been taken down, or is read again.
+                    with suppress(LogError):
+                        self.take_down()
 
         thread = Thread(target=watch, daemon=True)
         thread.start()

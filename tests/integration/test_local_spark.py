@@ -1,9 +1,13 @@
 """The session that Falkirk builds reads and writes Kafka, and commits checkpoint files all at once or not at all."""
 
+import gc
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
@@ -81,3 +85,57 @@ def test_a_crash_before_the_checksum_is_in_place_leaves_a_readable_file(
     stream = files.open(jvm.org.apache.hadoop.fs.Path(str(file)))
     assert bytes(stream.readAllBytes()) == b"all of it"
     stream.close()
+
+
+def looked_through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give what a worker was forked with: how many objects no collection looks at, and what it need not import."""
+    import pyspark
+
+    for _ in batches:
+        pass
+    rows = {
+        "kept": [gc.get_freeze_count()],
+        "imported": ["pyspark.worker" in sys.modules and "pyarrow.acero" in sys.modules],
+        "source": [str(pyspark.__file__)],
+    }
+    yield pa.RecordBatch.from_pydict(rows)
+
+
+def test_python_workers_are_forked_with_what_they_need(spark: SparkSession) -> None:
+    (found,) = (
+        spark.range(0, 1, 1, 1).mapInArrow(looked_through, "kept LONG, imported BOOLEAN, source STRING").collect()
+    )
+    assert found.kept > 10_000, "garbage is collected behind each task, and would look through all that is imported"
+    assert found.imported
+    assert ".zip" not in found.source, "what is in Spark's zip is compiled by each worker anew"
+
+
+def test_a_name_in_the_jvm_is_asked_for_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    jvm: Any = spark._jvm
+    of_another: Any = spark.newSession()._jvm
+    jvm.org.apache.spark.sql.functions.col("a")
+    asked = []
+    client = type(jvm._gateway_client)
+    send = client.send_command
+
+    def noted(self: Any, command: str, *args: Any, **options: Any) -> Any:
+        asked.append(command)
+        return send(self, command, *args, **options)
+
+    monkeypatch.setattr(client, "send_command", noted)
+    jvm.org.apache.spark.sql.functions.col("a")
+    of_another.org.apache.spark.sql.functions.col("a")
+    assert not [command for command in asked if command.startswith("r\n")]
+
+
+def test_a_class_that_was_not_there_is_looked_for_again(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    package = jvm.org.apache.spark.falkirk
+    assert package.NotThere is not package.NotThere, "py4j says that it is a package, and a jar may come with it yet"
+    assert package.notthere is package.notthere
+
+
+def test_a_field_is_read_each_time(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    assert jvm.java.lang.Long.MAX_VALUE == 2**63 - 1
+    assert "MAX_VALUE" not in vars(jvm.java.lang.Long)

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
 from falkirk.local import spark as local_spark
-from falkirk.local.spark import ESSENTIAL, missing_settings, session, session_settings
+from falkirk.local.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
+from falkirk.logs.connection import Connection
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
 #: Nothing has to be said of it: Spark's own value is the one that is wanted.
@@ -114,6 +115,7 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
     monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr(local_spark, "_launch_settings", lambda master: {})
+    monkeypatch.setattr(local_spark, "remember_names", lambda session: None)
     session("application", master=master, **options)
     return built
 
@@ -152,3 +154,50 @@ def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_els
     lines = [record.getMessage() for record in caplog.records if record.name == "falkirk"]
     assert len(lines) == len(told)
     assert all(what in line for what, line in zip(told, lines, strict=True))
+
+
+TOKENS = "https://login.example.com/token"
+TOLD = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
+
+
+def asks_for_tokens(master: str, executors: str | None) -> tuple[Any, dict[str, str]]:
+    """Return a session on that master, and the properties of its JVM. Args: executors: the options they have."""
+    properties: dict[str, str] = {}
+    made: Any = FakeSession(WELL)
+    made._jvm = SimpleNamespace(
+        System=SimpleNamespace(
+            getProperty=properties.get, setProperty=lambda name, value: properties.update({name: value})
+        )
+    )
+    made.sparkContext = SimpleNamespace(master=master, getConf=lambda: SimpleNamespace(get=lambda name: executors))
+    return made, properties
+
+
+def by_token(url: str = TOKENS) -> Connection:
+    return Connection(
+        "broker:9093", security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", username="me", password="secret",
+        token_url=url,
+    )  # fmt: skip
+
+
+def test_a_server_of_tokens_is_allowed_beside_those_that_are() -> None:
+    made, properties = asks_for_tokens("local[4]", None)
+    for url in (TOKENS, "https://other.example.com/token", TOKENS):
+        kafka_options(made, by_token(url))
+    assert list(properties.values()) == [f"{TOKENS},https://other.example.com/token"]
+
+
+@pytest.mark.parametrize("executors", [None, "-Xss4m", f"{TOLD}https://other.example.com/token"])
+def test_executors_that_may_not_fetch_tokens_are_refused(executors: str | None) -> None:
+    made, _ = asks_for_tokens("spark://a:7077", executors)
+    with pytest.raises(SparkError) as caught:
+        kafka_options(made, by_token())
+    assert caught.value.condition == "SESSION_SETTINGS_MISSING"
+    (missing,) = caught.value.parameters["missing"]  # type: ignore[misc]
+    assert (missing.name, missing.wanted) == ("spark.executor.extraJavaOptions", f"{TOLD}{TOKENS}")
+    assert missing.found == executors
+
+
+def test_executors_that_list_the_server_of_tokens_are_taken() -> None:
+    made, _ = asks_for_tokens("spark://a:7077", f"-Xss4m {TOLD}https://other.example.com/token,{TOKENS}")
+    kafka_options(made, by_token())

@@ -255,3 +255,72 @@ def test_a_secret_is_never_in_an_error(secret: str, wrong: dict[str, Any], place
     else:
         shown = repr(connection)
     assert secret not in shown
+
+
+TOKENS: dict[str, Any] = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "username": "shop",
+    "password": "open-sesame",
+    "token_url": "https://login.example.com/oauth2/token",
+}
+
+
+def test_both_clients_are_told_where_tokens_are_to_be_had(tmp_path: Path) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_text(pem("CERTIFICATE"))
+    connection = Connection("host:9093", **TOKENS, scope="kafka", ca_location=str(authorities))
+    assert connection.spark_options() == {
+        "kafka.bootstrap.servers": "host:9093",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'clientId="shop" clientSecret="open-sesame" scope="kafka" '
+            f'ssl.truststore.type="PEM" ssl.truststore.location="{authorities}";'
+        ),
+        "kafka.sasl.oauthbearer.token.endpoint.url": TOKENS["token_url"],
+        "kafka.sasl.login.callback.handler.class": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+        ),
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(authorities),
+    }
+    assert connection.client_options() == {
+        "bootstrap.servers": "host:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": TOKENS["token_url"],
+        "sasl.oauthbearer.client.id": "shop",
+        "sasl.oauthbearer.client.secret": "open-sesame",
+        "sasl.oauthbearer.scope": "kafka",
+        "https.ca.location": str(authorities),
+        "ssl.ca.location": str(authorities),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "condition", "option"),
+    [
+        ({**TOKENS, "token_url": None}, "SECURITY_OPTION_MISSING", "token_url"),
+        ({**TOKENS, "username": None}, "SECURITY_OPTION_MISSING", "username"),
+        ({**SASL, "token_url": TOKENS["token_url"]}, "SECURITY_OPTION_UNUSED", "token_url"),
+        ({**SASL, "scope": "kafka"}, "SECURITY_OPTION_UNUSED", "scope"),
+    ],
+)
+def test_a_server_of_tokens_goes_with_oauthbearer_alone(options: dict[str, Any], condition: str, option: str) -> None:
+    error = refusal("host:9093", **options)
+    assert error.condition == condition
+    assert error.parameters["option"] == option
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["login.example.com/token", "file:///etc/passwd", "https://", "https://ann:open-sesame@login/token",
+     "https://a/token,https://b/token", "https://a/to ken", "https://[a/token", "https://a/token\n"],
+)  # fmt: skip
+def test_a_server_of_tokens_has_one_address_and_it_is_not_repeated_in_the_error(url: str) -> None:
+    error = refusal("host:9093", **{**TOKENS, "token_url": url})
+    assert error.condition == "TOKEN_URL_INVALID"
+    assert "open-sesame" not in str(error)

@@ -61,8 +61,8 @@ def _class(session: Any, name: str) -> Any:
 
 def _function(udf: Any) -> Any:
     command = udf.func().command()
-    if not isinstance(command, bytes | bytearray):
-        command = bytes(int(command.apply(i)) & 0xFF for i in range(command.size()))
+    if not isinstance(command, bytes | bytearray):  # a sequence of Scala's: as one text, not a call for each byte
+        command = bytes(int(byte) & 0xFF for byte in str(command.mkString(" ")).split())
     try:
         return cloudpickle.loads(bytes(command))[0]
     except Exception:  # whatever a user's class does when it is unpickled

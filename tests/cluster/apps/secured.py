@@ -6,14 +6,17 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 
+by_token = os.environ.get("TOKENS")
 broker = fk.Connection(
     os.environ["SECURED"],
     security_protocol="SASL_SSL",
-    sasl_mechanism="SCRAM-SHA-512",
+    sasl_mechanism="OAUTHBEARER" if by_token else "SCRAM-SHA-512",
     username=os.environ["KAFKA_USER"],
     password="env:KAFKA_PASSWORD",
+    token_url=by_token,
+    scope="kafka" if by_token else None,
     ca_location=os.environ["CA"],
-    key_location=os.environ["CLIENT"],
+    key_location=None if by_token else os.environ["CLIENT"],
 )
 app = fk.App("secured", kafka=broker)
 app.source("loose", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT"))

@@ -1,0 +1,51 @@
+"""What a name in the JVM stands for, asked once (py4j asks at each mention).
+
+`jvm.org.apache.spark.X` is five questions, and each about a package makes the JVM look for a class of that name in each
+of some 250 jars. PySpark and we mention a few names thousands of times while a plan or an epoch is put together.
+"""
+
+from typing import Any, cast
+
+from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+
+class _Names:
+    """Of py4j's classes: an answer that can't change becomes an attribute, and is not asked for again."""
+
+    def __getattr__(self, name: str) -> Any:
+        answer = super().__getattr__(name)  # type: ignore[misc]
+        if isinstance(answer, JavaPackage):
+            # Of a class that is not loaded yet the JVM says that it is a package.
+            lasts = name[:1].islower()
+            answer = _Package(answer._fqn, answer._gateway_client, answer._jvm_id)
+        elif isinstance(answer, JavaClass):
+            lasts = True
+            answer = _Class(answer._fqn, answer._gateway_client)
+        else:
+            lasts = isinstance(answer, JavaMember)  # a method; a field may change
+        if lasts:
+            self.__dict__[name] = answer
+        return answer
+
+
+class _View(_Names, JVMView):  # type: ignore[misc]
+    pass
+
+
+class _Package(_Names, JavaPackage):  # type: ignore[misc]
+    pass
+
+
+class _Class(_Names, JavaClass):  # type: ignore[misc]
+    pass
+
+
+def remember_names(session: SparkSession) -> None:
+    """Let a session's Python side, and those that are made from it, ask for each name once."""
+    found = cast(Any, session)._jvm
+    view = _View(found._gateway_client, found._jvm_name, id=found._id)
+    SparkContext._jvm = view
+    for holder, name in ((session.sparkContext._gateway, "jvm"), (session, "_jvm")):
+        setattr(holder, name, view)
