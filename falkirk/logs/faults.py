@@ -12,6 +12,7 @@ _AWAY = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._DESTROY,
+        KafkaError._MSG_TIMED_OUT,  # a record was not acknowledged in time
         KafkaError._NOENT,  # no partition has a leader: the broker has just come back
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
@@ -20,10 +21,14 @@ _AWAY = frozenset(
         KafkaError._WAIT_CACHE,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,  # this client or the broker has not heard of a leader yet
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.REPLICA_NOT_AVAILABLE,

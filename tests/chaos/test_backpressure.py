@@ -68,7 +68,7 @@ def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path,
                 memory = application.jvm().memory_info().rss, application.host().memory_info().rss
                 brake.unlink()
         assert slow > 2 * RATE, "the slow step has let nothing wait"
-        wait_until(lambda: len(kept()) >= load.sent, 90, f"{load.sent} rows in the table\n{application.log()}")
+        application.wait(lambda: len(kept()) >= load.sent, 90, f"{load.sent} rows in the table")
         wait_until(lambda: min(wire.count(weighed), wire.count(counts)) >= load.sent, 90, "all other results")
         after = (application.host().pid, application.jvm().pid), _restarts(application)
     finally:

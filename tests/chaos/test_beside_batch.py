@@ -15,8 +15,8 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: In 200 tasks, they keep two processors busy for a while.
-ROWS = 80_000_000
+#: In 200 tasks, they keep two processors busy for some seconds: the session of the tests interprets expressions.
+ROWS = 10_000_000
 
 
 def test_a_batch_job_in_the_same_session(broker: Broker, spark: "SparkSession", home: Path, tag: str) -> None:

@@ -58,7 +58,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
     application = Application(FILE, broker.bootstrap, home, env)
     with application, Load(broker.bootstrap, events, rate=100.0) as load:
         application.wait_committed(2)
-        wait_until(lambda: wire.count(counts) > 100, 120, f"released results\n{application.log()}")
+        application.wait(lambda: wire.count(counts) > 100, 120, "released results")
 
         # While it runs: what is outside is not contradicted unawares, and a point that nothing outside rests on is
         # gone back to.
@@ -72,10 +72,11 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         assert (refused.exit_code, "CONTRADICTS_RELEASED" in refused.output) == (1, True)
         before = {r["name"]: r["incarnation"] for r in application.status()["regions"]}
         wait_until(lambda: goes_back_to_the_newest(told), 60, "a point that no results rest on yet")
-        wait_until(
+        application.wait(
             lambda: all(r["incarnation"] > before[r["name"]] for r in application.status()["regions"]),
-            60, f"new incarnations\n{application.log()}",
-        )  # fmt: skip
+            60,
+            "new incarnations",
+        )
         application.forget_status()
         application.wait_committed(2)
         assert set(told.json("gc", "--dry-run")["checkpoints"]) == set(REGIONS)
@@ -97,7 +98,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         application.start()
         application.wait_committed(0)
         load.__exit__()
-        wait_until(lambda: wire.count(counts) >= load.sent, 120, f"{load.sent} results\n{application.log()}")
+        application.wait(lambda: wire.count(counts) >= load.sent, 120, f"{load.sent} results")
         assert told("stop").exit_code == 0
         assert application.ended() == 0
     store = Store(home / "decisions.db")

@@ -41,7 +41,7 @@ def test_a_kill_of_the_word_index(broker: Broker, home: Path) -> None:
         suppressed = application.suppressed()
         producer.stopping.set()
         producer.join()
-        wait_until(lambda: released() >= producer.changes_due, 180, f"all change records\n{application.log()}")
+        application.wait(lambda: released() >= producer.changes_due, 180, "all change records")
         application.wait_next_commit()
         verdict = judge(broker.bootstrap)
     finally:

@@ -254,9 +254,7 @@ def tormented(
                 application.wait_committed(1)
                 load.rate = rate
                 before, more_results = {name: run.count(name) for name in sinks}, draw.randint(50, most)
-                wait_until(
-                    partial(run.has_more, before, more_results), 180, f"{more_results} more\n{application.log()}"
-                )  # fmt: skip
+                application.wait(partial(run.has_more, before, more_results), 180, f"{more_results} more")
                 if sinks is EPOCHS and kill == kills - 1:
                     run.hold_an_epoch()
                 if sinks is LIVE:

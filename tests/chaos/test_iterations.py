@@ -21,7 +21,6 @@ from tests.chaos.apps.striking import FAILING, FAILURES, PLACES
 from tests.chaos.harness import APPS, START_S, Application
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table
-from tests.support import wait_until
 
 NODES, AT_ONCE = 30, 5
 ROOT = Path(__file__).parents[2]
@@ -95,25 +94,24 @@ def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, t
 
     def goes_on(what: str) -> None:
         answered, complete = wire.count(seen), epoch()
-        wait_until(
-            lambda: wire.count(seen) > answered and epoch() > complete + 1,
-            START_S, f"results after {what}\n{application.log()}",
-        )  # fmt: skip
+        application.wait(
+            lambda: wire.count(seen) > answered and epoch() > complete + 1, START_S, f"results after {what}"
+        )
 
     application.start()
     try:
         with edges.flowing():
-            wait_until(table.rows, START_S, f"an epoch\n{application.log()}")
+            application.wait(table.rows, START_S, "an epoch")
             _fail_while_others_answer(application, dies, lambda: wire.count(seen), epoch)
             goes_on(FAILING)
             for place in STRUCK:
                 host = application.host().pid
                 (dies / place).touch()
-                wait_until(lambda p=place: not (dies / p).exists(), START_S, f"{place}\n{application.log()}")  # type: ignore[misc]
+                application.wait(lambda p=place: not (dies / p).exists(), START_S, f"{place}")  # type: ignore[misc]
                 goes_on(place)
                 assert application.host().pid != host, f"it was not killed {place}"
-        wait_until(lambda: wire.count(seen) >= edges.sent, 120, f"{edges.sent} counts\n{application.log()}")
-        wait_until(lambda: released() == edges.components(), 120, f"the components\n{application.log()}")
+        application.wait(lambda: wire.count(seen) >= edges.sent, 120, f"{edges.sent} counts")
+        application.wait(lambda: released() == edges.components(), 120, "the components")
         assert application.runs()
     finally:
         application.stop()
@@ -136,11 +134,11 @@ def _fail_while_others_answer(
 
     host = application.host().pid
     (dies / FAILING).touch()
-    wait_until(lambda: failures() >= 2, START_S, f"an epoch to fail twice\n{application.log()}")
+    application.wait(lambda: failures() >= 2, START_S, "an epoch to fail twice")
     failed, before, complete = failures(), answered(), epoch()
-    wait_until(lambda: answered() > before, 60, f"an answer meanwhile\n{application.log()}")
-    wait_until(lambda: failures() > failed, 60, f"another failure\n{application.log()}")
-    wait_until(lambda: "trying again" in regions()["components"]["detail"], 60, f"{regions()}\n{application.log()}")
+    application.wait(lambda: answered() > before, 60, "an answer meanwhile")
+    application.wait(lambda: failures() > failed, 60, "another failure")
+    application.wait(lambda: "trying again" in regions()["components"]["detail"], 60, f"{regions()}")
     assert epoch() == complete, "it fails all the time"
     assert regions()["seen"]["restarts"] == 0, "a loop's failure is its own affair"
     assert regions()["seen"]["incarnation"] == 1

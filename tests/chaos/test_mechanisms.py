@@ -151,7 +151,7 @@ def judge_acknowledged(run: Counting, sent: int) -> None:
         passed[:] = [json.loads(record.value or b"{}")["n"] for record in found]
         return len(set(passed)) == sent and run.released(run.topic("acknowledged")) == len(passed)
 
-    wait_until(all_counted, 180, f"{sent} events passed and counted\n{run.application.log()}")
+    run.application.wait(all_counted, 180, f"{sent} events passed and counted")
     run.application.wait_next_commit()
     verdict = judge_counts(run.bootstrap, run.events, run.topic("acknowledged"))
     print(f"acknowledged: {verdict.counts}")
@@ -171,7 +171,7 @@ def judge_repeated(run: Counting, sent: int) -> None:
             newest[row["word"]] = max(newest[row["word"]], row["version"])
         return sum(newest.values())
 
-    wait_until(lambda: counted() >= sent, 180, f"{sent} events counted\n{run.application.log()}")
+    run.application.wait(lambda: counted() >= sent, 180, f"{sent} events counted")
     verdict = judge_counts(run.bootstrap, run.events, run.topic("repeated"))
     print(f"repeated: {verdict.counts}")
     assert verdict.guarantee is Guarantee.REPEATED_DELIVERY, verdict.anomalies

@@ -80,7 +80,7 @@ def test_clients_are_told_once_it_is_so_through_kills(broker: Broker, home: Path
             assert application.runs(), application.log()
             return all(client.told is not None for client in asked)
 
-        wait_until(told, 180, f"clients to be told; {[c for c in asked if c.told is None]}\n{application.log()}")
+        application.wait(told, 180, f"clients to be told; {[c for c in asked if c.told is None]}")
 
     application.start()
     try:

@@ -13,6 +13,9 @@ from falkirk.logs.faults import ClientErrors, fault
         (KafkaError._NOENT, "BROKER_AWAY"),  # "No leaders found", seen when a broker was killed and came back
         (KafkaError.LEADER_NOT_AVAILABLE, "BROKER_AWAY"),
         (KafkaError._TRANSPORT, "BROKER_AWAY"),
+        (KafkaError._MSG_TIMED_OUT, "BROKER_AWAY"),
+        (KafkaError.NOT_COORDINATOR, "BROKER_AWAY"),
+        (KafkaError.NOT_ENOUGH_REPLICAS, "BROKER_AWAY"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "ACCESS_REFUSED"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, "TOPIC_MISSING"),
         (KafkaError.POLICY_VIOLATION, "KAFKA_REFUSED"),
