@@ -9,7 +9,7 @@
     queries, /search ─────────────────────▶ answers ──▶ statistics ──▶ SQL
 
 A record of a module with a higher version replaces the former version. An answer names the epoch of each view that it
-read, so a judge can check it even after the views have changed. All numbers except ranks are whole, so a replay
+read, so a judge can check it even after the views have changed. All numbers except ranks are integers, so a replay
 computes exactly the same. Ranks are accurate to one hundredth.
 """
 
