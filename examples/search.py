@@ -1,16 +1,16 @@
-"""A live search engine over modules of source code: five ways to compute, side by side, in one application.
+"""A live search engine over modules of source code. One application computes in five ways.
 
-    falkirk demo                                   # with a crowd of users, a kill -9 and a judge
-    falkirk run examples/search.py --local         # alone: send to `modules`, ask by the curl line that it prints
+    falkirk demo                                   # with simulated users, a kill -9 and a judge
+    falkirk run examples/search.py --local         # alone: send records to `modules`, ask with the printed curl line
 
     modules ──▶ words ──▶ index ──▶ postings ──┐         live, then every 2 seconds
        ├──────▶ weights ───────────────────────┤         every 10 seconds: how rare each word is
-       └──────▶ rank ◀─▶ ──────────────────────┤         every 15 seconds, in rounds: how much the others rely on each
+       └──────▶ rank ◀─▶ ──────────────────────┤         every 15 seconds, in rounds: how much others import each
     queries, /search ─────────────────────▶ answers ──▶ statistics ──▶ SQL
 
-A module that is sent again, with a higher version, replaces what it was. An answer says which epoch of each view it
-has read, so it can be checked long after the views have moved on. All numbers but the ranks are whole: they come out
-the same whenever they are computed again. Ranks are within a hundredth of what they would be.
+A record of a module with a higher version replaces the former version. An answer names the epoch of each view that it
+read, so a judge can check it even after the views have changed. All numbers except ranks are integers, so a replay
+computes exactly the same. Ranks are accurate to one hundredth.
 """
 
 import os
@@ -23,7 +23,7 @@ from falkirk.differential import pagerank
 DATA = os.environ.get("SEARCH_DATA", ".")  # where tables and files go
 QUERY = "id STRING NOT NULL, user STRING, text STRING"
 BEST = 5  # modules in an answer
-NEW_WEIGHT, NEW_RANK = 5_000, 1_000_000  # of what no epoch has weighed or ranked yet
+NEW_WEIGHT, NEW_RANK = 5_000, 1_000_000  # for words and modules that are in no epoch yet
 
 app = fk.App("search")
 
@@ -32,7 +32,7 @@ app.source(
     fk.Kafka("modules", schema="name STRING NOT NULL, version INT NOT NULL, text STRING, imports ARRAY<STRING>"),
 )
 app.source("queries", fk.Kafka("queries", schema=QUERY))
-app.source("posted", fk.Http("/search", schema=QUERY, answers="answers"))  # whoever posts one is told the answer
+app.source("posted", fk.Http("/search", schema=QUERY, answers="answers"))  # a client that posts a query gets the answer
 
 
 def tokens(*texts):
@@ -50,7 +50,7 @@ def newest(modules, *columns):
 
 @app.stream(fk.Ephemeral())
 def words(modules):
-    """Module → a record per distinct word, with how often it is there. Nothing is saved: a lost one is read again."""
+    """Module → a record per distinct word with its count. Saves nothing; a replay computes it again."""
     said = tokens("name", "text")
     counted = F.transform(
         F.array_distinct(said),
@@ -65,18 +65,18 @@ def words(modules):
 
 @app.stream(fk.Lazy("10 seconds"))
 def index(words):
-    """Word → its changes, numbered from 1; a result leaves on arrival, a checkpoint is made every 10 seconds."""
+    """Word → its changes, numbered from 1. Publishes each on arrival; saves a checkpoint every 10 seconds."""
     return words.groupBy("word").agg(
         F.count("*").alias("change"), fk.latest("module"), fk.latest("version"), fk.latest("times")
     )
 
 
-# -- batches and a loop: an epoch at a time, each recorded before anything rests on it ---------------------------------
+# -- batches and a loop: one epoch at a time, recorded before anything uses it -----------------------------------------
 
 
 @app.batch(every="2 seconds", state="word STRING, module STRING, change LONG, version INT, times INT")
 def postings(index, postings):
-    """Where each word is: the newest change of each word and module. Its state is what others read."""
+    """Word → its modules: the newest change of each word and module. Other processors read this state."""
     change = F.struct("change", "version", "times")
     last = postings.unionByName(index).groupBy("word", "module").agg(F.max(change).alias("last"))
     return last.select("word", "module", "last.*")
@@ -84,19 +84,19 @@ def postings(index, postings):
 
 @app.batch(every="10 seconds", state="name STRING, version INT, words ARRAY<STRING>")
 def weights(modules, weights):
-    """How rare each word is, in thousandths: a thousand times the logarithm of (all modules / those that say it)."""
+    """Word → how rare it is, in thousandths: 1000 times the logarithm of (all modules / modules with the word)."""
     said = modules.select("name", "version", F.array_distinct(tokens("name", "text")).alias("words"))
     known = newest(weights.unionByName(said), "words")
     said_by = known.select(F.explode("words").alias("word")).groupBy("word").agg(F.count("*").alias("modules"))
     total = known.agg(F.count("*").alias("of"), F.sum("version").alias("events"))
     weighed = said_by.join(total).withColumn("weight", F.expr("CAST(round(1000 * ln(of / modules)) AS LONG)"))
-    return weighed, known  # what others read, and what it needs at the next epoch
+    return weighed, known  # the result, and the state for the next epoch
 
 
 @app.iterate(every="15 seconds", rounds=100, until=0.001, sends="all")
 def rank(modules):
-    """How much the other modules rely on each, in millionths: PageRank over who imports whom. It is kept up to date: an
-    epoch goes on from the ranks of the last one, and touches those that depend on what has come."""
+    """Module → how much other modules import it, in millionths: PageRank over the imports. Each epoch starts with the
+    ranks of the former one, and changes only those that depend on new records."""
     sent = modules.select("name", "version", F.array_join(F.array_distinct("imports"), " ").alias("imports"))
     known = sent.groupBy("name").top(1, "version")
     links = known.select(F.col("name").alias("src"), F.explode(F.split("imports", " ")).alias("dst"))
@@ -108,21 +108,21 @@ def rank(modules):
 
 @app.stream(fk.Eager())
 def answers(queries, posted, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
-    """The best modules for each query as soon as it has come, by the newest epoch of each view; and what was read."""
-    # Few queries, and views that fit into memory: one task does all of it, without a shuffle.
+    """Query → the best modules as soon as it arrives, from the newest epoch of each view, with the evidence."""
+    # There are few queries, and the views fit into memory: one task does everything without a shuffle.
     asked = queries.unionByName(posted).coalesce(1)
     asked = asked.withColumn("word", F.explode_outer(F.array_distinct(tokens("text"))))
     ranked = rank.selectExpr("name AS module", "version AS newest", "rank")
     hits = asked.join(postings, "word", "left").join(weights.select("word", "weight"), "word", "left")
     hits = hits.join(ranked, "module", "left")
-    # What a newer version of a module no longer says is still among the postings: it counts for nothing.
+    # The postings still contain words that a newer version of a module has removed: they score 0.
     points = f"sum(if(newest > version, 0, times * coalesce(weight, {NEW_WEIGHT})))"
     scored = hits.groupBy("id", "user", "text", "module").agg(
         F.expr(f"{points} * coalesce(max(rank), {NEW_RANK}) div 1000000 AS score"),
         F.expr("collect_list(if(change > 0, named_struct('word', word, 'change', change), null)) AS seen"),
     )
     found = "if(score > 0, named_struct('score', score, 'module', module), null)"
-    # The evidence: of each word, up to which of its changes was read.
+    # The evidence: for each word, the last of its changes that was read.
     read = "named_struct('word', word, 'changes', array_max(filter(seen, each -> each.word = word).change))"
     epoch = fk.epoch()
     return (
@@ -141,7 +141,7 @@ def answers(queries, posted, postings: fk.Latest, weights: fk.Latest, rank: fk.L
 
 @app.batch(every="10 seconds", state="word STRING, asked LONG, found LONG")
 def statistics(answers, statistics):
-    """Word → how many queries had it, and how many of them found anything."""
+    """Word → how many queries contained it, and how many of those had results."""
     words = F.explode(F.array_distinct(tokens("text"))).alias("word")
     new = answers.select(words, F.lit(1).alias("asked"), F.expr("if(modules > 0, 1, 0) AS found"))
     return statistics.unionByName(new).groupBy("word").agg(F.sum("asked").alias("asked"), F.sum("found").alias("found"))

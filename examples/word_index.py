@@ -2,9 +2,8 @@
 
     falkirk run examples/word_index.py --local
 
-The word decides where a change record belongs, but pages arrive by page: the planner puts a hop between the two
-that fixes the order in which pages reach a word. `version` counts a word's changes, so a lost or repeated record
-would show.
+Change records are grouped by word, but records arrive by page. So the planner puts a hop between the two processors. It
+fixes the order in which pages reach a word. `version` counts a word's changes, so it shows lost and duplicate records.
 """
 
 from pyspark.sql import functions as F
@@ -21,7 +20,7 @@ def words(pages):
     """Page → one record per distinct word, with the word's positions in the page, from 1."""
     tokens = F.filter(F.split(F.lower("text"), "[^a-z0-9_]+"), lambda word: word != "")
     placed = F.transform(tokens, lambda word, place: F.struct(word.alias("word"), (place + 1).alias("at")))
-    # Sorted by word, a word's places lie together: each word is a slice, and a page costs its length, not its square.
+    # After sorting, the positions of a word are one slice. So the cost grows with the length of a page, not its square.
     runs = """
         transform(
             zip_with(starts, concat(slice(starts, 2, size(starts)), array(size(sorted) + 1)), (a, b) -> struct(a AS
@@ -43,7 +42,7 @@ def words(pages):
 
 @app.stream(fk.Lazy("5 seconds"))
 def index(words):
-    """Word → its change records: the page that changed it, and how many changes there were."""
+    """Word → its change records: the page that changed it, and the number of changes so far."""
     return words.groupBy("word").agg(F.count("*").alias("version"), fk.latest("page"), fk.latest("positions"))
 
 
