@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 from tests.chaos.harness import APPS, Application, Load
 from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: More of them, as in FALKIRK_SEEDS=1,2,3, are a soak.
 SEEDS = [int(s) for s in os.environ.get("FALKIRK_SEEDS", "1").split(",")]
@@ -234,7 +237,8 @@ def _without_draws(value: bytes) -> bytes:
 
 @contextmanager
 def tormented(
-    broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *, kills: int = KILLS, **more: str
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *,
+    kills: int = KILLS, **more: str,
 ) -> Iterator[Run]:  # fmt: skip
     """Run the seed's application under load, kill it, and wait until all its results are there."""
     begun = home.with_name("begun")
@@ -244,7 +248,7 @@ def tormented(
     env["DRAWN_KIND"] = "live" if sinks is LIVE else "epochs"
     env |= {"DRAWN_SINKS": " ".join(sinks), "DRAWN_BEGUN": str(begun)}
     application = Application(APPS / "drawn.py", broker.bootstrap, home, env)
-    run.promises = application.promises()
+    run.promises = application.promises(spark)
     application.start()
     try:
         # Each epoch takes its time, however little is in it: fewer events, so that all of it comes to an end.
@@ -281,10 +285,10 @@ def tormented(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
-    broker: Broker, home: Path, tag: str, seed: int
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int
 ) -> None:
     """One processor is vouched for by a user who is wrong: nothing of it is held back, and the same kills show it."""
-    with tormented(broker, home, tag, seed) as run:
+    with tormented(spark, broker, home, tag, seed) as run:
         judge_rows(run, "rows", 1)
         judge_rows(run, "parts", 3)
         judge_chain(run, "held")
@@ -299,9 +303,9 @@ def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
-    broker: Broker, home: Path, tag: str, seed: int
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int
 ) -> None:
-    with tormented(broker, home, tag, seed, EPOCHS) as run:
+    with tormented(spark, broker, home, tag, seed, EPOCHS) as run:
         judge_rows(run, "lots", run.parts("lots"))
         judge_sums(run)
         judge_kept(run)
@@ -315,9 +319,9 @@ def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
 
 
 @soak
-def test_a_word_that_is_wrong_of_epochs_is_caught(broker: Broker, home: Path, tag: str) -> None:
+def test_a_word_that_is_wrong_of_epochs_is_caught(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
     """A state that is drawn, and not saved at each epoch, is drawn again; what was told of it is contradicted."""
-    with tormented(broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
+    with tormented(spark, broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
         judge_rows(run, "lots", run.parts("lots"))  # each epoch is drawn once, whatever anybody says
         judge_kept(run)  # what it keeps is what it has told
         with pytest.raises(AssertionError, match="contradicts"):
