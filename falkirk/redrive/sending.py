@@ -273,7 +273,7 @@ class Sender:
             if reason.code() in _TAKEN_OVER:
                 raise LogError(
                     "REDRIVE_TAKEN_OVER",
-                    "another process sends this home's dead letters; the last transaction of this process was aborted.",
+                    "another process sends this home's dead letters; this one's uncommitted records were not sent.",
                     where=self._notes.topic,
                     hint="Wait until the other process ends.",
                 ) from error

@@ -64,7 +64,7 @@ def test_a_folder_of_epochs_is_read_below_its_folders(went_in: Path, tmp_path: P
     assert (after.logs, after.rows, after.passed_over_count) == (3, 3, 8)
     assert "_epoch=0000000003-0a1b2c3d (hidden)" in after.passed_over
     assert "epoch=0000000001/_SUCCESS (hidden)" in after.passed_over
-    assert after.notes == ("columns by the names of folders: epoch",)
+    assert after.notes == ("columns from the names of folders: epoch",)
     lines(out / "epoch=0000000003" / "part-00000.json", [ROWS[0]])
     verdict = judged(Reading(ignored=ignored), out, inputs=(went_in,))
     assert verdict.counts.duplicates == 1
