@@ -1,7 +1,7 @@
-"""Judging an application: what had to come out of it, recomputed from its declaration, against what did.
+"""Judges an application: compares the outputs that its declaration gives, recomputed, with the published ones.
 
-Spark reads the source topic as a batch and applies the steps before the keyed one; the keyed step is recomputed by
-`falkirk.check`, which shares nothing with the mechanism that it judges.
+Spark reads the source topic as a batch and applies the steps before the keyed one. `falkirk.check` recomputes the keyed
+step; it shares nothing with the mechanism that it judges.
 """
 
 import re
@@ -68,7 +68,7 @@ _CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
 Types = Mapping[str, Callable[[object], object]]
 _KINDS = {"count": Count, "sum": Sum, "min": Min, "max": Max}
 
-#: What the checker must find at least for a promise to be kept.
+#: The guarantee that the checker must find at least, for each promise.
 PROMISES = {
     Delivery.EXACTLY_ONCE: Guarantee.EXACTLY_ONCE,
     Delivery.REPEATED: Guarantee.REPEATED_DELIVERY,
@@ -79,7 +79,7 @@ PROMISES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Declared:
-    """A sink's way from its source: the steps before its keyed step, and that step, if it has one."""
+    """A sink's path from its source: the steps before its keyed step, and the keyed step, if there is one."""
 
     source: SourceNode
     before: tuple[Step, ...]
@@ -89,20 +89,22 @@ class _Declared:
 def judge_sink(
     app: App, sink: Sink, connection: Connection, session: SparkSession, space: Space | None = None
 ) -> Verdict:
-    """Return the checker's verdict on one sink, from its topic and its source's. Run it when nothing is in flight.
+    """Return the checker's verdict on one sink, from its topic and its source's. Run it when no record is in flight.
 
     Rows are streamed from Spark and from the topic, and divided by key within `space`.
 
-    Raises: DefinitionError: `NOT_CHECKABLE`: what is declared can't be recomputed. LogError: `TOPIC_UNSEEN`: one of
-        the topics has, or had, records that can't be read. `ROWS_CHANGED`: one of them was written meanwhile.
+    Raises: DefinitionError: `NOT_CHECKABLE`: the declaration can't be recomputed. LogError: `TOPIC_UNSEEN`: one of the
+        topics has, or had, records that can't be read. `ROWS_CHANGED`: one of them was written in the meantime.
     """
     declared = _declared(app, sink)
     if declared.source.name in app.pushed:
-        raise _not_checkable(sink, "its source takes requests, which are forgotten after a while")
+        raise _not_checkable(sink, "its source takes requests, which are deleted after a while")
     if sink.topic.format == "avro":
         raise _not_checkable(sink, "its values are Avro")
     if declared.source.topic.starting != "earliest":
-        raise _not_checkable(sink, f"its source was read from {declared.source.topic.starting}, wherever that was")
+        raise _not_checkable(
+            sink, f"its source was read from {declared.source.topic.starting}, an offset that is not known"
+        )
     reader = session.read.format("kafka").options(**kafka_options(session, connection))
     reader = reader.option("subscribe", declared.source.topic.topic).option("startingOffsets", "earliest")
     raw = reader.option("kafka.isolation.level", "read_committed").load()
@@ -117,7 +119,7 @@ def judge_sink(
     for topic, count in zip(topics, (raw.count(), records.count), strict=True):
         changed = moved(config, topic, bounds[topic])
         if changed is not None:
-            hint = "Run the checker when nothing is in flight."
+            hint = "Run the checker when no record is in flight."
             raise LogError("ROWS_CHANGED", f"{changed} while the checker was reading.", hint=hint, changed=changed)
         refuse_unseen(config, topic, bounds[topic], count)
     return verdict
@@ -125,7 +127,7 @@ def judge_sink(
 
 @dataclass(slots=True)
 class _Counted:
-    """Records, counted as they are read."""
+    """Records, counted while they are read."""
 
     records: Iterator[Record]
     count: int = 0
@@ -162,7 +164,7 @@ def _verdict(good: Frame, declared: _Declared, sink: Sink, records: _Counted, sp
 
 
 def _types(data: DataFrame) -> dict[str, str]:
-    """Return the types, as the checker calls them, of the columns whose JSON does not tell them."""
+    """Return the checker's types for the columns whose type is not visible in JSON."""
     named = {DecimalType: "decimal", DoubleType: "double", FloatType: "double"}
     return {each.name: named[type(each.dataType)] for each in data.schema if type(each.dataType) in named}
 
@@ -191,7 +193,7 @@ def _declared(app: App, sink: Sink) -> _Declared:
         name = upstream
     keyed = [i for i, step in enumerate(steps) if step.operation in ("agg", "count")]
     if keyed and keyed != [len(steps) - 1]:
-        raise _not_checkable(sink, "there are steps behind its keyed step")
+        raise _not_checkable(sink, "it has steps after its keyed step")
     return _Declared(
         source=app.sources[name],
         before=tuple(steps[:-1] if keyed else steps),
@@ -200,14 +202,14 @@ def _declared(app: App, sink: Sink) -> _Declared:
 
 
 def _recomputable(frame: Frame, step: Step, sink: Sink) -> Frame:
-    """Return the frame after a step that gives the same whenever it is computed.
+    """Return the frame after a step that is deterministic.
 
     Raises: DefinitionError: `NOT_CHECKABLE`.
     """
     after = frames.apply(frame, step)
     unknown = undetermined(operations(frame.data), operations(after.data))
     if unknown:
-        raise _not_checkable(sink, f"{', '.join(unknown)} ({step.where}) may come out differently each time")
+        raise _not_checkable(sink, f"{', '.join(unknown)} ({step.where}) may differ each time")
     return after
 
 
@@ -216,7 +218,7 @@ def _not_checkable(sink: Sink, reason: str) -> DefinitionError:
         "NOT_CHECKABLE",
         f"sink {sink.name!r} can't be recomputed: {reason}.",
         where=sink.where,
-        hint="Use falkirk.check with a model of your own.",
+        hint="Use falkirk.check with your own model.",
         sink=sink.name,
     )
 
@@ -225,7 +227,7 @@ def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
     keys = step.arguments[0]
     if not all(isinstance(key, str) for key in keys):
         raise DefinitionError(
-            "NOT_CHECKABLE", "groupBy() has an expression as key.", where=step.where, hint="Group by a named column."
+            "NOT_CHECKABLE", "groupBy() has an expression as a key.", where=step.where, hint="Group by a named column."
         )
     return tuple(keys), step.arguments[1] if step.operation == "agg" else (F.count("*").alias("count"),)
 
@@ -259,7 +261,7 @@ def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode, types: T
         stamp: Row = row[STAMP]
         record = (stamp["partition"], stamp["offset"])
         sub = counted.get(record, 0)
-        counted = {record: sub + 1}  # rows come in stamp order, so only the present record is counted
+        counted = {record: sub + 1}  # rows arrive in stamp order, so only the present record is counted
         values = read_typed(row["value"].encode(), types)
         place = Place(source.topic.topic, record[0], record[1], sub)
         yield Input(key=_key(values, keys), place=place, row=values)

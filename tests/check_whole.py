@@ -1,6 +1,6 @@
-"""The checker in its plainest form: the whole run in memory, nothing divided.
+"""The checker in its simplest form: the whole run in memory, not divided.
 
-`check_keyed` must agree with it, whatever the parts.
+`check_keyed` must give the same verdict, however it divides the run.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from falkirk.check.verdict import REACHABLE
 
 @dataclass(frozen=True)
 class Whole:
-    """What a verdict says, without what is merely shown."""
+    """The parts of a verdict that decide, without those that are only shown."""
 
     holds: dict[Guarantee, bool | None]
     kinds: dict[Kind, int]
@@ -54,7 +54,7 @@ def check_whole(inputs: Iterable[Input], outputs: Iterable[Output], model: Model
 def _problem(
     runs: list[KeyRun], found: dict[Hashable, Diagnosis | None], diagnoses: dict[Hashable, Diagnosis], model: Model[Any]
 ) -> Problem:
-    """Everything at once, whether it is linked or not."""
+    """Return one problem with all keys, whether they are linked or not."""
     problem = Problem(
         lost={key: lost_places(diagnosis) for key, diagnosis in diagnoses.items()},
         standings={key: standing(diagnosis, model) for key, diagnosis in found.items()},
@@ -73,5 +73,5 @@ def _all_of(answers: set[bool | None]) -> bool | None:
 
 
 def _hashable(anomaly: Anomaly) -> Any:
-    """The anomaly by what identifies it: rows of one content are one to a `set`."""
+    """Return the anomaly's identity: rows with the same content are one element of a `set`."""
     return (anomaly.kind, anomaly.key, anomaly.inputs, anomaly.outputs, anomaly.explanation)

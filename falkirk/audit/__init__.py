@@ -1,4 +1,4 @@
-"""The audit: runs what is said to be deterministic twice on a sample of its input, and compares."""
+"""The audit: runs each step that is assumed deterministic twice on a sample of its input, and compares the results."""
 
 from falkirk.audit.findings import Finding, Outcome, audit
 

@@ -1,7 +1,7 @@
-"""Findings: of each processor that is said to be deterministic, whether two runs of it came to the same.
+"""Findings: whether two runs of each processor that is assumed deterministic gave the same results.
 
-The application is walked from its sources on, on a sample: each processor reads what the first run of those before it
-has come to. Nothing of the running application is touched, and nothing is written outside.
+The audit walks through the application from its sources, on a sample. Each processor reads the results of the first run
+of the processors before it. The audit does not touch the running application, and writes nothing outside.
 """
 
 from collections import Counter
@@ -20,15 +20,17 @@ from falkirk.plan.frames import Frame
 from falkirk.plan.inference.properties import Properties
 from falkirk.plan.planner import plan_application
 
-#: Results that differ and are shown, of each of the two runs.
+#: The number of differing results that are shown, for each of the two runs.
 SHOWN = 3
-#: What is kept for the next epoch is told from what is sent.
+#: Distinguishes values that are kept for the next epoch from results.
 _KEPT = ("", "kept: ")
-_OPEN = "whether your word holds can't be told from it: let what you vouch for be a processor that draws nothing itself"
+_OPEN = (
+    "the audit can't test your declaration: move the part that you declare deterministic into a processor of its own"
+)
 
 
 class Outcome(StrEnum):
-    """What the audit has to say of a processor."""
+    """The audit's result for a processor."""
 
     SAME = "same"
     DIFFERS = "differs"
@@ -38,10 +40,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What two runs of a processor, or of a region of several, came to.
+    """The result of two runs of a processor, or of a region of several.
 
-    Args: rows: that went in. by_word: the user vouches for it, or for a part of it. first, again: results that only one
-        of the runs has. reason: why it was not run, or what stays open.
+    Args: rows: the number of input rows. by_word: whether the user declares it deterministic, or a part of it. first,
+        again: results that only one of the runs has. reason: why it was not run, or which question stays open.
     """
 
     name: str
@@ -54,10 +56,10 @@ class Finding:
 
 
 def audit(app: App, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[Finding]:
-    """Return what there is to say of each region and batch of an application.
+    """Return a finding for each region and batch of an application.
 
-    Args: rows: of each source, the newest.
-    Raises: LogError: a source can't be read. As `plan_application`. Whatever the user's functions raise.
+    Args: rows: how many of the newest rows of each source to read.
+    Raises: LogError: a source can't be read. As `plan_application`. All exceptions of the user's functions.
     """
     return _Walk(app, connection, session, rows).findings()
 
@@ -65,7 +67,7 @@ def audit(app: App, connection: Connection, session: SparkSession, rows: int = 1
 class _Walk:
     def __init__(self, app: App, connection: Connection, session: SparkSession, rows: int) -> None:
         self._plan = plan_application(app, session, "audit")
-        #: The user's functions of streams are called anew, as they are at the next start.
+        #: The user's functions of streams are called a second time, as at the next start.
         self._again = {region.name: region for region in plan_application(app, session, "audit").regions}
         self._connection, self._rows = connection, rows
         self._session = session.newSession()
@@ -107,7 +109,7 @@ class _Walk:
         if given.topic is not None:
             return self._topic(given.topic)
         if given.log not in self._found:
-            assert given.folder is not None, "what was not run is not read"
+            assert given.folder is not None, "an input without results is a folder"
             self._found[given.log] = sample.of_folder(self._session, given.folder, self._rows)
         return self._found[given.log]
 
@@ -115,7 +117,7 @@ class _Walk:
         self._found[log] = sample.of_results(results, self._rows)
 
     def _compare(self, name: str, known: list[Properties], rows: int, runs: list[list[DataFrame]]) -> Finding:
-        """Compare two runs. Args: runs: of each the results, then what it keeps."""
+        """Compare two runs. Args: runs: for each run the results, then the values that it keeps."""
         results = [
             Counter(f"{_KEPT[i > 0]}{row}" for i, rows in enumerate(run) for row in rows.collect()) for run in runs
         ]

@@ -1,4 +1,4 @@
-"""Runs: one processor on the same rows, divided and ordered in one way or another, as a failure might."""
+"""Reruns: one processor on the same rows, in different partitions and order, as after a failure."""
 
 import itertools
 import tempfile
@@ -18,8 +18,11 @@ from falkirk.stream import Step
 
 
 def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
-    """Return what live steps come to. Args: run: 0 is the first. Each divides the rows in its own way; those of a key
-    stay in the order of their stamps, as they do in a live region."""
+    """Return the results of live steps. Args: run: its number, 0 for the first. Each run divides the rows in another
+    way.
+
+    The rows of a key stay in the order of their stamps, as in a live region.
+    """
     frame = given if any(step.operation in ("agg", "count") for step in steps) else _divided(given, run)
     for step in steps:
         if step.operation in ("agg", "count"):
@@ -30,7 +33,7 @@ def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
 
 
 def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, run: int) -> list[DataFrame]:
-    """Return what a batch's first epoch comes to, and what the second one would begin with."""
+    """Return the results of a batch's first epoch, and the values that the second epoch would begin with."""
     rows = {i.name: _parameter(i, _divided(given[i.name], run)) for i in batch.inputs}
     if batch.state is not None:
         rows[batch.name] = empty(session, batch.state)

@@ -17,7 +17,7 @@ from falkirk.plan.parsing import parse, parsing
 
 
 def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: int) -> Frame:
-    """Return the newest good records of a topic, at most so many, as a frame that can be read again and again.
+    """Return the newest good records of a topic, at most `rows`, as a frame that can be read repeatedly.
 
     Raises: LogError.
     """
@@ -34,7 +34,7 @@ def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: 
 
 
 def of_folder(session: SparkSession, folder: Files, rows: int) -> Frame:
-    """Return records of the newest files of a folder, at most so many."""
+    """Return records of the newest files of a folder, at most `rows`."""
     found = sorted((p for p in Path(folder.path).iterdir() if p.is_file()), key=lambda p: (p.stat().st_mtime, p.name))
     newest = {path: i for i, path in enumerate(found[-10:])}
     frame = rows_of(session, folder, newest)
@@ -42,7 +42,7 @@ def of_folder(session: SparkSession, folder: Files, rows: int) -> Frame:
 
 
 def of_results(results: DataFrame, rows: int) -> Frame:
-    """Return what another processor has come to, as records in the order in which they are."""
+    """Return the results of another processor as records, in their present order."""
     columns = [F.col(f"`{c}`") for c in results.columns if c not in frames.OURS]
     number = F.monotonically_increasing_id().alias("offset")
     place = F.struct(F.lit(0).alias("source"), F.lit(0).alias("partition"), number)

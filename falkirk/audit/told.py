@@ -1,4 +1,4 @@
-"""What the audit has found, for the terminal and as plain values."""
+"""Shows the findings of an audit: as a table for the terminal, and as plain values."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from falkirk.audit.findings import Finding, Outcome
 
 
 def findings_table(found: Iterable[Finding]) -> RenderableType:
-    """Return the findings for the terminal: a table, and both results of what differs."""
+    """Return the findings for the terminal: a table, and both results of each difference."""
     table = Table(title="two runs of each on the same rows", title_justify="left")
     for heading in ("what", "rows", "outcome"):
         table.add_column(heading)
@@ -19,7 +19,7 @@ def findings_table(found: Iterable[Finding]) -> RenderableType:
     for finding in found:
         outcome = f"{finding.outcome}: {finding.reason}" if finding.reason else str(finding.outcome)
         if finding.outcome is Outcome.DIFFERS:
-            outcome = f"DIFFERS, though it is the same {'by your word' if finding.by_word else 'by inference'}"
+            outcome = f"DIFFERS, but it is deterministic {'by your declaration' if finding.by_word else 'by inference'}"
             differing.append(finding)
         table.add_row(finding.name, f"{finding.rows:,}", outcome)
     texts = [

@@ -1,7 +1,6 @@
-"""The checker: judges a run only from what went in and what came out.
+"""The checker: judges a run only from its inputs and outputs.
 
-It shares no code with the mechanism that it judges and ignores its stamps and headers. Start at
-`check_keyed`.
+It shares no code with the mechanism that it judges, and ignores stamps and headers. Start at `check_keyed`.
 """
 
 from falkirk.check.content import content_of, group_key

@@ -1,7 +1,8 @@
-"""Align one key's outputs with its inputs in one pass: a good explanation fast, where a search might find a better one.
+"""Aligns one key's outputs with its inputs in one pass. This finds a good explanation quickly; a search may find a
+better one.
 
-Each output takes the next row that can give it. Rows that no later output wants are taken for lost on the way there,
-from other sources too if only that makes the content right. Nothing is ever taken back.
+Each output takes the next row that can give it. The rows before it that no later output needs count as lost. Rows of
+other sources count as lost too, but only if nothing else makes the content right. The pass never goes back.
 """
 
 from collections.abc import Hashable
@@ -17,7 +18,7 @@ S = TypeVar("S")
 
 
 def align(run: KeyRun, model: Model[S]) -> Script:
-    """Return a script for `run`, which may use any move but to apply a row again."""
+    """Return a script for `run`. It may use any move except REAPPLY."""
     end = _Walk(run, model, Echoes(run, model), (0,) * len(run.sources), model.initial())
     script: list[Step] = []
     seen: set[Hashable] = set()
@@ -32,7 +33,7 @@ def align(run: KeyRun, model: Model[S]) -> Script:
 
 
 class _Walk(Generic[S]):
-    """A point on the way through the rows: how many of each source are consumed, and the state after them."""
+    """A point in the pass: the number of consumed rows of each source, and the state after them."""
 
     def __init__(self, run: KeyRun, model: Model[S], echoes: Echoes, positions: tuple[int, ...], state: S) -> None:
         self._run = run
@@ -42,7 +43,8 @@ class _Walk(Generic[S]):
         self._state = state
 
     def reach(self, observed: int) -> list[Step] | None:
-        """Go on until the output `observed` is delivered; return the steps, or None and stay if no row gives it."""
+        """Continue until the output `observed` is delivered. Return the steps, or None (and do not move) if no row
+        gives it."""
         for source in range(len(self._positions)):
             trial = _Walk(self._run, self._model, self._echoes, self._positions, self._state)
             steps = trial._reach_from(source, observed)
@@ -64,7 +66,7 @@ class _Walk(Generic[S]):
             if expected is not None and content(expected) == self._run.contents[observed]:
                 self._advance(source, state)
                 return [*steps, Step(Move.DELIVER, row, observed, expected)]
-            # The row itself is the last to be given up.
+            # The row itself is the last choice.
             others = [other for other in range(len(self._positions)) if other != source]
             spare = next((each for each in (*others, source) if self._is_spare(each, observed)), None)
             if spare is None:

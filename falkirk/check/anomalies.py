@@ -1,4 +1,4 @@
-"""Name what a script tells: each anomaly of a key with the places that prove it."""
+"""Names the anomalies of a key: reads them from its script, each with the places that prove it."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 def anomalies_of(diagnosis: Diagnosis, model: Model[S]) -> list[Anomaly]:
-    """Return the anomalies that the script of `diagnosis` tells of, in its order."""
+    """Return the anomalies in the script of `diagnosis`, in its order."""
     run, script = diagnosis.run, diagnosis.script
     found: list[Anomaly] = []
     if run.scattered:
@@ -59,7 +59,7 @@ def anomalies_of(diagnosis: Diagnosis, model: Model[S]) -> list[Anomaly]:
 def _answering(script: Script, model: Model[S]) -> set[int]:
     """Return the script indices of the rows that have an output if every row is applied once.
 
-    A row that was skipped may have had an output due only because others were skipped before it.
+    A skipped row may have an expected output only because rows before it were skipped.
     """
     state, answering = model.initial(), set()
     for index, step in enumerate(script):
@@ -71,10 +71,10 @@ def _answering(script: Script, model: Model[S]) -> set[int]:
 
 
 def _forgettable(run: KeyRun, script: Script, model: Model[S]) -> Mapping[int, Input]:
-    """Return the script indices of strays that a row would have given at that very point, each with the row.
+    """Return the script indices of the strays that a row explains at that very point, each with the row.
 
-    Nothing is wrong with such an output but that those after it, by the script, come from a run in which it never
-    was: as if the state that gave it had been rolled back, and the inputs had then been taken in another order.
+    This kind of output contradicts only the later outputs: by the script, they come from a run without it. The likely
+    cause: the state that gave it was rolled back, and the inputs were then taken in another order.
     """
     strays = [index for index, step in enumerate(script) if step.move is Move.STRAY]
     if not strays:
@@ -106,9 +106,7 @@ def _next_rows(script: Script, indices: set[int]) -> Mapping[int, list[Input]]:
 
 
 def places_without_output(run: KeyRun, script: Script) -> frozenset[Place]:
-    """Return the places of the rows whose output, by `script`, did not come out at all, not even out of its
-    place.
-    """
+    """Return the places of the rows whose output, by `script`, is missing, and not merely in the wrong position."""
     displaced = _displaced(run, script)
     return frozenset(
         step.row.place
@@ -121,9 +119,8 @@ def places_without_output(run: KeyRun, script: Script) -> frozenset[Place]:
 
 
 def _displaced(run: KeyRun, script: Script) -> Mapping[int, int]:
-    """Return script indices of outputs without a row and rows without an output that belong together, each
-    mapped to the other.
-    """
+    """Return pairs of script indices, in both directions: an output without a row, and the row without an output that
+    gives it."""
     waiting: dict[object, list[int]] = {}
     for index, step in enumerate(script):
         if step.move in (Move.SKIP, Move.LOSE) and step.expected is not None:
@@ -150,18 +147,16 @@ def _first_break(
             continue
         elif index in displaced:
             row = script[displaced[index]]
-            return _break(run, step.observed, row, "came out of its place")
+            return _break(run, step.observed, row, "is not at its position")
         elif step.move is Move.STRAY and run.contents[step.observed] in delivered:
-            return _break(run, step.observed, _due(script, index), "came before its place")
+            return _break(run, step.observed, _due(script, index), "is before its position")
         elif step.move is Move.DELIVER and lost is not None and ordered:
-            return _break(run, step.observed, lost, "came after a gap")
+            return _break(run, step.observed, lost, "comes after a gap")
     return None
 
 
 def _due(script: Script, index: int) -> Step | None:
-    """Return the step of the row whose output was due where the script says at `index` that an output is a
-    stray.
-    """
+    """Return the step of the row whose output was expected, given that the output at `index` is a stray."""
     if index and script[index - 1].move in (Move.LOSE, Move.SKIP):
         return script[index - 1]
     return next((step for step in islice(script, index + 1, None) if step.row is not None), None)
@@ -190,12 +185,12 @@ def _scattered(run: KeyRun) -> Anomaly:
         kind=Kind.BROKEN_SEQUENCE,
         key=run.key,
         outputs=tuple(firsts.values()),
-        explanation=f"outputs of one key lie in {len(firsts)} partitions, so nothing orders them",
+        explanation=f"outputs of one key are in {len(firsts)} partitions, so they have no order",
     )
 
 
 def _lost(run: KeyRun, step: Step, row: Input, *, counted: bool) -> Anomaly:
-    state = "though later outputs count it" if counted else "as if it had never been there"
+    state = "although later outputs count it" if counted else "and no later output counts it"
     return Anomaly(
         kind=Kind.LOST,
         key=run.key,
@@ -212,7 +207,7 @@ def _reapplied(run: KeyRun, output: Output, row: Input) -> Anomaly:
         inputs=(row.place,),
         outputs=(output.place,),
         found=output.values,
-        explanation=f"the output at {output.place} is due only if the input at {row.place} was applied again",
+        explanation=f"only a second application of the input at {row.place} explains the output at {output.place}",
     )
 
 
@@ -223,7 +218,7 @@ def _duplicate(run: KeyRun, output: Output, other: Output) -> Anomaly:
         key=run.key,
         outputs=(first, again),
         found=output.values,
-        explanation=f"the output at {first} came again at {again}",
+        explanation=f"the output at {first} is repeated at {again}",
     )
 
 
@@ -247,19 +242,19 @@ def _forgotten(run: KeyRun, output: Output, row: Input, due: Step | None) -> Ano
         outputs=(output.place,),
         expected=None if due is None else due.expected,
         found=output.values,
-        explanation=f"the output at {output.place} was due there for the input at {row.place}, but those after it are "
-        "those of a run in which it never came, as if its state had been rolled back",
+        explanation=f"the input at {row.place} explains the output at {output.place}, but the later outputs "
+        "are those of a run without it, as if its state had been rolled back",
     )
 
 
 def _unnamed(run: KeyRun) -> Anomaly:
-    """The anomaly of a key that is wrong beyond what the search could take apart."""
+    """Return the anomaly of a key with too many faults for the search to separate."""
     return Anomaly(
         kind=Kind.UNEXPLAINED,
         key=run.key,
         outputs=tuple(output.place for output in run.observed[:1]),
         explanation=f"no order of the {run.input_count} inputs explains the {len(run.observed)} outputs; "
-        "too much is wrong with them to name each thing",
+        "there are too many faults to name each",
     )
 
 

@@ -1,10 +1,10 @@
-"""Atomicity: an input must be processed with all its derivatives or not at all, across keys (Delivery,
-consistency, and determinism, §III-E, definition 7).
+"""Atomicity: checks across keys that each input is processed with all its derivatives or not at all.
 
-Which row a key has lost is often open: a count says that one of its rows is missing, not which. So before an
-input is called partial, the scripts of its keys are searched again for a choice under which it is whole: gone
-everywhere, or there everywhere. Choices made for one input bind the next ones, so inputs whose keys are linked
-have to be looked at together; `falkirk.check.spanning` finds out which are.
+It is often open which row a key has lost: a count shows that one of its rows is missing, but not which. So before an
+input is called partial, the scripts of its keys are searched again. They may have a choice for which the input is
+whole: lost under all its keys, or present under all. A choice for one input restricts the next ones, so inputs with
+linked keys are examined together. `falkirk.check.spanning` finds them.
+Source: Delivery, consistency, and determinism, §III-E, definition 7.
 """
 
 from collections import deque
@@ -22,26 +22,26 @@ from falkirk.check.verdict import Anomaly, Guarantee, Kind
 
 S = TypeVar("S")
 Record = tuple[str, int, int]
-#: How many rows may be searched again, for each row that is given.
+#: How many rows may be searched again per given row.
 SEARCHED_AGAIN = 50
 
 
 class Standing(Enum):
-    """What may be chosen about the rows that a key has lost."""
+    """Which choices a key has about the rows that it has lost."""
 
-    FIXED = "no other script comes into question"
-    OPEN = "it is not known what the key has lost"
+    FIXED = "no other script is possible"
+    OPEN = "the rows that the key has lost are not known"
     FREE = "a script may lose other rows"
-    EXACT = "nothing is lost, but a script may lose something"
+    EXACT = "nothing is lost, but a script may lose rows"
 
 
 def standing(diagnosis: Diagnosis | None, model: Model[S]) -> Standing:
-    """Return how a key stands, given its diagnosis; None is that of a key whose outputs are exact."""
+    """Return the standing of a key by its diagnosis. None is the diagnosis of a key whose outputs are exact."""
     if diagnosis is None:
         return Standing.FIXED if model.every_row_answers else Standing.EXACT
     if diagnosis.script is None:
         return Standing.OPEN
-    # If the key is no run on a part of the inputs anyway, its script is taken as it stands.
+    # If no part of the inputs explains the key anyway, its script is not changed.
     return Standing.FREE if diagnosis.chosen is Guarantee.AT_MOST_ONCE else Standing.FIXED
 
 
@@ -52,8 +52,9 @@ def lost_places(diagnosis: Diagnosis) -> frozenset[Place]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Atomicity:
-    """`partial`: inputs of which some derivatives came out and some did not. `open`: inputs for which that
-    stayed open.
+    """The result of the check.
+
+    `partial`: inputs with some derivatives in the output and some not. `open`: inputs for which this is not known.
     """
 
     partial: tuple[Anomaly, ...] = ()
@@ -62,12 +63,12 @@ class Atomicity:
 
 @dataclass(slots=True, kw_only=True)
 class Problem:
-    """What has to be looked at together.
+    """The rows and keys that have to be examined together.
 
     Args:
-        rows: by record, all its derivatives by key. lost: by key, the places of rows without an output.
+        rows: all derivatives of each record, by key. lost: the places of rows without an output, by key.
         standings: of every key in `rows`.
-        runs: of the keys that stand `FREE` or `EXACT`. diagnoses: of those that stand `FREE`.
+        runs: for keys with standing `FREE` or `EXACT`. diagnoses: for keys with standing `FREE`.
     """
 
     rows: dict[Record, dict[Hashable, list[Place]]] = field(default_factory=dict)
@@ -78,8 +79,9 @@ class Problem:
 
 
 def check_atomicity(problem: Problem, model: Model[S], nodes_max: int) -> Atomicity:
-    """Find the inputs that are partial, and make the scripts in `diagnoses` choose so that as few are as
-    possible: they may be replaced by equally good ones.
+    """Find the partial inputs, with the choice of scripts that makes them as few as possible.
+
+    It may replace scripts in `diagnoses` by equally good ones.
     """
     rows = sum(run.input_count + len(run.observed) for run in problem.runs.values())
     return _Resolver(
@@ -89,7 +91,7 @@ def check_atomicity(problem: Problem, model: Model[S], nodes_max: int) -> Atomic
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """Records of which it is settled that they were processed, or that they were not."""
+    """Records that were certainly processed, and records that were certainly not."""
 
     kept: set[Record] = field(default_factory=set)
     dropped: set[Record] = field(default_factory=set)
@@ -116,7 +118,7 @@ class _Resolver(Generic[S]):
             if not gone or not there:
                 (self.choices.dropped if gone else self.choices.kept).add(record)
                 continue
-            # What no choice can change is a fact; only facts can prove that an input is partial.
+            # A fact is what no choice can change. Only facts can prove that an input is partial.
             stays = self._none_can(record, there, drop=True)
             is_gone = self._none_can(record, gone, drop=False)
             if stays and is_gone:
@@ -144,8 +146,9 @@ class _Resolver(Generic[S]):
         return gone, there
 
     def _settle(self, record: Record, rows: Mapping[Hashable, list[Place]], *, drop: bool) -> list[Hashable]:
-        """Replace the scripts of the keys of `rows`, if possible, so that these rows are lost or kept; return the
-        keys, none if it is not possible.
+        """Replace the scripts of the keys of `rows`, if possible, so that these rows are lost or kept.
+
+        Returns: the keys; none if it is not possible.
         """
         replacements: dict[Hashable, Script] = {}
         for key in rows:
@@ -175,7 +178,7 @@ class _Resolver(Generic[S]):
         self.rows_left -= run.input_count + len(run.observed)
         if self.rows_left < 0:
             return Failure.GAVE_UP
-        # Its rows by what has to become of them: True if they are dropped, None if that is open.
+        # The rows by decision: True if they are dropped, False if they are kept, None if it is open.
         decided: dict[bool | None, set[Place]] = {True: set(), False: set(), None: set()}
         for place in (row.place for source in run.sources for row in source):
             if place.record == record:
@@ -201,5 +204,5 @@ def _partial(record: Record, gone: Mapping[Hashable, list[Place]], there: Mappin
         key=min(gone, key=lambda key: min(gone[key])),
         inputs=tuple(missing),
         explanation=f"{len(missing)} of the {present + len(missing)} derivatives of the input at {place} "
-        "did not come out",
+        "are not in the output",
     )

@@ -1,4 +1,4 @@
-"""The command `falkirk check-run`: judges a run of any system, described by where its rows are."""
+"""The command `falkirk check-run`: judges a run of any system, given the places of its rows."""
 
 import json
 import sys
@@ -31,26 +31,40 @@ memory_option = click.option(
     default=1024,
     show_default=True,
     metavar="MB",
-    help="About how much to take for rows; what does not fit lies in a temporary folder.",
+    help="Approximate memory for rows. Rows that do not fit are written to a temporary folder.",
 )
 
 
 @click.command("check-run")
-@click.option("--input", "inputs", multiple=True, metavar="PLACE", help="Where rows went in; can be repeated.")
-@click.option("--output", "outputs", multiple=True, required=True, metavar="PLACE", help="Where rows came out.")
-@click.option("--key", metavar="COLUMNS", default="", help="What rows belong together by: one column or several.")
-@click.option("--model", metavar="MODEL", help="What was to be done; by default rows come out as they went in.")
-@click.option("--final", is_flag=True, help="Outputs keep only the last of each key, as a table does.")
+@click.option("--input", "inputs", multiple=True, metavar="PLACE", help="Where the input rows are; can be repeated.")
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    required=True,
+    metavar="PLACE",
+    help="Where the output rows are; can be repeated.",
+)
+@click.option("--key", metavar="COLUMNS", default="", help="The columns that group rows, separated by commas.")
+@click.option("--model", metavar="MODEL", help="How outputs are computed from inputs. By default outputs equal inputs.")
+@click.option("--final", is_flag=True, help="Outputs keep only the last row of each key, as a table does.")
 @click.option("--expect", type=click.Choice([*_EXPECTED, "consistent"]), default="exactly-once", show_default=True)
-@click.option("--increasing", multiple=True, metavar="COLUMN", help="A rule: it grows from output to output of a key.")
-@click.option("--no-gaps", multiple=True, metavar="COLUMN", help="A rule: it grows by one.")
-@click.option("--unique", multiple=True, metavar="COLUMN", help="A rule: no value comes twice under a key.")
+@click.option(
+    "--increasing",
+    multiple=True,
+    metavar="COLUMN",
+    help="A rule: the column increases strictly in the outputs of a key.",
+)
+@click.option("--no-gaps", multiple=True, metavar="COLUMN", help="A rule: the column increases by one.")
+@click.option("--unique", multiple=True, metavar="COLUMN", help="A rule: no value occurs twice under a key.")
 @click.option("--transitions", multiple=True, metavar="COLUMN:A>B,…", help="A rule: which value may follow which.")
-@click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave a column out of what is compared.")
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="Do not compare this column.")
 @click.option("--decimal", is_flag=True, help="Read numbers with a fraction as decimals, not as floats.")
-@click.option("--type", "types", multiple=True, metavar="COLUMN=TYPE", help=f"What a column is: {', '.join(TYPES)}.")
+@click.option(
+    "--type", "types", multiple=True, metavar="COLUMN=TYPE", help=f"The type of a column: {', '.join(TYPES)}."
+)
 @click.option("--skip", multiple=True, metavar="PATTERN", help="Files in folders that hold no rows; can be repeated.")
-@click.option("--expired", is_flag=True, help="Judge topics of which retention or compaction has taken records.")
+@click.option("--expired", is_flag=True, help="Judge topics from which retention or compaction removed records.")
 @click.option("--broker", metavar="HOST:PORT", help="Of topics.")
 @click.option(
     "--client",
@@ -59,7 +73,9 @@ memory_option = click.option(
     help="For the Kafka client, by librdkafka's names; secrets as env:NAME or file:PATH.",
 )
 @memory_option
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), help="For temporary files.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), help="The folder for temporary files."
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def check_run(
     inputs: tuple[str, ...],
@@ -83,15 +99,16 @@ def check_run(
     folder: Path | None,
     as_json: bool,
 ) -> None:
-    """Judge a run of any system, from the rows that went in and came out alone.
+    """Judge a run of any system, only from its input and output rows.
 
     A PLACE is kafka:TOPIC, a file of rows (.jsonl, .csv, .parquet), a folder of such files, or a table: URL#TABLE, or
-    URL#TABLE:COLUMN in the order of a column. A field of CSV is a text; it equals a number that is written just so.
+    URL#TABLE:COLUMN in the order of a column. A field of CSV is a text. It equals a number that is written in the same
+    way.
 
-    A MODEL is count, sum(amount), name=max(price), … (the columns that the outputs have beside the key), distinct,
-    stateless, or FILE.py:name, a falkirk.check.Model of your own.
+    A MODEL is count, sum(amount), name=max(price), … (the columns of the outputs beside the key), distinct, stateless,
+    or FILE.py:name, your own falkirk.check.Model.
 
-    Run it when nothing is in flight. Exit code 1 when the run is not what is expected or breaks a rule.
+    Run it when no record is in flight. The exit code is 1 if the run does not meet --expect or breaks a rule.
     """
     rules: list[Rule] = [Increasing(column) for column in increasing]
     rules += [NoGaps(column) for column in no_gaps]

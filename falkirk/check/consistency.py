@@ -1,8 +1,9 @@
-"""Consistency: whether each output could be observed at its point in a run whose recoveries restore everything.
+"""Consistency: decides whether each output is possible at its position in a run whose recoveries lose nothing.
 
-After some outputs of its key, an output is consistent if some order of some of the key's inputs, each applied once and
-each source partition from its beginning, gives just those outputs and then this one. So what was merely cut off is
-consistent; an output that came again, or counts an input twice, or contradicts one before it, is not.
+After some outputs of its key, an output is consistent if a sequence of the key's inputs gives exactly those outputs and
+then this one. The sequence applies each input at most once, and takes the inputs of each source partition from the
+first one on. So a run that lost only its last outputs is consistent. An output that is a duplicate, counts an input
+twice or contradicts an earlier output is not.
 
 Source: Delivery, consistency, and determinism, §III-D, definitions 3 to 5.
 """
@@ -17,26 +18,26 @@ from falkirk.check.run import Input, KeyRun, Place, Values
 from falkirk.check.verdict import Anomaly, Kind
 
 S = TypeVar("S")
-#: How many outputs that might have come instead are looked at.
+#: How many possible outputs in place of the inconsistent one are collected.
 DUE_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyConsistency:
-    """Whether the outputs of a key are consistent (None: a search was given up), and the first that is not."""
+    """Whether the outputs of a key are consistent (None: a search was given up), and the first inconsistent one."""
 
     holds: bool | None
     first: Anomaly | None = None
 
 
 def check_consistency(run: KeyRun, model: Model[S], nodes_max: int) -> KeyConsistency:
-    """Return whether each output of `run` could be observed at its point.
+    """Return whether each output of `run` is possible at its position.
 
-    Args: nodes_max: bound on the points that are visited, beside a number in proportion to the run.
+    Args: nodes_max: bound on the visited points, in addition to a number in proportion to the run.
     """
     if run.scattered:
         first = next(output for output in run.observed if output.place[:2] != run.observed[0].place[:2])
-        how = f"in another partition than {run.observed[0].place}, so nothing orders the two"
+        how = f"in another partition than {run.observed[0].place}, so the two have no order"
         return KeyConsistency(
             holds=False,
             first=Anomaly(
@@ -44,7 +45,7 @@ def check_consistency(run: KeyRun, model: Model[S], nodes_max: int) -> KeyConsis
                 key=run.key,
                 outputs=(run.observed[0].place, first.place),
                 found=first.values,
-                explanation=f"the output at {first.place} lies {how}",
+                explanation=f"the output at {first.place} is {how}",
             ),
         )
     explained, ends = _furthest(run, model, nodes_max)
@@ -57,7 +58,7 @@ def check_consistency(run: KeyRun, model: Model[S], nodes_max: int) -> KeyConsis
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """How many outputs are explained, how many rows of each source are consumed, and the state after them."""
+    """The number of explained outputs, the number of consumed rows of each source, and the state after them."""
 
     explained: int
     positions: tuple[int, ...]
@@ -65,10 +66,10 @@ class _Point:
 
 
 def _furthest(run: KeyRun, model: Model[S], nodes_max: int) -> tuple[int, list[_Point] | None]:
-    """Return how many outputs can be explained from the first on, and some points where that ends.
+    """Return how many outputs can be explained, counted from the first, and some points where the explanation ends.
 
-    The points are None if the search was given up before all outputs were explained. Depth first: the first source
-    whose row fits is nearly always the right one.
+    The points are None if the search was given up before all outputs were explained. The search is depth first, because
+    the first source with a fitting row is nearly always the right one.
     """
     visits_left = nodes_max + 8 * (run.input_count + len(run.contents))
     start = _Point(0, (0,) * len(run.sources), model.initial())
@@ -106,7 +107,7 @@ def _next_rows(run: KeyRun, positions: tuple[int, ...]) -> Iterator[tuple[int, I
 
 
 def _after(run: KeyRun, model: Model[S], point: _Point) -> Iterator[_Point]:
-    """Yield the points that one more row leads to, with no output or with the next one."""
+    """Yield the points after one more row, with no output or with the next one."""
     for source, row in _next_rows(run, point.positions):
         state, due = model.step(point.state, row.row)  # type: ignore[arg-type]
         if due is not None and content(due) != run.contents[point.explained]:
@@ -116,7 +117,7 @@ def _after(run: KeyRun, model: Model[S], point: _Point) -> Iterator[_Point]:
 
 
 def _first(run: KeyRun, model: Model[S], explained: int, ends: list[_Point]) -> Anomaly:
-    """Return the anomaly of the output behind the last that could be explained, with what might have come there."""
+    """Return the anomaly of the first output that has no explanation, with the output that is possible in its place."""
     output = run.observed[explained]
     due: list[tuple[Place, Values]] = []
     for end in ends:
@@ -125,8 +126,8 @@ def _first(run: KeyRun, model: Model[S], explained: int, ends: list[_Point]) -> 
             if values is not None and len(due) < DUE_MAX:
                 due.append((row.place, values))
     before = run.observed[explained - 1].place if explained else None
-    after = f"after {before}, the last that could" if before is not None else "as the first of its key"
-    instead = f"; due there was the output for the input at {due[0][0]}" if due else "; no input was left to give one"
+    after = f"after {before}, the last consistent one" if before is not None else "as the first of its key"
+    instead = f"; expected was the output for the input at {due[0][0]}" if due else "; no input was left that gives one"
     return Anomaly(
         kind=Kind.INCONSISTENT,
         key=run.key,
@@ -134,5 +135,5 @@ def _first(run: KeyRun, model: Model[S], explained: int, ends: list[_Point]) -> 
         outputs=(output.place,) if before is None else (before, output.place),
         expected=due[0][1] if due else None,
         found=output.values,
-        explanation=f"the output at {output.place} could not be observed {after}, in a run without failures{instead}",
+        explanation=f"the output at {output.place} is not possible {after}, in a run without failures{instead}",
     )

@@ -1,9 +1,9 @@
-"""Content: the form in which two rows are compared, however they were written or read.
+"""Content: the form in which two rows are compared, independent of how they were written or read.
 
-Independent of Spark and of JSON: a row that was recomputed here and a row that was read from a topic are the
-same row if and only if their contents are equal. Three differences are none: the order of fields, a column that is
-null or left out (Spark's ``to_json`` leaves it out), and 1 beside 1.0. Everything else counts: ``true`` is not 1,
-0.0 is not -0.0, and a null inside of an object is not an absent one, since a map with a null value has an entry.
+It does not depend on Spark or JSON. A row that was recomputed here and a row that was read from a topic are the same
+row if and only if their contents are equal. Three differences do not count: the order of fields, a null column and a
+missing one (Spark's ``to_json`` omits null columns), and 1 and 1.0. Everything else counts. ``true`` is not 1, and 0.0
+is not -0.0. Inside an object a null differs from a missing field, since a map with a null value has an entry.
 """
 
 import math
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 
-#: From here on a double stands for several integers.
+#: From here on a double represents several integers.
 EXACT_MAX = 2**53
 
 
 class _Special(Enum):
-    """Values that Python would call equal to something else, or unequal to themselves."""
+    """Values that Python considers equal to another value, or unequal to themselves."""
 
     TRUE = "true"
     FALSE = "false"
@@ -27,18 +27,18 @@ class _Special(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Wide:
-    """A double so large that it stands for several integers: it is none of them."""
+    """A double so large that it represents several integers: it equals none of them."""
 
     value: float
 
 
 def content(row: Mapping[str, object]) -> Hashable:
-    """Return the content of a row: hashable, and equal exactly where the rows mean the same.
+    """Return the content of a row: hashable, and equal if and only if the rows mean the same.
 
-    Args: row: what ``json.loads`` returns, or the same shapes with Decimal, bytes, dates.
-    Raises: TypeError: it holds something that can't be compared, such as a set.
+    Args: row: the result of ``json.loads``, or the same shapes with Decimal, bytes, dates.
+    Raises: TypeError: a value can't be compared, such as a set.
     """
-    # Most fields are texts and whole numbers, which are their own content: no call for them.
+    # Most fields are texts and integers. They are their own content, so this saves a call.
     return frozenset(
         [
             (name, field if type(field) is str or type(field) is int else content_of(field))
@@ -67,7 +67,7 @@ def content_of(value: object) -> Hashable:
     if isinstance(value, Decimal):
         return _of_decimal(value)
     if not isinstance(value, Hashable):
-        raise TypeError(f"a value of type {kind.__name__} has no content that could be compared")
+        raise TypeError(f"a value of type {kind.__name__} can't be compared")
     return value
 
 
@@ -80,7 +80,7 @@ def _of_float(value: float) -> Hashable:
 
 
 def _of_decimal(value: Decimal) -> Hashable:
-    """Return the float that is written with these digits, if there is one; else the decimal, which no float equals."""
+    """Return the float that is written with these digits, if there is one; else the decimal, which equals no float."""
     if value.is_nan():
         return _Special.NAN
     if not value:
@@ -91,7 +91,7 @@ def _of_decimal(value: Decimal) -> Hashable:
 
 
 def group_key(value: object) -> object:
-    """Return the value that a group has whose rows have `value`: with one zero, as Spark groups.
+    """Return the value of the group to which rows with `value` belong: there is only one zero, as in Spark.
 
     Source: Spark's NormalizeFloatingNumbers.
     """

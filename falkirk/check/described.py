@@ -1,4 +1,4 @@
-"""A run described in words, of any system: which rows went in, which came out, by what key, and what was to be done.
+"""A run of any system, described by its input places, output places, key and model.
 
 check_described(Described(inputs=("kafka:orders",), outputs=("kafka:totals",), keys=("user",), model="count"))
 """
@@ -41,10 +41,10 @@ class Described:
     """A run of any system.
 
     Args:
-        inputs, outputs: places, as `falkirk.check.rows` writes them.
-        keys: the columns by which rows belong together; they have the same names in inputs and outputs.
-        model: what the system was to do, as `model_of` reads it; None: nothing, so that rows come out as they went in.
-        rules: what must hold of each key's outputs. final: whether the outputs keep only the last of each key.
+        inputs, outputs: places, in the notation of `falkirk.check.rows`.
+        keys: the columns that group rows. They have the same names in inputs and outputs.
+        model: how outputs are computed from inputs, in the notation of `model_of`. None: outputs equal inputs.
+        rules: conditions on each key's outputs. final: whether the outputs keep only the last row of each key.
     """
 
     inputs: Sequence[str]
@@ -58,19 +58,21 @@ class Described:
 def check_described(
     run: Described, reading: Reading, *, space: Space, anomalies_shown: int = 20
 ) -> Verdict | tuple[RuleVerdict, ...]:
-    """Return the verdict on a run; of one that names no inputs, what its rules say.
+    """Return the verdict on a run, or, for a run without inputs, the verdicts of its rules.
 
-    Raises: DefinitionError: `MODEL_INVALID`, `RUN_INCOMPLETE`, `PLACE_INVALID`, `PLACE_TWICE`,
-        `COLUMN_MISSING`. LogError: `NO_ROWS`; as `Reading.rows`.
+    Raises: DefinitionError: `MODEL_INVALID`, `RUN_INCOMPLETE`, `PLACE_INVALID`, `PLACE_TWICE`, `COLUMN_MISSING`.
+        LogError: `NO_ROWS`; as `Reading.rows`.
     """
     if (run.rules or run.final) and not run.keys:
-        raise _incomplete("Rules and --final are about the outputs of a key.", "Name its columns with --key.")
+        raise _incomplete(
+            "rules and --final need a key, and --key names no column.", "Name the key's columns with --key."
+        )
     if not run.inputs and (run.model or not run.rules):
-        raise _incomplete("With no inputs there is nothing to compare the outputs with.", "Name --input, or a rule.")
+        raise _incomplete("no input is given to compare the outputs with.", "Add --input, or a rule.")
     model = model_of(run.model, run.keys) if run.inputs else None
     _refuse_twice(run, reading)
     found = _judge(run, model, reading, space, anomalies_shown)
-    # Only now all is read: a generator that is not read to its end says nothing.
+    # Only now everything is read: an unfinished generator has not counted its rows.
     reading.sight.check()
     _refuse_nothing(run, model, reading)
     return replace(found, read=reading.sight.read()) if isinstance(found, Verdict) else found
@@ -96,7 +98,7 @@ def _judge(
 
 
 def _refuse_twice(run: Described, reading: Reading) -> None:
-    """Refuse logs that are named twice: of what comes twice on both sides nobody could tell that it did.
+    """Refuse a log that is named twice: a duplicate on both sides would look right.
 
     Raises: DefinitionError: `PLACE_TWICE`.
     """
@@ -112,16 +114,16 @@ def _refuse_twice(run: Described, reading: Reading) -> None:
                 )
             named[log] = where
     for side in (run.inputs, run.outputs):
-        # Rows know their tables by name alone.
+        # Rows identify their tables only by name.
         tables = Counter(where.partition("#")[2].partition(":")[0] for where in side if "://" in where)
         if any(count > 1 for count in tables.values()):
             again = max(tables, key=lambda table: tables[table])
-            text = f"two tables of the name {again} can't be told apart."
+            text = f"two tables have the same name, {again}, so their rows can't be distinguished."
             raise DefinitionError("PLACE_TWICE", text, hint="Judge them one by one.", log=again)
 
 
 def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) -> None:
-    """Refuse a verdict on nothing: on no rows at all, or by columns that no row has.
+    """Refuse a run without rows, and columns that no row has.
 
     Raises: LogError: `NO_ROWS`. DefinitionError: `COLUMN_MISSING`.
     """
@@ -130,7 +132,7 @@ def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) 
         raise LogError(
             "NO_ROWS",
             f"there are no rows at {', '.join(seen)}, so there is nothing to judge.",
-            hint="Are these the right places?",
+            hint="Check the places in --input and --output.",
             places=sorted(seen),
             passed_over=[name for each in seen.values() for name in each.passed_over],
         )
@@ -142,7 +144,7 @@ def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) 
             raise DefinitionError(
                 "COLUMN_MISSING",
                 f"no row of {', '.join(side)} has {', '.join(missing)}.",
-                hint="Check the names in --key and --model, and what --ignore leaves out.",
+                hint="Check the names in --key and --model, and the columns in --ignore.",
                 columns=missing,
             )
 
@@ -154,7 +156,7 @@ def _inputs(run: Described, reading: Reading) -> Iterator[Input]:
 
 
 def _key(values: Values, keys: tuple[str, ...]) -> Hashable:
-    """Return the key that the columns `keys` make: a value, or several; None without columns."""
+    """Return the key in the columns `keys`: a value, or a tuple of several; None without columns."""
     if not keys:
         return None
     found = [content_of(group_key(values.get(key))) for key in keys]
@@ -168,9 +170,9 @@ def _incomplete(message: str, hint: str) -> DefinitionError:
 def model_of(text: str | None, keys: Sequence[str]) -> Model[Any]:
     """Return the model that `text` describes.
 
-    ``count, total=sum(amount), max(price)``: aggregates under their names, by default as Spark names them
-    (``count``, ``max(price)``); ``distinct``: the first row of each key; ``stateless`` or None: each row as it is;
-    ``FILE.py:name``: a `Model` of one's own, or a class of it.
+    ``count, total=sum(amount), max(price)``: aggregates with their names, by default Spark's names (``count``,
+    ``max(price)``); ``distinct``: the first row of each key; ``stateless`` or None: each row unchanged;
+    ``FILE.py:name``: your own `Model`, an instance or a class.
 
     Raises: DefinitionError: `MODEL_INVALID`.
     """
@@ -179,7 +181,7 @@ def model_of(text: str | None, keys: Sequence[str]) -> Model[Any]:
         return StatelessModel()
     if text == "distinct":
         if not keys:
-            raise _invalid(text, "distinct is by key")
+            raise _invalid(text, "distinct needs a key")
         return DistinctModel()
     file, _, name = text.rpartition(":")
     if file.endswith(".py"):
@@ -188,7 +190,7 @@ def model_of(text: str | None, keys: Sequence[str]) -> Model[Any]:
     for part in text.split(","):
         call = _CALL.fullmatch(part.strip())
         if call is None:
-            raise _invalid(text, f"{part.strip()!r} is no aggregate")
+            raise _invalid(text, f"{part.strip()!r} is not an aggregate")
         given, function, column = call.groups()
         if function == "count":
             aggregates[given or ("count" if column in (None, "", "*") else f"count({column})")] = Count(
@@ -198,7 +200,7 @@ def model_of(text: str | None, keys: Sequence[str]) -> Model[Any]:
             default = column if function == "latest" else f"{function}({column})"
             aggregates[given or default] = _AGGREGATES[function](column)
         else:
-            raise _invalid(text, f"{part.strip()!r} is no aggregate")
+            raise _invalid(text, f"{part.strip()!r} is not an aggregate")
     return AggregateModel(list(keys), aggregates)
 
 
@@ -210,7 +212,7 @@ def _own(file: Path, name: str) -> Model[Any]:
     members = ("every_row_answers", "ordered", "initial", "step", "effect", "echo", "echo_of")
     missing = [member for member in members if not hasattr(model, member)]
     if missing:
-        raise _invalid(f"{file}:{name}", f"{name} is no falkirk.check.Model: it has no {', '.join(missing)}")
+        raise _invalid(f"{file}:{name}", f"{name} is not a falkirk.check.Model: it lacks {', '.join(missing)}")
     own: Model[Any] = model
     return own
 
@@ -218,7 +220,7 @@ def _own(file: Path, name: str) -> Model[Any]:
 def _invalid(text: str, why: str) -> DefinitionError:
     return DefinitionError(
         "MODEL_INVALID",
-        f"{text!r} describes no model: {why}.",
-        hint="Write count, sum(amount) and the like, distinct, stateless, or FILE.py:name.",
+        f"{text!r} does not describe a model: {why}.",
+        hint="Write aggregates such as count or sum(amount), distinct, stateless, or FILE.py:name.",
         model=text,
     )

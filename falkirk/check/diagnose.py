@@ -1,6 +1,5 @@
-"""Diagnose one key whose outputs are not exactly what its inputs give: which guarantees still fit, and which
-script explains them.
-"""
+"""Diagnoses one key whose outputs are not exactly those of its inputs: which guarantees fit, and which script explains
+them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ S = TypeVar("S")
 
 @dataclass(slots=True, kw_only=True)
 class Diagnosis:
-    """What can be said of one key. `script` is None if it is not known whether anything is wrong at all."""
+    """The diagnosis of one key. `script` is None if it is not known whether anything is wrong."""
 
     run: KeyRun
     fits: dict[Guarantee, bool | None]
@@ -49,26 +48,27 @@ def diagnose(run: KeyRun, model: Model[S], nodes_max: int) -> Diagnosis | None:
             if script is None:
                 chosen, script = guarantee, found
     if fits[Guarantee.EXACTLY_ONCE] is None:
-        # Anything weaker than a guarantee that may hold may hold as well, and no anomaly is certain.
+        # A guarantee weaker than one that may hold may hold too, and no anomaly is certain.
         fits = {guarantee: fits[guarantee] or None for guarantee in REACHABLE}
         chosen, script = Guarantee.UNDECIDED, None
     elif script is None:
-        # Nothing but the words depends on this search any more, so it may cost less.
+        # Only the wording depends on this search now, so it may cost less.
         found = _find(run, model, Guarantee.BROKEN, aligned, nodes_max // 20)
         script = aligned if isinstance(found, Failure) else found
     return Diagnosis(run=run, fits=fits, chosen=chosen, script=script, expected_outputs=_expected_outputs(run, model))
 
 
 def _find(run: KeyRun, model: Model[S], guarantee: Guarantee, aligned: Script, nodes_max: int) -> Script | Failure:
-    """Return the cheapest script that `guarantee` permits: `aligned` if it is that, else what a search finds."""
+    """Return the cheapest script that `guarantee` permits: `aligned` if it is the cheapest, else the result of a
+    search."""
     permitted = PERMITTED[guarantee]
-    # No script costs less than what is missing and what is too many.
+    # No script costs less than the sum of missing and surplus outputs.
     cost = sum(step.move not in (Move.DELIVER, Move.SILENT) for step in aligned)
     cheapest = model.every_row_answers and cost == Echoes(run, model).imbalance()
     if cheapest and permitted.issuperset(step.move for step in aligned):
         return aligned
     if guarantee is Guarantee.BROKEN and len(run.sources) > 1:
-        # An output of a state that was rolled back may fit, and what came after it then does not.
+        # An output of a rolled-back state may fit. Then the outputs after it do not.
         found = Search(run, model, permitted, Limits(nodes_max=nodes_max, thorough=True)).find()
         if not isinstance(found, Failure):
             return found
@@ -76,11 +76,9 @@ def _find(run: KeyRun, model: Model[S], guarantee: Guarantee, aligned: Script, n
 
 
 def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Guarantee]:
-    """Yield the guarantees that the numbers of rows and outputs alone do not refute, given that a straight
-    pass has failed.
+    """Yield the guarantees that the numbers of rows and outputs do not refute, given that a straight pass has failed.
 
-    Outputs of one key that lie in several partitions have no order: no guarantee about an order can hold of
-    them.
+    Outputs of one key in several partitions have no order, so no guarantee about an order can hold for them.
     """
     if run.scattered:
         return
@@ -89,7 +87,7 @@ def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Gu
         yield Guarantee.EXACTLY_ONCE
     if outputs > rows or not model.every_row_answers:
         yield Guarantee.REPEATED_DELIVERY
-    # Of rows that are all alike any part gives the same outputs, so that the first ones decide.
+    # If all rows are alike, any part of them gives the same outputs, so the first rows decide.
     if outputs < rows and not (alike and model.every_row_answers and not follows_exactly(_first(run, outputs), model)):
         yield Guarantee.AT_MOST_ONCE
     if outputs > rows or not model.every_row_answers:
@@ -97,9 +95,7 @@ def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Gu
 
 
 def _merged(run: KeyRun) -> KeyRun:
-    """Return `run` with one source instead of several, for rows that are all alike: then their order can't
-    matter.
-    """
+    """Return `run` with one source instead of several, for rows that are all alike: their order does not matter."""
     merged = sorted((row for source in run.sources for row in source), key=attrgetter("place"))
     return KeyRun(key=run.key, sources=[merged], observed=run.observed, contents=run.contents)
 

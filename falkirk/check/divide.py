@@ -1,7 +1,7 @@
-"""Divide a run by key into parts that fit into memory: all rows of a key, in and out, lie in one part.
+"""Divides a run by key into parts that fit into memory: all input and output rows of a key are in one part.
 
-A part that is still too large is divided again, by another hash, as in a Grace hash join. What a part is does not
-matter to the verdict: rows know their places.
+A part that is still too large is divided again by another hash, as in a Grace hash join. The division does not
+influence the verdict, because rows know their places.
 """
 
 import math
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from falkirk.check.piles import Pile, Piles, Space
 from falkirk.check.run import Input, Output, Place, Values
 
-#: A row as it lies in a file: key, topic, partition, offset, sub-index, values.
+#: A row as stored in a file: key, topic, partition, offset, sub-index, values.
 Row = tuple[Hashable, str, int, int, int, Values]
 
-#: So often a part is divided again; what is too large then is a few large keys.
+#: How many times a part is divided again. If it is still too large, it consists of a few large keys.
 DEPTH_MAX = 4
 
 
@@ -27,7 +27,7 @@ class Part:
 
     @classmethod
     def several(cls, count: int, piles: Piles) -> "list[Part]":
-        """Return new parts, empty."""
+        """Return new empty parts."""
         went_in: list[Pile[Row]] = piles.several(count)
         came_out: list[Pile[Row]] = piles.several(count)
         return [cls(went_in=top, came_out=bottom) for top, bottom in zip(went_in, came_out, strict=True)]
@@ -50,7 +50,7 @@ class Part:
 
 
 def divide(inputs: Iterable[Input], outputs: Iterable[Output], piles: Piles, space: Space) -> list[Part]:
-    """Return the run in parts, none of them empty, each small enough for `space` unless one key is too large."""
+    """Return the run in non-empty parts, each small enough for `space` unless one key is too large."""
     went_in = ((row.key, *row.place, row.row) for row in inputs)
     came_out = ((output.key, *output.place, output.values) for output in outputs)
     return _divide(went_in, came_out, piles, space, count=max(1, space.parts), depth=0)

@@ -1,8 +1,8 @@
-"""Index rows and outputs of a key by their echo, so that it is known early which row an output still needs.
+"""Echoes: an index of a key's rows and outputs, which shows early which row an output still needs.
 
-The echo is the part of an output that depends on its row alone, such as the page in (word, version, page): an
-output can be that of a row only if both have the same echo. Where a model has none, all rows have one echo and
-the index says little.
+The echo is the part of an output that depends only on its row, such as the page in (word, version, page). A row can
+give an output only if both have the same echo. If a model has no echo, all rows have the same one, and the index says
+little.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ Positions = tuple[int, ...]
 
 
 class Echoes:
-    """The index of one key's run. `positions` are always the rows consumed so far, by source."""
+    """The index of one key's run. `positions` always means the number of rows consumed so far, by source."""
 
     def __init__(self, run: KeyRun, model: Model[S]) -> None:
         self._run = run
@@ -34,13 +34,13 @@ class Echoes:
                     self._rows[echo][source].append(position)
 
     def imbalance(self) -> int:
-        """Return how many rows and outputs must stay without a partner, of every echo those too many."""
+        """Return how many rows and outputs stay without a partner: for each echo, the difference of their numbers."""
         rows = Counter(echo for source in self._of_rows for echo in source)
         outputs = Counter(self._wanted)
         return sum(abs(rows[echo] - outputs[echo]) for echo in rows | outputs)
 
     def can_come(self, observed: int, positions: Positions) -> bool:
-        """Return whether some row that is left may give the output `observed`."""
+        """Return whether some remaining row may give the output `observed`."""
         rows = self._rows[self._wanted[observed]]
         return any(each and each[-1] >= here for each, here in zip(rows, positions, strict=True))
 
@@ -63,7 +63,7 @@ class Echoes:
         return len(outputs) - bisect_left(outputs, explained)
 
     def spare(self, source: int, explained: int, positions: Positions) -> bool:
-        """Return whether every output still finds its row if the next row of `source` has none."""
+        """Return whether every output still finds a row if the next row of `source` has no output."""
         wanted = self.wanted(source, explained, positions)
         if not wanted:
             return True

@@ -1,14 +1,13 @@
-"""Search for the cheapest explanation of one key's outputs: a script of moves that leads from its inputs to
-what was observed.
+"""Searches for the cheapest explanation of one key's outputs: a script of moves from its inputs to the outputs.
 
-A guarantee is a set of permitted moves (Delivery, consistency, and determinism, §III-E): a run of a key
-is exactly-once if *deliver* and *silent* suffice in some order that respects each source partition, at-most-once
-if rows may also be *skipped*, and so on. With every move permitted there is always a script, and the cheapest one is
-the smallest explanation of what went wrong.
+A guarantee is a set of permitted moves (Delivery, consistency, and determinism, §III-E). A run of a key is exactly-once
+if *deliver* and *silent* suffice in some order that respects each source partition. It is at-most-once if rows may also
+be *skipped*, and so on. With every move permitted there is always a script, and the cheapest one is the smallest
+explanation of the fault.
 
-The search is A*: best cost first, among equals the one that got furthest. A node is (outputs explained, rows
-consumed per source, state), so two paths that agree in these are explored once. The work is bounded; past the
-bound the search says that it gave up.
+The search is A*: the lowest cost first, and for equal costs the node that got furthest. A node is (outputs explained,
+rows consumed per source, state). So two paths to the same node are explored once. The work is bounded; at the bound the
+search reports that it gave up.
 """
 
 from collections.abc import Hashable, Iterator
@@ -28,14 +27,14 @@ S = TypeVar("S")
 
 
 class Move(Enum):
-    """What may happen to the next row, or be said of the next output."""
+    """The possible explanations of the next row or the next output."""
 
-    DELIVER = "the row was applied, and the next output is its output"
-    SILENT = "the row was applied, and no output was due"
-    REDELIVER = "the next output had come before"
+    DELIVER = "the row was applied, and it gives the next output"
+    SILENT = "the row was applied, and it has no output"
+    REDELIVER = "the next output repeats an earlier one"
     SKIP = "the row was never applied"
-    LOSE = "the row was applied, but its output did not come"
-    REAPPLY = "a row that had been applied was applied again"
+    LOSE = "the row was applied, but its output is missing"
+    REAPPLY = "a row was applied a second time"
     STRAY = "no row explains the next output"
 
 
@@ -47,14 +46,14 @@ PERMITTED = {
     Guarantee.AT_LEAST_ONCE: _RUN | {Move.REAPPLY},
     Guarantee.BROKEN: _RUN | {Move.REDELIVER, Move.SKIP, Move.LOSE, Move.STRAY},
 }
-"""The moves that each guarantee permits. A broken run is explained by anything."""
+"""The moves that each guarantee permits. A broken run may use all of them except REAPPLY."""
 
 _DISCARDS_OUTPUT = frozenset({Move.REDELIVER, Move.STRAY, Move.REAPPLY})
 _LEAVES_ROW = frozenset({Move.SKIP, Move.LOSE})
 
 
 class Failure(Enum):
-    """Why there is no script."""
+    """The reason why there is no script."""
 
     IMPOSSIBLE = "no order of the inputs explains the outputs"
     GAVE_UP = "the search for an order of the inputs was given up"
@@ -62,9 +61,7 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One move: the row it concerns, the index of the output it concerns, and the output that was due for the
-    row.
-    """
+    """One move: its row, the index of its output, and the expected output of the row."""
 
     move: Move
     row: Input | None = None
@@ -85,8 +82,9 @@ class _Node(Generic[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What binds a search from outside: rows that must or must not be applied, and the number of nodes it may
-    visit; with `thorough`, it looks for something better than an output that fits where anything is permitted.
+    """External limits of a search: the rows that must be applied, the rows that must not, and the number of nodes.
+
+    With `thorough`, it also searches for alternatives to an output that fits, even if every move is permitted.
     """
 
     keep: frozenset[Place] = frozenset()
@@ -111,10 +109,9 @@ class Search(Generic[S]):
         self._must_explain = not moves & _DISCARDS_OUTPUT
 
     def find(self) -> Script | Failure:
-        """Return the cheapest script, or why there is none."""
+        """Return the cheapest script, or the reason why there is none."""
         start = _Node(0, (0,) * len(self._ends), self._model.initial())
-        # Every path visits each row and each output at most once: long runs may visit more nodes in
-        # proportion.
+        # Every path visits each row and each output at most once, so long runs may visit proportionally more nodes.
         visits_left = self._limits.nodes_max + 8 * (self._outputs + sum(self._ends))
         tie = count()
         bound = self._bound(start)
@@ -153,9 +150,8 @@ class Search(Generic[S]):
         return (node.explained, node.positions, content_of(node.state))
 
     def _bound(self, node: _Node[S]) -> int | None:
-        """Return a lower bound of the cost still to come, or None if no script can pass here: each row has at
-        most one output.
-        """
+        """Return a lower bound of the remaining cost, or None if no script leads through here: each row has at most one
+        output."""
         outputs_left = self._outputs - node.explained
         rows_left = sum(self._ends) - sum(node.positions)
         if outputs_left and self._must_explain and not self._echoes.can_come(node.explained, node.positions):
@@ -171,12 +167,12 @@ class Search(Generic[S]):
         discards = list(self._discards(node))
         done = node.explained == self._outputs
         if Move.STRAY in self._moves and not done and not self._echoes.can_come(node.explained, node.positions):
-            # When the output goes is all the same, so it goes now.
+            # It makes no difference when the output is discarded, so it is discarded now.
             yield from discards
             return
         sources = [source for source, position in enumerate(node.positions) if position < self._ends[source]]
         if self._must_explain and self._model.every_row_answers:
-            # A row that no output wants has to be skipped: when is all the same, so it is now.
+            # A row that no output needs must be skipped. It makes no difference when, so it is skipped now.
             here = node.explained, node.positions
             sources = [each for each in sources if not self._echoes.wanted(each, *here)][:1] or sources
         steps = [
@@ -186,8 +182,8 @@ class Search(Generic[S]):
         ]
         greedy = Move.STRAY in self._moves and not self._limits.thorough
         if greedy and any(cost == 0 for cost, _, _ in steps):
-            # Where anything is permitted a script always exists, and to accept an output that fits is never
-            # the dearer choice for one source. So no alternative to a good row is kept in memory.
+            # If every move is permitted, a script always exists, and for one source it never costs more to accept an
+            # output that fits. So alternatives to a fitting row are not kept in memory.
             yield from (step for step in steps if step[0] == 0)
             return
         yield from steps
@@ -218,8 +214,8 @@ class Search(Generic[S]):
             return
         if self._must_explain and not self._echoes.spare(source, node.explained, node.positions):
             return
-        # It comes first, since among equals the first is tried first, and here it is the likelier.
-        # Without a change of state a lost output and a skipped row are the same thing.
+        # LOSE comes first: among equal costs the first is tried first, and here it is more likely. Without a change of
+        # state, a lost output and a skipped row are the same.
         changes = Move.LOSE in self._moves and expected is not None and content_of(state) != content_of(node.state)
         if changes:
             yield 1, _Node(node.explained, positions, state), Step(Move.LOSE, row, None, expected)
@@ -243,11 +239,10 @@ def _script(came: dict[Hashable, tuple[Hashable, Step]], end: Hashable) -> Scrip
 
 
 def follows_exactly(run: KeyRun, model: Model[S]) -> bool:
-    """Return whether a straight pass, always taking the first source whose next row fits, explains the
-    outputs exactly.
+    """Return whether a straight pass explains the outputs exactly. It always takes the first source whose next row
+    fits.
 
-    For one source partition this decides; for several, False only means that a search has to decide. Linear
-    time.
+    For one source partition, the result is certain. For several, False means that a search has to decide. Linear time.
     """
     contents = run.contents
     end = len(contents)

@@ -1,7 +1,7 @@
-"""Final values: judge outputs that keep only the last of each key, as a table does that is updated in place.
+"""Final values: judges outputs that keep only the last row of each key, as in a table that is updated in place.
 
-A row of such a table must be what the last output of its key was due to be. Where the inputs of a key lie in several
-sources, it may be the one that some order gives. A table does not show enough to tell more than this: whether a row
+The row of a key must equal the key's last expected output. If the inputs of a key are in several sources, the row may
+be the one that some order gives. A table does not show enough to decide more than one further question: whether a row
 is what the *first* inputs of its key give, so that the later ones are missing.
 """
 
@@ -16,12 +16,12 @@ from falkirk.check.run import Input, KeyRun, Output, Place, Values
 from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind
 
 S = TypeVar("S")
-#: Models of which the last output depends on which row was the last, and on no other order.
+#: Models whose last output depends only on which row was the last, and on no other order.
 _KNOWN = (AggregateModel, DistinctModel, StatelessModel)
 
 
 def judge_final(run: KeyRun, model: Model[S]) -> tuple[int, Note | None]:
-    """Return how many rows the table was due to have for the key, and a note unless it is just so."""
+    """Return how many rows the table should have for the key, and a note unless it has exactly these."""
     orders = _orders(run)
     due = [_last(rows, model) for rows in orders]
     expected = due[0] if due else None
@@ -38,7 +38,7 @@ def judge_final(run: KeyRun, model: Model[S]) -> tuple[int, Note | None]:
         fits[Guarantee.REPEATED_DELIVERY] = len(right) == len(run.observed)
         consistent = False
     elif not run.observed:
-        anomalies = [_missing(run, run.input_count, orders[0][0].place, expected, "the table has no row of this key")]
+        anomalies = [_missing(run, run.input_count, orders[0][0].place, expected, "the table has no row for this key")]
         fits[Guarantee.AT_MOST_ONCE] = True
     else:
         behind = _behind(run, orders, model) if len(run.observed) == 1 else None
@@ -65,7 +65,7 @@ def judge_final(run: KeyRun, model: Model[S]) -> tuple[int, Note | None]:
 
 
 def _orders(run: KeyRun) -> list[list[Input]]:
-    """Return orders of the inputs, of which each has the rows of another source at its end."""
+    """Return orders of the inputs: for each source, one order that ends with the rows of this source."""
     return [
         [row for other in (*run.sources[:last], *run.sources[last + 1 :], run.sources[last]) for row in other]
         for last in range(len(run.sources))
@@ -81,14 +81,14 @@ def _last(rows: list[Input], model: Model[S]) -> Values | None:
 
 
 def _behind(run: KeyRun, orders: list[list[Input]], model: Model[S]) -> Anomaly | None:
-    """Return the anomaly of a row that is what the first inputs of some order give, or None."""
+    """Return the anomaly of a row that equals the result of the first inputs of some order, or None."""
     for rows in orders:
         state = model.initial()
         for number, row in enumerate(rows[:-1], 1):
             state, output = model.step(state, row.row)
             if output is not None and content(output) == run.contents[0]:
                 expected = _last(rows, model)
-                how = f"the row at {run.observed[0].place} is as after the input at {row.place}"
+                how = f"the row at {run.observed[0].place} has the state after the input at {row.place}"
                 return _missing(run, len(rows) - number, rows[number].place, expected, how, run.observed[0])
     return None
 
@@ -103,7 +103,7 @@ def _missing(
         outputs=() if found is None else (found.place,),
         expected=expected,
         found=None if found is None else found.values,
-        explanation=f"{how}: missing are {count} inputs, from {first} on",
+        explanation=f"{how}: {count} inputs are missing, from {first} on",
     )
 
 
@@ -130,5 +130,5 @@ def _too_many(run: KeyRun, kept: Output, other: Output, acceptable: set[object])
         key=run.key,
         outputs=(kept.place, other.place),
         found=other.values,
-        explanation=f"the table has a row of this key at {kept.place}, and again at {other.place}",
+        explanation=f"the table has a row of this key at {kept.place}, and another at {other.place}",
     )

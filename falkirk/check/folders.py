@@ -1,7 +1,7 @@
-"""Folders of rows: which files below a folder are read, and what is passed over.
+"""Folders of rows: decides which files below a folder are read, and which are passed over.
 
-Every file is read, or is passed over by the convention that all readers of such folders follow, or is left out by the
-user. If there is any other, nothing is read at all: what nobody has seen can hide a duplicate.
+A file is read, or passed over by the convention that all readers of such folders follow, or excluded by the user. If
+there is any other file, nothing is read: a file that nobody has read can hide a duplicate.
 """
 
 import os
@@ -14,9 +14,9 @@ from urllib.parse import unquote
 
 from falkirk.errors import LogError
 
-#: What a folder's own log of files is called, and what wrote it. Which files count only that log says.
+#: The names of a folder's log of files, each with the system that wrote it. Only that log says which files are valid.
 _LOGS = {"_delta_log": "Delta Lake", "_spark_metadata": "Spark's streaming file sink", ".hoodie": "Hudi"}
-#: Falkirk's note in a folder of epochs. Beside it, epochs that were never delivered begin with an underscore.
+#: Falkirk's note in a folder of epochs. In such a folder, the names of undelivered epochs begin with an underscore.
 _EPOCHS = "_falkirk.json"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 SHOWN_MAX = 20
@@ -24,7 +24,7 @@ SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFile:
-    """A file of rows: where it is, its name below the folder, and the columns that the names of its folders give."""
+    """A file of rows: its path, its name below the folder, and the columns in the names of its folders."""
 
     path: Path
     name: str
@@ -33,21 +33,21 @@ class RowFile:
 
 @dataclass(slots=True, kw_only=True)
 class Listing:
-    """What lies below a folder."""
+    """The content of a folder."""
 
     files: list[RowFile] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
-    #: What is there, can hold rows and can't be read, with the reason.
+    #: Entries that may hold rows and can't be read, each with the reason.
     unread: dict[str, str] = field(default_factory=dict)
 
 
 def files_below(folder: Path, reads: Callable[[str], bool], skipped: tuple[str, ...] = ()) -> Listing:
-    """Return what lies below `folder`, in the order of names.
+    """Return the content of `folder`, in the order of names.
 
     Args:
-        reads: whether files of a name are read. skipped: patterns of what the user leaves out: of a name, or of a
-            path below the folder.
-    Raises: LogError: `ROWS_UNREAD`: a file there can't be read and might hold rows. OSError: a folder can't be read.
+        reads: whether files of a name are read. skipped: patterns that the user excludes. They match a name, or a path
+            below the folder.
+    Raises: LogError: `ROWS_UNREAD`: a file can't be read and may hold rows. OSError: a folder can't be read.
     """
     found = Listing()
     _look(folder, Path(), {}, found, reads, skipped, frozenset([_identity(folder.stat())]))
@@ -55,9 +55,9 @@ def files_below(folder: Path, reads: Callable[[str], bool], skipped: tuple[str, 
         names = ", ".join(f"{name} ({why})" for name, why in list(found.unread.items())[:SHOWN_MAX])
         raise LogError(
             "ROWS_UNREAD",
-            f"{len(found.unread)} things in this folder are not read and might hold rows: {names}.",
+            f"{len(found.unread)} entries of this folder can't be read and may hold rows: {names}.",
             where=folder,
-            hint="Leave out what holds none with --skip PATTERN, or name the files one by one.",
+            hint="Exclude entries without rows with --skip PATTERN, or name the files one by one.",
             unread=found.unread,
         )
     return found
@@ -78,38 +78,38 @@ def _look(
         if any(fnmatchcase(name, pattern) or fnmatchcase(relative, pattern) for pattern in skipped):
             found.passed_over.append(f"{relative} (as asked)")
         elif name in _LOGS:
-            found.unread[relative] = f"by {_LOGS[name]}, whose log alone says which files count"
+            found.unread[relative] = f"by {_LOGS[name]}: only its log says which files are valid"
         elif _is_hidden(name) or (name.startswith("_epoch=") and _EPOCHS in names):
             found.passed_over.append(f"{relative} (hidden)")
         else:
             try:
                 status = path.stat()
             except OSError as error:
-                found.unread[relative] = f"it leads nowhere: {error.strerror}" if path.is_symlink() else str(error)
+                found.unread[relative] = f"a broken link: {error.strerror}" if path.is_symlink() else str(error)
                 continue
             if stat.S_ISDIR(status.st_mode):
                 if _identity(status) in above:
-                    found.unread[relative] = "it leads back to a folder above it"
+                    found.unread[relative] = "a link to a folder above it"
                     continue
                 inside = {**columns, **dict(_column_of(name))}
                 _look(path, below / name, inside, found, reads, skipped, above | {_identity(status)})
             elif not stat.S_ISREG(status.st_mode):
-                found.unread[relative] = "it is no file"
+                found.unread[relative] = "not a file"
             elif reads(name):
                 found.files.append(RowFile(path=path, name=relative, columns=columns))
             elif not status.st_size:
                 found.passed_over.append(f"{relative} (empty)")
             else:
-                found.unread[relative] = "of an unknown kind"
+                found.unread[relative] = "of an unknown type"
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether readers of such folders pass over the name. Source: Spark's HadoopFSUtils.shouldFilterOutPathName."""
+    """Whether readers of such folders ignore the name. Source: Spark's HadoopFSUtils.shouldFilterOutPathName."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def _column_of(folder: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the column that the name of a folder gives, if it is one like ``day=2024-01-02``."""
+    """Yield the column in the name of a folder such as ``day=2024-01-02``, if there is one."""
     name, equals, value = folder.partition("=")
     if equals and name:
         yield unquote(name), None if value == _NULL else unquote(value)

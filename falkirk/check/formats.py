@@ -1,7 +1,7 @@
-"""Formats: what a file of rows holds, read to its end or not at all.
+"""Formats: reads all rows of a file, or refuses the file.
 
-JSON lines and CSV may be compressed. A file that ends too early, whose columns are not clear, or that is written in
-another encoding is refused: rows that were not understood can't be compared.
+JSON lines and CSV may be compressed. A file that ends too early, has unclear columns, or is written in another encoding
+is refused: rows that were not understood can't be compared.
 """
 
 import bz2
@@ -18,9 +18,9 @@ from falkirk.check.run import Values
 from falkirk.check.written import plain_number
 
 BATCH_ROWS = 5000
-#: The name of the only field of a line of CSV that has not just the file's columns.
+#: The name of the only field of a CSV line that does not have exactly the file's columns.
 NO_ROW = "(not a row of the columns)"
-#: What reading a file may raise when it is damaged or not what its name says.
+#: The exceptions raised when a file is damaged or does not have the format that its name says.
 DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 _BOM = b"\xef\xbb\xbf"
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(,|\Z)')
@@ -34,13 +34,13 @@ def _zstd(path: Path) -> Any:
 
 _OPEN: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstd}
 _TEXTS = (".jsonl", ".ndjson", ".json", ".csv")
-#: How the names of files of rows end.
+#: The suffixes of files of rows.
 SUFFIXES = (*_TEXTS, ".parquet")
 COMPRESSED = tuple(_OPEN)
 
 
 def kind_of(name: str) -> str | None:
-    """Return how a file of this name is read: a suffix of `SUFFIXES`; None if it is not."""
+    """Return the suffix in `SUFFIXES` that says how a file of this name is read; None if it is not read."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     if suffixes and suffixes[-1] in _OPEN:
         return suffixes[-2] if len(suffixes) > 1 and suffixes[-2] in _TEXTS else None
@@ -48,7 +48,7 @@ def kind_of(name: str) -> str | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a text with their ends, without the mark that some writers put at a text's beginning."""
+    """Yield the lines of a text with their ends, without the byte order mark that some writers put at the beginning."""
     opened: Any = _OPEN.get(path.suffix.lower(), lambda plain: plain.open("rb"))
     with closing(opened(path)) as file:
         first, rest = True, b""
@@ -72,24 +72,25 @@ def json_lines(path: Path) -> Iterator[bytes]:
 def csv_rows(path: Path, *, decimal: bool, texts: frozenset[str]) -> Iterator[Values]:
     """Yield the rows of a file with a header.
 
-    A field is a number if it is written just as the number is; else it is a text, and null if nothing stands there.
+    A field is a number if it is written exactly as the number is written. Otherwise it is a text, or null if it is
+    empty.
 
-    Args: decimal: whether fractions are decimals. texts: columns that are left as they are written.
-    Raises: ValueError: the header names no columns, or the file ends inside of quotes.
+    Args: decimal: whether fractions are decimals. texts: columns whose fields stay texts.
+    Raises: ValueError: the header does not name the columns, or the file ends inside quotes.
     """
     records = _records(path)
     header = [name or "" for name in _fields(next(records, "")) or [""]]
     if header == [""]:
         return
     if len(set(header)) < len(header) or not all(header) or any(plain_number(name) is not None for name in header):
-        raise ValueError(f"its first line names no columns, each by another name: {','.join(header)}")
+        raise ValueError(f"its first line does not name the columns, each with another name: {','.join(header)}")
     for record in records:
         fields = _fields(record)
         if fields is None or len(fields) != len(header):
             yield {NO_ROW: record.encode()}
             continue
         if fields == header:
-            raise ValueError("its first line comes again as a row, so it may be one and no header")
+            raise ValueError("its first line is repeated as a row, so it may be a row and not a header")
         yield {
             name: field if field is None or name in texts else _value(field, decimal)
             for name, field in zip(header, fields, strict=True)
@@ -102,7 +103,7 @@ def _value(field: str, decimal: bool) -> object:
 
 
 def _records(path: Path) -> Iterator[str]:
-    """Yield the records, without their ends; one goes on over lines while a quote is open."""
+    """Yield the records without their ends. A record extends over several lines while a quote is open."""
     waiting: list[str] = []
     quotes = 0
     for line in _lines(path):
@@ -115,11 +116,11 @@ def _records(path: Path) -> Iterator[str]:
             if record:
                 yield record
     if waiting:
-        raise ValueError("it ends inside of quotes")
+        raise ValueError("it ends inside quotes")
 
 
 def _fields(record: str) -> list[str | None] | None:
-    """Return the fields; None if the quotes are not where they belong. A field without any character is null."""
+    """Return the fields; None if a quote is misplaced. A field without any character is null."""
     if '"' not in record:
         return [field or None for field in record.split(",")]
     fields: list[str | None] = []
@@ -136,7 +137,7 @@ def _fields(record: str) -> list[str | None] | None:
 
 
 def parquet_rows(path: Path, plain: Callable[[object], object]) -> Iterator[Values]:
-    """Yield the rows of a file. Raises: ValueError: two columns have one name."""
+    """Yield the rows of a file. Raises: ValueError: two columns have the same name."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
@@ -144,7 +145,7 @@ def parquet_rows(path: Path, plain: Callable[[object], object]) -> Iterator[Valu
         with ParquetFile(path) as file:
             schema = file.schema_arrow
             if len(set(schema.names)) < len(schema.names):
-                raise ValueError("two of its columns have one name")
+                raise ValueError("two of its columns have the same name")
             maps = _maps(schema)
             for batch in file.iter_batches(BATCH_ROWS):
                 for row in batch.to_pylist():
@@ -158,7 +159,7 @@ def _maps(schema: Any) -> frozenset[str]:
 
 
 def _map(value: object) -> object:
-    """Return a map as JSON has it, an object, where its keys are texts, each only once."""
+    """Return a map in JSON's form, an object, if its keys are distinct texts; anything else unchanged."""
     if not isinstance(value, list):
         return value
     fields: Mapping[object, object] = dict(value)

@@ -1,7 +1,7 @@
-"""Judge a run: divide what went in and what came out by key, let each key explain itself, and sum up.
+"""Judges a run: divides inputs and outputs by key, diagnoses each key, and sums up.
 
-Rows are streamed into parts (`falkirk.check.divide`), which are judged one after the other, so a run may be larger
-than memory; the time is linear in its length.
+Rows are streamed into parts (`falkirk.check.divide`), which are judged one after the other. So a run may be larger than
+memory. The time is linear in its length.
 """
 
 import gc
@@ -38,20 +38,20 @@ def check_keyed(
     nodes_max: int = 100_000,
     space: Space | None = None,
 ) -> Verdict:
-    """Judge the outputs of a keyed step by the rows that had to reach it.
+    """Judge the outputs of a keyed step by its input rows.
 
     Args:
-        inputs: every row that, by the declared stateless part, had to reach the step; in any order. Read once.
-        outputs: everything observed on the output topic; in any order, since each knows its place. Read once.
+        inputs: every row that should reach the step after the declared stateless part; in any order. Read once.
+        outputs: all rows on the output topic; in any order, since each knows its place. Read once.
         model: the keyed step.
-        rules: what must hold of each key's outputs besides.
-        final: the outputs keep only the last of each key (see `falkirk.check.final`); whether an input is processed
-            with all its derivatives is then not looked at.
-        anomalies_shown: how many anomalies the verdict carries, and how many of what is undecided; all are counted.
-        nodes_max: bound on each search for an order of the inputs. A key that meets it is undecided, never
-            passed.
-        space: how much memory to take, and where files may lie.
-    Raises: DefinitionError: two inputs of one key claim the same place.
+        rules: further conditions on each key's outputs.
+        final: whether the outputs keep only the last row of each key (see `falkirk.check.final`). Then the checker does
+            not examine whether an input is processed with all its derivatives.
+        anomalies_shown: the maximum number of anomalies in the verdict, and of undecided keys. All are counted.
+        nodes_max: bound on each search for an order of the inputs. A key that reaches it is undecided and does not
+            pass.
+        space: how much memory to use, and the folder for temporary files.
+    Raises: DefinitionError: two inputs of one key have the same place.
     """
     space = space or Space()
     bounds = Bounds(anomalies_shown=anomalies_shown, nodes_max=nodes_max)
@@ -75,7 +75,7 @@ def check_keyed(
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Rows, notes and scripts hold no cycles: to look for some among millions of them would only cost time."""
+    """Pause garbage collection: rows, notes and scripts have no cycles, and examining millions costs time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -93,11 +93,10 @@ def check_stateless(
     nodes_max: int = 100_000,
     space: Space | None = None,
 ) -> Verdict:
-    """Judge the outputs of a stateless step: `inputs` are the output rows that were due, each at the place
-    that caused it.
+    """Judge the outputs of a stateless step. `inputs` are the expected output rows, each at the place that caused it.
 
-    Rows with a key must come out in the order of each source partition; rows whose key is None in any order,
-    since a log keeps no order among its partitions. Arguments and errors as in `check_keyed`.
+    Rows with a key must be in the order of each source partition. Rows whose key is None may be in any order, since a
+    log has no order among its partitions. Arguments and errors as in `check_keyed`.
     """
     verdict = check_keyed(
         (_keyed_by_content(row) for row in inputs),
@@ -119,7 +118,7 @@ def check_stateless(
 def check_rules(
     outputs: Iterable[Output], rules: Sequence[Rule], *, anomalies_shown: int = 20, space: Space | None = None
 ) -> tuple[RuleVerdict, ...]:
-    """Judge outputs by rules alone, with no word about what went in. Arguments as in `check_keyed`."""
+    """Judge outputs only by rules, without any inputs. Arguments as in `check_keyed`."""
     space = space or Space()
     breaks = RuleBreaks(rules=rules, shown=anomalies_shown)
     with Piles(space) as piles:
@@ -131,7 +130,7 @@ def check_rules(
 
 @dataclass(frozen=True, slots=True)
 class _ByContent:
-    """The group of all rows without a key that have one content: within it every order is the same."""
+    """The group of all rows without a key that have the same content: within it every order is the same."""
 
     content: Hashable
 

@@ -1,7 +1,7 @@
-"""Models: what a keyed step has to answer to each row, recomputed here in plain Python.
+"""Models: the expected answer of a keyed step to each row, recomputed here in plain Python.
 
-A model is deliberately not the code that it judges. It sees one key's rows one by one and answers with at
-most one output row.
+A model deliberately shares no code with the step that it judges. It sees one key's rows one by one and answers each
+with at most one output row.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,42 +17,38 @@ S = TypeVar("S")
 
 
 class Model(Protocol[S]):
-    """The keyed step for one key, as a pure function of state and row. States are immutable, in values that
-    have a content.
-    """
+    """The keyed step for one key, as a pure function of state and row. States are immutable values with a content."""
 
     @property
     def every_row_answers(self) -> bool:
-        """True if each row has exactly one output; False if some have none."""
+        """True if each row has exactly one output; False if some rows have none."""
 
     @property
     def ordered(self) -> bool:
-        """True if an output's content depends on what came before, so that a gap among outputs is a broken
-        sequence.
-        """
+        """True if an output's content depends on earlier rows, so that a gap among outputs is a broken sequence."""
 
     def initial(self) -> S:
         """Return the state before the first row."""
 
     def step(self, state: S, row: Values) -> tuple[S, Values | None]:
-        """Return the state after `row` and the output that is due for it, or None if none is."""
+        """Return the state after `row` and the expected output for it, or None if it has no output."""
 
     def effect(self, row: Values) -> Hashable:
-        """Return what `row` does to state and output: rows of equal effect can stand for one another."""
+        """Return the effect of `row` on state and output: rows with the same effect are interchangeable."""
 
     def echo(self, row: Values) -> Hashable:
-        """Return the part of the output for `row` that depends on `row` alone, not on the state."""
+        """Return the part of the output for `row` that depends only on `row`, not on the state."""
 
     def echo_of(self, output: Values) -> Hashable:
-        """Return that part of an output. An output can be that of a row only if both have the same echo."""
+        """Return that part of an output. A row can give an output only if both have the same echo."""
 
 
 class Aggregate(Protocol):
-    """One aggregate function: `before` is its value so far, None at first."""
+    """One aggregate function. `before` is its value so far, None at first."""
 
     @property
     def column(self) -> str | None:
-        """The column it reads; None if it reads none."""
+        """The column that it reads; None if it reads none."""
 
     def apply(self, before: Any, row: Values) -> Any:
         """Return its value after `row`."""
@@ -70,8 +66,9 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """sum(column): exact for integers and decimals; for floats exact only where the order of the rows is
-    known. Floats are added to 0.0, as in Spark.
+    """sum(column): exact for integers and decimals. For floats it is exact only if the order of the rows is known.
+
+    Floats are added to 0.0, as in Spark.
     """
 
     column: str
@@ -85,8 +82,8 @@ class Sum:
         except NoSumError as cause:
             raise DefinitionError(
                 "SUM_OF_NO_NUMBER",
-                f"sum({self.column}) met {value!r}{f' after {before!r}' if before is not None else ''}: {cause}",
-                hint="Give the checker only rows that reach the keyed step; of check-run, say what the column is: "
+                f"sum({self.column}) can't add {value!r}{f' to {before!r}' if before is not None else ''}: {cause}",
+                hint="Give the checker only rows that reach the keyed step; for check-run, set the column's type: "
                 f"--type {self.column}=decimal.",
                 column=self.column,
                 value=value,
@@ -95,7 +92,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Min:
-    """min(column): nulls are passed over. The order is Spark's: NaN is the greatest, and of equals the first stays."""
+    """min(column): ignores nulls. The order is Spark's: NaN is the greatest, and the first of equal values stays."""
 
     column: str
 
@@ -106,7 +103,7 @@ class Min:
 
 @dataclass(frozen=True, slots=True)
 class Max:
-    """max(column): nulls are passed over. The order is that of `Min`."""
+    """max(column): ignores nulls. The order is that of `Min`."""
 
     column: str
 
@@ -122,15 +119,15 @@ def _precedes(one: object, other: object, function: Min | Max) -> bool:
         name = type(function).__name__.lower()
         raise DefinitionError(
             "NO_ORDER",
-            f"{name}({function.column}) met {one!r} and {other!r}, which have no order.",
-            hint=f"Of check-run, say what the column is: --type {function.column}=decimal, for example.",
+            f"{name}({function.column}) can't compare {one!r} and {other!r}, which have no order.",
+            hint=f"For check-run, set the column's type, for example --type {function.column}=decimal.",
             column=function.column,
         ) from cause
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The value of `column` in the row just applied, null included."""
+    """The value of `column` in the row that was just applied, null included."""
 
     column: str
 
@@ -139,8 +136,7 @@ class Latest:
 
 
 class AggregateModel:
-    """groupBy(keys).agg(...) in update mode: one output for each row, with the aggregates as they stand after
-    it.
+    """groupBy(keys).agg(...) in update mode: one output for each row, with the aggregates after that row.
 
     Args:
         keys: grouping columns, which the output repeats.
@@ -169,8 +165,8 @@ class AggregateModel:
         for (name, apply), kept, before in zip(self._plan, self._kept, state, strict=True):
             value = apply(before, row)
             output[name] = value
-            # The latest value never matters to a later row: kept out of the state, it can't set equal states
-            # apart.
+            # The latest value never influences a later row. It is not in the state, so that it can't make equal states
+            # differ.
             after.append(value if kept else None)
         return tuple(after), output
 
@@ -186,9 +182,9 @@ class AggregateModel:
 
 
 class StatelessModel:
-    """No state: each row has its one output row, whatever came before.
+    """A step without state: each row has exactly one output row, whatever came before.
 
-    Args: output: the output row of a row; the row itself if not given.
+    Args: output: the output row of a row; by default the row itself.
     """
 
     every_row_answers = True
@@ -215,10 +211,9 @@ class StatelessModel:
 
 
 class DistinctModel:
-    """dropDuplicates: the first row of a key goes out, later ones have no output. The key is the distinct
-    columns' values.
+    """dropDuplicates: only the first row of a key has an output. The key consists of the distinct columns' values.
 
-    Args: output: the output row of a row; the row itself if not given.
+    Args: output: the output row of a row; by default the row itself.
     """
 
     every_row_answers = False

@@ -1,4 +1,4 @@
-"""Notes: what is to be said of each key that is not simply right, taken down part by part."""
+"""Notes: one for each key that is not exactly right, collected part by part."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -17,12 +17,12 @@ from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind, Undecided
 
 S = TypeVar("S")
 T = TypeVar("T")
-#: Where something stands among others of its sort, whatever part it was found in.
+#: The place of an item in the order of its kind, independent of the part in which it was found.
 Order = tuple[object, ...]
 
 
 class First(Generic[T]):
-    """The first few of what is added, in a given order, in memory for a few only; and how many there were."""
+    """The first few of the added items, in a given order, and the number of all. Memory holds only a few."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -46,9 +46,9 @@ class First(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is to be said of one key.
+    """The findings about one key.
 
-    `kinds` counts its anomalies, of which `anomalies` are the first; `due` is how many outputs its inputs give.
+    `kinds` counts its anomalies, and `anomalies` are the first of them. `rows` is the number of its inputs.
     """
 
     key: Hashable
@@ -62,13 +62,13 @@ class Note:
     rows: int
 
 
-#: How a key is judged: from its run to how many outputs were due, and a note unless all is right.
+#: A judge of keys: from the key's run to the number of expected outputs, and a note unless the key is right.
 Judge = Callable[[KeyRun], tuple[int, Note | None]]
 
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """What adds up over all keys."""
+    """Sums over all keys."""
 
     inputs: int = 0
     due: int = 0
@@ -86,12 +86,12 @@ class Bounds:
 
 @dataclass(slots=True, kw_only=True)
 class RuleBreaks:
-    """Where the user's rules are broken, by rule."""
+    """The violations of the user's rules, by rule."""
 
     rules: Sequence[Rule]
     shown: int
     found: list[First[Anomaly]] = field(init=False)
-    #: How many outputs have the column that each rule is about.
+    #: For each rule, the number of outputs that have the column of the rule.
     seen: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class RuleBreaks:
         self.seen = [0 for _ in self.rules]
 
     def look(self, run: KeyRun) -> None:
-        """Note where the outputs of a key break the rules."""
+        """Record where the outputs of a key break the rules."""
         for number, (rule, found) in enumerate(zip(self.rules, self.found, strict=True)):
             column: str | None = getattr(rule, "column", None)
             self.seen[number] += sum(column is None or output.values.get(column) is not None for output in run.observed)
@@ -118,9 +118,9 @@ class RuleBreaks:
 
 
 def take_notes(part: Part, judge: Judge, totals: Totals, breaks: RuleBreaks) -> Iterator[Note]:
-    """Yield a note for each key of `part` that is not exactly right; add up what all keys come to.
+    """Yield a note for each key of `part` that is not exactly right; add all keys to the totals.
 
-    Raises: DefinitionError: two inputs of one key claim the same place.
+    Raises: DefinitionError: two inputs of one key have the same place.
     """
     for run in group_by_key(part.inputs(), part.outputs()):
         breaks.look(run)
@@ -134,7 +134,7 @@ def take_notes(part: Part, judge: Judge, totals: Totals, breaks: RuleBreaks) -> 
 
 
 def judge_sequence(run: KeyRun, model: Model[S], bounds: Bounds) -> tuple[int, Note | None]:
-    """Return how many outputs were due of the key, and a note unless it has just these."""
+    """Return how many outputs the key should have, and a note unless it has exactly these."""
     diagnosis = diagnose(run, model, bounds.nodes_max)
     if diagnosis is None:
         return len(run.observed), None
@@ -142,7 +142,7 @@ def judge_sequence(run: KeyRun, model: Model[S], bounds: Bounds) -> tuple[int, N
 
 
 def note_of(run: KeyRun, diagnosis: Diagnosis, model: Model[S], bounds: Bounds) -> Note:
-    """Return what is to be said of a key that is not exactly right, by its diagnosis as it stands."""
+    """Return the note on a key that is not exactly right, by its present diagnosis."""
     anomalies = anomalies_of(diagnosis, model)
     return Note(
         key=run.key,
@@ -158,13 +158,13 @@ def note_of(run: KeyRun, diagnosis: Diagnosis, model: Model[S], bounds: Bounds) 
 
 
 def order_of(run: KeyRun) -> Order:
-    """Return where the key stands among others: by its first input, keys without any by their first output."""
+    """Return the place of the key among others: by its first input, for keys without inputs by their first output."""
     firsts = [source[0].place for source in run.sources]
     return (False, min(firsts)) if firsts else (True, run.observed[0].place)
 
 
 def undecided_of(note: Note) -> Undecided | None:
-    """Return what stayed open about the key, if anything."""
+    """Return the open questions about the key, or None."""
     open_ones = [guarantee for guarantee in REACHABLE if note.fits[guarantee] is None]
     if not open_ones:
         return None

@@ -1,4 +1,4 @@
-"""Sums and orders of values, with Spark's meaning: what has no sum or no order is said, never guessed."""
+"""Sums and orders of values, with Spark's meaning. If values have no sum or no order, an error says so."""
 
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
@@ -9,11 +9,11 @@ _ORDERED: tuple[type[Any], ...] = (bool, str, bytes, datetime, date, time, timed
 
 
 class NoSumError(Exception):
-    """Two values that have no sum, or none that could be told exactly."""
+    """Two values that have no sum, or no sum that can be computed exactly."""
 
 
 class NoOrderError(Exception):
-    """Two values of which neither comes before the other, nor are they equal."""
+    """Two values of which neither precedes the other, and which are not equal."""
 
 
 def is_number(value: object) -> bool:
@@ -21,7 +21,7 @@ def is_number(value: object) -> bool:
 
 
 def plus(before: Any, value: Any) -> Any:
-    """Return the sum; of one value if `before` is None. Decimals are added with all their digits.
+    """Return the sum, or `value` if `before` is None. Decimals are added with all their digits.
 
     Raises: NoSumError.
     """
@@ -33,9 +33,9 @@ def plus(before: Any, value: Any) -> Any:
         try:
             return before + value
         except OverflowError as cause:
-            raise NoSumError("no float is as large") from cause
+            raise NoSumError("the sum is too large for a float") from cause
     if isinstance(before, float) or isinstance(value, float):
-        raise NoSumError("one is a float, the other a decimal that no float can hold")
+        raise NoSumError("one is a float, and the other a decimal that no float can hold")
     try:
         return _EXACT.add(Decimal(before), Decimal(value))
     except ArithmeticError as cause:

@@ -1,7 +1,7 @@
-"""Piles: rows kept in order in files of a temporary folder, so that they may be more than memory holds.
+"""Piles: rows kept in order in files of a temporary folder, so that they may exceed memory.
 
-Rows are added to many piles at once and wait in memory until together they are many; then each pile's are written
-behind what its file has. A run that is small never touches the disk.
+Rows are added to many piles at once, and wait in memory until they are many. Then each pile appends its waiting rows to
+its file. A small run never writes to disk.
 """
 
 import pickle
@@ -17,22 +17,22 @@ from falkirk.errors import MachineError
 
 T = TypeVar("T")
 
-#: Rows of a few short fields, with their content, take so many times the bytes in memory that they take in a file.
+#: Rows of a few short fields, with their content, take this many times as many bytes in memory as in a file.
 EXPANSION = 14
-#: Rows that wait before it is known how large they are.
+#: The number of waiting rows before their size is known.
 FIRST_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What the checker may take: about so many bytes of memory, for rows judged at once; a folder for the rest.
+    """The memory and folder that the checker may use. Rows beyond the memory go to the folder.
 
     Args:
-        memory_bytes: bound on the rows in memory; a single key is judged as a whole, however large it is.
-        parts: into how many parts rows are divided at first; a part that is still too large is divided again.
-        linked_rows: how many rows of keys that share inputs are settled together (see `falkirk.check.spanning`); what
-            is linked and more stays open. By default as many as memory has room for.
-        folder: where the temporary folder is made; by default where the system keeps such folders.
+        memory_bytes: approximate bound on the rows in memory. A single key is judged as a whole, however large it is.
+        parts: the initial number of parts; a part that is still too large is divided again.
+        linked_rows: how many rows of keys that share inputs are decided together (see `falkirk.check.spanning`). Larger
+            groups stay open. By default as many rows as fit into memory.
+        folder: the parent of the temporary folder; by default the system's folder for temporary files.
     """
 
     memory_bytes: int = 1 << 30
@@ -42,24 +42,24 @@ class Space:
 
     @property
     def linked_rows_max(self) -> int:
-        """`linked_rows`, or its default: a row, what it gave and the search for it take two kilobytes."""
+        """`linked_rows`, or its default: a row, its result and the search for it take two kilobytes."""
         return self.memory_bytes >> 11 if self.linked_rows is None else self.linked_rows
 
     @property
     def part_bytes(self) -> int:
-        """The bytes in files that are read back and judged at once. A fourth is left for rows that wait."""
+        """The bytes in files that are read and judged at once. One fourth of the memory stays free for waiting rows."""
         return max(1, self.memory_bytes * 3 // 4 // EXPANSION)
 
 
 class Piles:
-    """The piles of one run; leaving the context removes their files."""
+    """The piles of one run. The end of the context removes their files."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._folder: Path | None = None
         self._all: list[Pile[object]] = []
-        #: How many more rows may be added before all that wait are written. A row takes a kilobyte of memory at
-        #: most, it is guessed, until it is known.
+        #: The number of rows that may be added before all waiting rows are written. Until their size is known, a row is
+        #: assumed to take at most one kilobyte, and waiting rows may take a fourth of the memory.
         self.room = min(FIRST_ROWS, max(1, space.memory_bytes >> 12))
         self._written_rows = 0
         self._written_bytes = 0
@@ -74,18 +74,18 @@ class Piles:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def several(self, count: int) -> "list[Pile[T]]":
-        """Return new piles, empty."""
+        """Return new empty piles."""
         made: list[Pile[T]] = [Pile(self, len(self._all) + each) for each in range(count)]
         self._all.extend(made)  # type: ignore[arg-type]
         return made
 
     @property
     def row_bytes(self) -> float:
-        """What a row takes in a file, on average so far."""
+        """The average size of a row in a file, so far."""
         return self._written_bytes / self._written_rows if self._written_rows else 0.0
 
     def write(self) -> None:
-        """Write all rows that wait.
+        """Write all waiting rows.
 
         Raises: MachineError: `FOLDER_UNUSABLE`.
         """
@@ -101,14 +101,14 @@ class Piles:
                 "FOLDER_UNUSABLE",
                 f"the rows of the run could not be written: {cause}.",
                 where=self._folder or self._space.folder,
-                hint="Name a folder with room for all of them with --folder.",
+                hint="Name a folder with enough room with --folder.",
                 error=str(cause),
             ) from cause
         self.room = max(1, int(self._space.memory_bytes / 4 / max(1.0, self.row_bytes * EXPANSION)))
 
 
 class Pile(Generic[T]):
-    """Rows in the order in which they were added; read as often as one likes, once all are there."""
+    """Rows in the order in which they were added. Once all are added, they can be read any number of times."""
 
     __slots__ = ("_file", "_number", "_piles", "_written_bytes", "_written_rows", "waiting")
 
@@ -131,7 +131,7 @@ class Pile(Generic[T]):
             self.add(row)
 
     def __iter__(self) -> Iterator[T]:
-        # Others may be filled, and so all that waits be written, while this one is read.
+        # While this pile is read, other piles may be filled, and then all waiting rows are written.
         waiting, end = self.waiting, self._written_bytes
         if self._file is not None and end:
             with self._file.open("rb") as file:
@@ -145,11 +145,11 @@ class Pile(Generic[T]):
 
     @property
     def bytes(self) -> int:
-        """What the rows take, or would take, in a file."""
+        """The size of the rows in a file, as written or as estimated."""
         return self._written_bytes + int(len(self.waiting) * self._piles.row_bytes)
 
     def write(self, folder: Path) -> int:
-        """Write what waits behind what the file has; return the bytes."""
+        """Append the waiting rows to the file; return the number of bytes."""
         written = pickle.dumps(self.waiting, pickle.HIGHEST_PROTOCOL)
         self._file = folder / str(self._number)
         with self._file.open("ab") as file:
@@ -160,7 +160,7 @@ class Pile(Generic[T]):
         return len(written)
 
     def drop(self) -> None:
-        """Forget the rows, which have been divided among others."""
+        """Remove the rows after they were divided among other piles."""
         self._written_rows = self._written_bytes = 0
         self.waiting = []
         if self._file is not None:

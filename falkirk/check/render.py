@@ -1,4 +1,4 @@
-"""Show a verdict: as a table in plain words for people, as JSON for programs."""
+"""Shows a verdict: as a table in plain words for people, as JSON for programs."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,12 +12,12 @@ from falkirk.check.run import Place, Values
 from falkirk.check.verdict import Anomaly, Consistency, Guarantee, PlaceRead, RuleVerdict, Verdict
 
 MEANING = {
-    Guarantee.EXACTLY_ONCE: "every output is what the inputs give, once",
-    Guarantee.REPEATED_DELIVERY: "the outputs are right once those that came again are taken away",
-    Guarantee.AT_MOST_ONCE: "the outputs are those of some of the inputs, each with all that follows from it",
+    Guarantee.EXACTLY_ONCE: "the outputs are exactly those that the inputs give",
+    Guarantee.REPEATED_DELIVERY: "the outputs are right after repeated outputs are removed",
+    Guarantee.AT_MOST_ONCE: "the outputs are those of some of the inputs, each with all its derivatives",
     Guarantee.AT_LEAST_ONCE: "the outputs are those of the inputs with some applied again",
     Guarantee.BROKEN: "no guarantee explains these outputs",
-    Guarantee.UNDECIDED: "what is not explained does not pass",
+    Guarantee.UNDECIDED: "an output without an explanation does not pass",
 }
 
 _ROWS = (
@@ -29,16 +29,14 @@ _ROWS = (
     ("repeated_inputs", "inputs applied again", True),
     ("lost", "lost", True),
     ("unexplained", "unexplained", True),
-    ("forgotten", "of a state that was rolled back", True),
+    ("forgotten", "contradicted by later outputs", True),
     ("broken_sequences", "keys with a broken sequence", True),
-    ("partial", "inputs of which only a part came out", True),
+    ("partial", "inputs with only some derivatives", True),
 )
 
 
 def render(verdict: Verdict, *, anomalies_shown: int = 10, undecided_shown: int = 5) -> RenderableType:
-    """Return the verdict for a terminal: the guarantee, the counts, and the first anomalies with their
-    explanations.
-    """
+    """Return the verdict for a terminal: the guarantee, the counts, and the first anomalies with their explanations."""
     good = verdict.guarantee is Guarantee.EXACTLY_ONCE
     head = Text.assemble(
         (str(verdict.guarantee), "bold green" if good else "bold red"), f": {MEANING[verdict.guarantee]}"
@@ -65,7 +63,7 @@ def render(verdict: Verdict, *, anomalies_shown: int = 10, undecided_shown: int 
 
 
 def render_read(read: Sequence[PlaceRead]) -> list[Text]:
-    """Return what was read and what was passed over, for a terminal."""
+    """Return the places that were read, and the names that were passed over, for a terminal."""
     lines = []
     for each in read:
         logs = "" if each.logs == 1 else f" in {each.logs:,} logs"
@@ -79,7 +77,7 @@ def render_read(read: Sequence[PlaceRead]) -> list[Text]:
 
 
 def render_rules(rules: Sequence[RuleVerdict], *, anomalies_shown: int = 10) -> RenderableType:
-    """Return what rules say of a run, for a terminal."""
+    """Return the verdicts of rules for a terminal."""
     parts: list[RenderableType] = []
     for rule in rules:
         how = ("is broken", "bold red") if rule.broken else ("holds", "bold green")
@@ -94,7 +92,7 @@ def render_rules(rules: Sequence[RuleVerdict], *, anomalies_shown: int = 10) -> 
 
 def _consistency(found: Consistency) -> Text:
     if found.holds:
-        return Text.assemble(("consistent", "bold green"), ": each output could be observed at its point")
+        return Text.assemble(("consistent", "bold green"), ": each output is possible at its position")
     if found.first is None:
         return Text("consistency undecided", style="yellow")
     more = f" (and of {found.keys - 1:,} more keys)" if found.keys > 1 else ""
@@ -122,7 +120,7 @@ def _fields(values: Values | None) -> str:
 
 
 def to_json(verdict: Verdict) -> dict[str, object]:
-    """Return the verdict in values that ``json.dumps`` takes, with stable names."""
+    """Return the verdict in values for ``json.dumps``, with stable names."""
     return {
         "guarantee": str(verdict.guarantee),
         "holds": {str(guarantee): holds for guarantee, holds in verdict.holds.items()},
@@ -140,12 +138,12 @@ def to_json(verdict: Verdict) -> dict[str, object]:
 
 
 def read_to_json(read: Sequence[PlaceRead]) -> list[dict[str, object]]:
-    """Return what was read, in values that ``json.dumps`` takes."""
+    """Return the places that were read, in values for ``json.dumps``."""
     return [asdict(each) for each in read]
 
 
 def rules_to_json(rules: Sequence[RuleVerdict]) -> list[object]:
-    """Return what rules say, in values that ``json.dumps`` takes."""
+    """Return the verdicts of rules in values for ``json.dumps``."""
     return [
         {
             "rule": rule.rule,

@@ -1,14 +1,14 @@
-"""Rows of any system: topics, files of rows and tables, each row at its place, streamed and never loaded whole.
+"""Rows of any system: streams topics, files and tables, each row with its place, and never loads a whole one.
 
 A place is written as
 
     kafka:orders                       a topic, its values JSON objects
     orders.jsonl, orders.csv.gz        a file: JSON lines (.jsonl, .ndjson, .json), CSV with a header, .parquet
-    orders/                            a folder: all such files below it, each a log of its own
+    orders/                            a folder: all such files below it, each as a separate log
     postgresql://user@host/db#orders   a table, by SQLAlchemy's URL
     sqlite:///shop.db#orders:id        … in the order of a column
 
-All that is at a place is read, or is named in `Reading.sight` as passed over, or the place is refused.
+Each log at a place is read, or named in `Reading.sight` as passed over, or the place is refused.
 """
 
 import contextlib
@@ -45,14 +45,14 @@ Row = tuple[Place, Values]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How rows are read, and what has been read so far.
+    """The settings for reading rows, and a record of what was read.
 
     Args:
-        kafka: settings of confluent_kafka's client, for topics. decimal: whether numbers with a fraction are
-            decimals, exactly as written, instead of floats. ignored: columns that are left out. types: of columns
-            whose values are texts or mean something else than they seem to, by the names in `falkirk.check.types`.
-            skipped: patterns of names in folders that hold no rows. expired: whether a topic may be read of which
-            the first records are gone, or one that is compacted.
+        kafka: settings of confluent_kafka's client, for topics. decimal: whether numbers with a fraction are decimals,
+            exactly as written, instead of floats. ignored: columns that are not compared. types: the types of columns
+            whose values are texts or have another meaning than they seem to, by the names in `falkirk.check.types`.
+            skipped: patterns of names in folders that hold no rows. expired: whether to read a topic whose first
+            records were deleted, or that is compacted.
     """
 
     kafka: Mapping[str, Any] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Reading:
     sight: Sight = field(default_factory=Sight, compare=False)
 
     def rows(self, where: str) -> Iterator[Row]:
-        """Yield the rows of a place, in the order that each of its logs has.
+        """Yield the rows of a place, in the order of each log.
 
         Raises: DefinitionError: `PLACE_INVALID`, `TYPE_INVALID`. LogError: `ROWS_UNREADABLE`, `ROWS_UNREAD`,
             `ROWS_CHANGED`, `TOPIC_MISSING`, `TOPIC_UNREADABLE`, `TOPIC_UNSEEN`.
@@ -81,7 +81,7 @@ class Reading:
             yield place, values
 
     def logs(self, where: str) -> Iterator[tuple[Hashable, str]]:
-        """Yield what each log at a place is, however the place is written, with a name for it.
+        """Yield the identity of each log at a place, independent of how the place is written, with a name for it.
 
         Raises: LogError: `ROWS_UNREADABLE`, `ROWS_UNREAD`.
         """
@@ -109,7 +109,7 @@ class Reading:
 
     def _topic(self, topic: str, seen: Seen) -> Iterator[Row]:
         if "bootstrap.servers" not in self.kafka:
-            raise DefinitionError("PLACE_INVALID", f"topic {topic} has no broker.", hint="Name it with --broker.")
+            raise DefinitionError("PLACE_INVALID", f"topic {topic} has no broker.", hint="Add --broker.")
         bounds: Bounds = {}
         for record in read_topic(self.kafka, topic, bounds=bounds):
             yield record.place, self._json(record.value)
@@ -134,7 +134,7 @@ class Reading:
         seen.logs, seen.passed_over = len(found.files), found.passed_over
         columns = sorted({name for file in found.files for name in file.columns})
         if columns:
-            seen.notes.append(f"columns by the names of folders: {', '.join(columns)}")
+            seen.notes.append(f"columns from the names of folders: {', '.join(columns)}")
         if Path(where).is_dir():
             names = [file.name for file in found.files]
             self.sight.watch(lambda: _listed(self._files(where), names, where))
@@ -148,9 +148,9 @@ class Reading:
         if kind is None or not file.path.is_file():
             raise LogError(
                 "ROWS_UNREADABLE",
-                f"{name} is no file of rows" if file.path.is_file() else f"there is no file {name}",
-                hint=f"Rows are read from {', '.join(SUFFIXES)}, texts also compressed ({', '.join(COMPRESSED)}), "
-                "kafka:TOPIC and DATABASE-URL#TABLE.",
+                f"{name} is not a file of rows" if file.path.is_file() else f"there is no file {name}",
+                hint=f"Use one of {', '.join(SUFFIXES)} (texts may be compressed: {', '.join(COMPRESSED)}), "
+                "kafka:TOPIC or DATABASE-URL#TABLE.",
                 where=name,
             )
         changed = self.sight.watch_file(file.path, name)
@@ -160,13 +160,13 @@ class Reading:
         raise_changed(changed())
 
     def _with_columns(self, values: Values, columns: Mapping[str, str | None]) -> Values:
-        """Return a row with the columns that its folders' names give. Raises: ValueError: it says otherwise itself."""
+        """Return a row with the columns from its folders' names. Raises: ValueError: the row has another value."""
         if not columns:
             return values
         given = {name: None if text is None else self._of_text(name, text) for name, text in columns.items()}
         for name in given.keys() & values.keys():
             if content_of(values[name]) != content_of(given[name]):
-                raise ValueError(f"a row has {values[name]!r} as {name}, but lies in a folder of {columns[name]!r}")
+                raise ValueError(f"a row has {values[name]!r} as {name}, but is in a folder of {columns[name]!r}")
         return {**values, **given}
 
     def _of_text(self, name: str, text: str) -> object:
@@ -177,8 +177,9 @@ class Reading:
         broken: int | None = None
         for number, line in enumerate(json_lines(path)):
             if broken is not None:
-                # Lines of several objects, taken for rows, could come in another order and make other objects.
-                raise ValueError(f"row {broken} breaks off and more follows: is an object written over several lines?")
+                # If an object extends over several lines, the lines are not rows. In another order they would make
+                # other objects.
+                raise ValueError(f"row {broken} ends too early and more rows follow. Write each object on one line")
             values = self._json(line)
             if NO_OBJECT in values and breaks_off(line):
                 broken = number
@@ -201,11 +202,11 @@ class Reading:
         schema, _, table_name = name.rpartition(".")
         try:
             with contextlib.ExitStack() as stack:
-                # The driver that the extra `postgres` brings; one that is named is left alone.
+                # Use the driver of the extra `postgres`, unless the URL names one.
                 engine = sql.create_engine(re.sub("^postgres(ql)?:", "postgresql+psycopg:", url))
                 stack.callback(engine.dispose)
                 table = sql.Table(table_name, sql.MetaData(), schema=schema or None, autoload_with=engine)
-                # Values as the driver gives them: by its own types SQLAlchemy would round numbers.
+                # Read the driver's own values: SQLAlchemy's types would round numbers.
                 chosen = sql.select(*[sql.type_coerce(c, sql.types.NullType()).label(c.name) for c in table.columns])
                 chosen = chosen.order_by(table.c[order]) if order else chosen
                 connection = stack.enter_context(engine.connect())
@@ -216,7 +217,7 @@ class Reading:
             raise LogError("ROWS_UNREADABLE", f"table {rest} could not be read: {cause}", where=name) from cause
 
     def _plain(self, value: object) -> object:
-        """Return a value of a typed column as the logs of JSON have it, so that both can be compared."""
+        """Return a value of a typed column in the form that it has in a JSON log, so that both can be compared."""
         if isinstance(value, float):
             return Decimal(repr(value)) if self.decimal and value - value == 0 else value
         if isinstance(value, datetime | date | time):
@@ -237,7 +238,7 @@ _READERS: dict[str, Callable[[Reading, Path], Iterator[Values]]] = {
 
 @contextlib.contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Say of a file that can't be read that it can't. Raises: LogError: `ROWS_UNREADABLE`."""
+    """Report a file that can't be read. Raises: LogError: `ROWS_UNREADABLE`."""
     try:
         yield
     except DAMAGED as cause:
@@ -245,4 +246,4 @@ def _readable(name: str) -> Iterator[None]:
 
 
 def _listed(now: Listing, before: list[str], where: str) -> str | None:
-    return None if [file.name for file in now.files] == before else f"files came into {where} or left it"
+    return None if [file.name for file in now.files] == before else f"files were added to {where} or removed"

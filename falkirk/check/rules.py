@@ -1,7 +1,7 @@
-"""Rules: what must hold of the sequence of a key's outputs whatever the inputs were, as in the chaos test of
-*High-throughput, low-latency, exactly-once*, where the events of each user are validated against a state machine.
+"""Rules: conditions on the sequence of a key's outputs that hold whatever the inputs were.
 
-A rule knows no model. Each place where a sequence breaks it comes with the outputs that prove it.
+They follow the chaos test of *High-throughput, low-latency, exactly-once*, which validates the events of each user
+against a state machine. A rule knows no model. Each violation comes with the outputs that prove it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,26 +18,26 @@ from falkirk.errors import DefinitionError
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Outputs that together break a rule, the last being the one that should not have come, and why."""
+    """Outputs that together break a rule, with the reason. The last one is the output that should not be there."""
 
     outputs: tuple[Output, ...]
     why: str
 
 
 class Rule(Protocol):
-    """What must hold of one key's outputs."""
+    """A condition on one key's outputs."""
 
     @property
     def name(self) -> str:
-        """How the rule is called in a verdict."""
+        """The rule's name in a verdict."""
 
     def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
-        """Yield where `outputs`, all of one key in order of their places, break the rule."""
+        """Yield each place where `outputs`, all of one key in order of their places, break the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Increasing:
-    """The column grows from each output to the next, in each partition of the log."""
+    """The column increases strictly from each output to the next, in each partition of the log."""
 
     column: str
 
@@ -51,7 +51,8 @@ class Increasing:
 
 @dataclass(frozen=True, slots=True)
 class NoGaps:
-    """The column grows by one from each output to the next, in each partition of the log, from `first` on if given."""
+    """The column increases by one from each output to the next, in each partition of the log, beginning with `first` if
+    given."""
 
     column: str
     first: int | None = None
@@ -68,7 +69,7 @@ class NoGaps:
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """No value of the column comes twice under one key."""
+    """No value of the column occurs twice under one key."""
 
     column: str
 
@@ -81,15 +82,15 @@ class Unique:
         for output in outputs:
             earlier = first.setdefault(content_of(output.values.get(self.column)), output)
             if earlier is not output:
-                yield Break((earlier, output), f"{_value(output, self.column)} came again")
+                yield Break((earlier, output), f"{_value(output, self.column)} is repeated")
 
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """From each output to the next the column goes as one of `allowed` says, in each partition of the log.
+    """From each output to the next, the column changes as one of `allowed` says, in each partition of the log.
 
-    Args: allowed: pairs of values, as text. A pair from "" says with what a sequence may begin; with none it may
-        begin with anything.
+    Args: allowed: pairs of values, as text. A pair from "" gives a possible first value. Without such a pair, any value
+        may come first.
     """
 
     column: str
@@ -110,7 +111,7 @@ class Transitions:
 
     @classmethod
     def of(cls, text: str) -> "Transitions":
-        """Return the rule that a text like ``state:>new,new>paid,paid>sent`` describes.
+        """Return the rule for a text such as ``state:>new,new>paid,paid>sent``.
 
         Raises: DefinitionError: `RULE_INVALID`.
         """
@@ -119,15 +120,15 @@ class Transitions:
         if not column or not all(len(pair) == 2 and pair[1] for pair in pairs):
             raise DefinitionError(
                 "RULE_INVALID",
-                f"{text!r} describes no transitions.",
-                hint="Write them as state:new>paid,paid>sent, and what may come first as >new.",
+                f"{text!r} does not describe transitions.",
+                hint="Write them as state:new>paid,paid>sent, and possible first values as >new.",
                 rule=text,
             )
         return cls(column, frozenset((pair[0], pair[1]) for pair in pairs))
 
 
 def _unless(outputs: Sequence[Output], column: str, follows: Callable[[Any, Any], bool]) -> Iterator[Break]:
-    """Yield the neighbours whose numbers do not follow one another, or are none."""
+    """Yield the neighbours whose numbers do not follow one another, or that are not numbers."""
     for before, after in _neighbours(outputs):
         first, then = _number(before, column), _number(after, column)
         if first is None or then is None or not follows(first, then):
@@ -135,7 +136,7 @@ def _unless(outputs: Sequence[Output], column: str, follows: Callable[[Any, Any]
 
 
 def _neighbours(outputs: Sequence[Output]) -> Iterator[tuple[Output, Output]]:
-    """Yield each two outputs of which one follows the other; nothing orders two partitions."""
+    """Yield each two consecutive outputs of one partition. Outputs of two partitions have no order."""
     for before, after in pairwise(outputs):
         if before.place[:2] == after.place[:2]:
             yield before, after
@@ -145,16 +146,16 @@ def _number(output: Output, column: str) -> int | float | Decimal | None:
     value = output.values.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or value != value:
         return None
-    # A large float and the next integer are one float, but not one number.
+    # A large float and the next integer are the same float, but not the same number.
     return Decimal(value) if isinstance(value, float) and abs(value) >= EXACT_MAX else value
 
 
 def _value(output: Output, column: str) -> str:
-    """Return the value as in the log's JSON, but text without its quotes."""
+    """Return the value as in the log's JSON; a text without its quotes."""
     value = output.values.get(column)
     return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def places(found: Break) -> tuple[Place, ...]:
-    """Return where the outputs lie."""
+    """Return the places of the outputs."""
     return tuple(output.place for output in found.outputs)

@@ -1,5 +1,4 @@
-"""A run as the checker sees it: rows that went in, each at its place, and rows that were observed, each at
-its place.
+"""A run in the form that the checker judges: input rows and output rows, each with its place.
 
 Nothing here comes from the mechanism that is judged: no stamps, no headers, no checkpoints.
 """
@@ -16,7 +15,7 @@ Values = Mapping[str, object]
 
 
 class Place(NamedTuple):
-    """Where a row stands in a log. Compared as a tuple.
+    """The place of a row in a log. Places are compared as tuples.
 
     `sub_index` numbers the rows that the declared stateless part made from one record, from 0.
     """
@@ -28,7 +27,7 @@ class Place(NamedTuple):
 
     @property
     def record(self) -> tuple[str, int, int]:
-        """The record that the row comes from, whatever its sub-index."""
+        """The record from which the row comes, whatever its sub-index."""
         return self[:3]
 
     def __str__(self) -> str:
@@ -38,7 +37,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A row that had to reach the keyed step: its key, the place of the record it comes from, its values."""
+    """A row that should reach the keyed step: its key, the place of its record, its values."""
 
     key: Hashable
     place: Place
@@ -47,7 +46,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A row observed on the output topic: its key, its place there, its values."""
+    """A row on the output topic: its key, its place there, its values."""
 
     key: Hashable
     place: Place
@@ -56,7 +55,7 @@ class Output:
 
 @dataclass(slots=True, kw_only=True)
 class KeyRun:
-    """All that concerns one key: its inputs by source partition in order, its outputs in log order."""
+    """All rows of one key: its inputs by source partition in order, its outputs in log order."""
 
     key: Hashable
     sources: list[list[Input]] = field(default_factory=list)
@@ -69,18 +68,18 @@ class KeyRun:
 
     @property
     def scattered(self) -> bool:
-        """Whether the outputs, different ones, lie in several partitions, so that nothing orders them."""
+        """Whether different outputs are in several partitions, so that they have no order."""
         if not self.observed or self.observed[0].place[:2] == self.observed[-1].place[:2]:
             return False
         return len(set(self.contents)) > 1
 
 
 def group_by_key(inputs: Iterable[Input], outputs: Iterable[Output]) -> list[KeyRun]:
-    """Return one `KeyRun` per key that occurs in `inputs` or `outputs`, in order of first appearance.
+    """Return one `KeyRun` per key in `inputs` or `outputs`, in order of first appearance.
 
-    Both may come in any order: rows are put in order of their places.
+    Both may be in any order: rows are sorted by their places.
 
-    Raises: DefinitionError: two inputs of one key claim the same place.
+    Raises: DefinitionError: two inputs of one key have the same place.
     """
     rows: dict[Hashable, list[Input]] = {}
     for row in inputs:
@@ -113,9 +112,9 @@ def _by_source(rows: list[Input]) -> list[list[Input]]:
         if previous is not None and place == previous:
             raise DefinitionError(
                 "INPUT_PLACE_TWICE",
-                f"two inputs of key {row.key!r} claim the same place",
+                f"two inputs of key {row.key!r} have the same place",
                 where=str(place),
-                hint="Give each row that comes from one record its own sub-index.",
+                hint="Give each row of one record its own sub-index.",
                 key=row.key,
                 place=place,
             )

@@ -1,4 +1,4 @@
-"""Secrets of the command line: every user of a machine can read the arguments of its processes, so none is there."""
+"""Secrets of the command line: keeps them out of arguments, which every user of a machine can read."""
 
 import os
 import re
@@ -7,14 +7,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from falkirk.errors import DefinitionError
 
-#: Settings of librdkafka whose value is a secret, or holds one.
+#: Settings of librdkafka whose value is or contains a secret.
 _SECRET = re.compile(r"password|secret|token|\.pem$|oauthbearer\.config|sasl\.jaas", re.IGNORECASE)
 
 
 def setting(name: str, value: str) -> str:
-    """Return the value of a client's setting: as it stands, or from where ``env:NAME`` or ``file:PATH`` say.
+    """Return the value of a client's setting: as written, or from the source that ``env:NAME`` or ``file:PATH`` names.
 
-    Raises: DefinitionError: `SECRET_IN_ARGUMENT`; `SECRET_MISSING`: there is nothing in that place.
+    Raises: DefinitionError: `SECRET_IN_ARGUMENT`; `SECRET_MISSING`: the source has no value.
     """
     kind, colon, place = value.partition(":")
     if not colon or kind not in ("env", "file"):
@@ -31,18 +31,18 @@ def setting(name: str, value: str) -> str:
 
 
 def refuse_password(place: str) -> None:
-    """Refuse the URL of a table that holds a password. Raises: DefinitionError: `SECRET_IN_ARGUMENT`."""
+    """Refuse the URL of a table with a password. Raises: DefinitionError: `SECRET_IN_ARGUMENT`."""
     url = urlsplit(place.partition("#")[0])
     if "://" in place and (url.password or "password" in parse_qs(url.query)):
-        hint = "Leave it out, and set PGPASSWORD or name it in ~/.pgpass."
+        hint = "Remove it, and set PGPASSWORD or write it to ~/.pgpass."
         raise _refused(f"the URL of table {place.partition('#')[2]!r}", hint, "password")
 
 
 def _refused(what: str, hint: str, name: str) -> DefinitionError:
-    text = f"{what} holds a secret, and other users of this machine can read the arguments of a process."
+    text = f"{what} contains a secret, and other users of this machine can read the arguments of a process."
     return DefinitionError("SECRET_IN_ARGUMENT", text, hint=hint, option=name)
 
 
 def _missing(name: str, value: str, why: str) -> DefinitionError:
     text = f"--client {name}={value} has no value: {why}."
-    return DefinitionError("SECRET_MISSING", text, hint="Set it before the start.", option=name)
+    return DefinitionError("SECRET_MISSING", text, hint="Set the value before the start.", option=name)

@@ -1,6 +1,6 @@
-"""Sight: what of the places that were named has been seen, so that a verdict says of what it is one.
+"""Sight: records what was read of each place, so that a verdict says what it is about.
 
-A place that changes while it is read has been seen neither as it was nor as it is.
+If a place changes during the reading, the rows are neither its old content nor its new one.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SHOWN_MAX = 20
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What has been read of one place so far."""
+    """The part of one place that was read so far."""
 
     where: str
     logs: int = 0
@@ -37,7 +37,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Sight:
-    """What has been read, place by place; and ways to look whether it is still the same."""
+    """The rows read so far, place by place, and functions that detect later changes."""
 
     seen: dict[str, Seen] = field(default_factory=dict)
     _looks: list[Callable[[], str | None]] = field(default_factory=list)
@@ -51,14 +51,11 @@ class Sight:
         return tuple(each.as_read() for each in self.seen.values())
 
     def watch(self, look: Callable[[], str | None]) -> None:
-        """Look again before the verdict: `look` returns what has changed, if anything has.
-
-        Raises: LogError: `ROWS_CHANGED`, where it has already.
-        """
+        """Call `look` again before the verdict. It returns the change, or None."""
         self._looks.append(look)
 
     def watch_file(self, path: Path, name: str) -> Callable[[], str | None]:
-        """Watch a file from now on; return what says whether it has changed."""
+        """Watch a file from now on; return a function that returns the change, or None."""
         before = _state(path)
 
         def look() -> str | None:
@@ -68,18 +65,18 @@ class Sight:
         return look
 
     def check(self) -> None:
-        """Raises: LogError: `ROWS_CHANGED`: what was read is not what is there now."""
+        """Raises: LogError: `ROWS_CHANGED`: a place has changed since it was read."""
         for look in self._looks:
             raise_changed(look())
 
 
 def raise_changed(what: str | None) -> None:
-    """Raise if something has changed."""
+    """Raise if there is a change. Raises: LogError: `ROWS_CHANGED`."""
     if what is not None:
         raise LogError(
             "ROWS_CHANGED",
             f"{what} while the checker was reading.",
-            hint="Run the checker when nothing is in flight.",
+            hint="Run the checker when no record is in flight.",
             changed=what,
         )
 

@@ -1,10 +1,11 @@
-"""What spans keys: inputs whose derivatives lie under several keys, found part by part, and settled group by group.
+"""Spanning: decides about inputs whose derivatives have several keys. It finds them part by part, and decides group by
+group.
 
-The rows of the run are divided once more, this time by the record that they come from, with what became of each. A
-record of which all or none is lost needs nothing more. If some other record has lost a part, its keys' scripts may be
-searched again (see `falkirk.check.atomic`), which may touch the other records of these keys, and so on: keys that
-share a record are linked, and what is linked, directly or not, is settled together, group after group. A group
-that has no room in memory stays open. Nothing of this happens in a run that has lost nothing.
+The rows of the run are divided a second time, now by their record, each with its fate. A record with all or none of its
+rows lost is decided. If a record has lost only some rows, its keys' scripts may be searched again (see
+`falkirk.check.atomic`). This may affect the other records of these keys, and so on. Keys that share a record are
+linked. All keys that are linked, directly or not, form a group and are decided together. A group that does not fit into
+memory stays open. In a run that has lost nothing, none of this happens.
 """
 
 import math
@@ -22,14 +23,16 @@ from falkirk.check.run import Place, group_by_key
 from falkirk.check.verdict import Anomaly
 
 S = TypeVar("S")
-#: What became of a row: its record, its sub-index, its key, whether it is lost, how the key stands.
+#: The fate of a row: its record, its sub-index, its key, whether it is lost, and the standing of the key.
 Fate = tuple[Record, int, Hashable, bool, Standing]
 
 
 @dataclass(slots=True, kw_only=True)
 class Spanning:
-    """`partial`: inputs of which some derivatives came out and some did not. `open`: those for which that stayed
-    open. `replaced`: notes of keys that were settled anew, by key, in a pile.
+    """The result over all keys.
+
+    `partial`: inputs with some derivatives in the output and some not. `open`: inputs for which this is not known.
+    `replaced`: the new notes of keys that were decided again, in a pile.
     """
 
     partial: First[Anomaly]
@@ -49,7 +52,7 @@ def check_spanning(
 ) -> Spanning:
     """Return the inputs that are partial, over all parts.
 
-    Args: notes: of each part, those of its keys that are not exact; all others count as exact.
+    Args: notes: for each part, the notes on its inexact keys; all other keys count as exact.
     """
     shown = bounds.anomalies_shown
     found = Spanning(partial=First(shown), open=First(shown), replaced=piles.several(1)[0])
@@ -72,7 +75,7 @@ def check_spanning(
 def _fates_by_record(
     parts: list[Part], notes: list[Pile[Note]], model: Model[S], piles: Piles, space: Space
 ) -> list[Pile[Fate]]:
-    """Return what became of every row, divided by record."""
+    """Return the fate of every row, divided by record."""
     total = sum(part.came_out.bytes + part.went_in.bytes for part in parts)
     fates: list[Pile[Fate]] = piles.several(max(space.parts, math.ceil(total / space.part_bytes)))
     exact = standing(None, model)
@@ -87,7 +90,7 @@ def _fates_by_record(
 
 
 def _records(pile: Iterable[Fate]) -> Iterator[tuple[Record, list[Fate]]]:
-    """Yield each record with what became of all its rows, in order of the records."""
+    """Yield each record with the fates of all its rows, in order of the records."""
     by_record: dict[Record, list[Fate]] = {}
     for fate in pile:
         by_record.setdefault(fate[0], []).append(fate)
@@ -100,8 +103,9 @@ def _contested(rows: list[Fate]) -> bool:
 
 
 def _choosable(rows: list[Fate]) -> list[Hashable]:
-    """Return the keys of a record whose choice may matter: those that may be searched again, if any has, or may come
-    to have, lost a row of it.
+    """Return the keys of a record whose choice may matter, that is, that may be searched again.
+
+    There are none unless some key has lost a row of the record, or may lose one.
     """
     if not any(is_lost or stands is Standing.FREE for _, _, _, is_lost, stands in rows):
         return []
@@ -109,7 +113,7 @@ def _choosable(rows: list[Fate]) -> list[Hashable]:
 
 
 class _Groups:
-    """Keys that are linked by records, as a union-find; only those that may be searched again are kept."""
+    """Keys that are linked by records, as a union-find. It contains only keys that may be searched again."""
 
     def __init__(self) -> None:
         self._parent: dict[Hashable, Hashable] = {}
@@ -118,7 +122,7 @@ class _Groups:
         self.too_large: list[Record] = []
 
     def link(self, record: Record, rows: list[Fate]) -> list[Hashable]:
-        """Link the keys whose choices this record binds together; return them."""
+        """Link the keys whose choices this record connects; return them."""
         keys = _choosable(rows)
         for key in keys:
             self._parent.setdefault(key, key)
@@ -138,9 +142,9 @@ class _Groups:
         return key
 
     def batches(self, space: Space) -> dict[Hashable, int]:
-        """Return, of each key in a group with a contested record, the number of the batch in which it is settled.
+        """Return the number of the batch for each key in a group with a contested record.
 
-        Groups that have no room in memory are left out, and their records are `too_large`.
+        Groups that do not fit into memory are omitted, and their records are `too_large`.
         """
         rows_max = space.linked_rows_max
         contested: dict[Hashable, list[Record]] = {}
@@ -166,7 +170,7 @@ class _Groups:
 
 @dataclass(slots=True, kw_only=True)
 class _Work(Generic[S]):
-    """Everything from which the problem of a batch is put together."""
+    """The inputs from which the problem of a batch is assembled."""
 
     parts: list[Part]
     fates: list[Pile[Fate]]
@@ -175,7 +179,7 @@ class _Work(Generic[S]):
     piles: Piles
 
     def problems(self, batch_of: dict[Hashable, int]) -> Iterator[Problem]:
-        """Yield the problem of each batch: all rows of its keys, and all records that these have met."""
+        """Yield the problem of each batch: all rows of its keys, and all records of these rows."""
         count = max(batch_of.values()) + 1
         batches = Part.several(count, self.piles)
         for part in self.parts:
@@ -220,7 +224,7 @@ def _problem_without_runs(fates: Iterable[Fate]) -> Problem:
 
 
 def _settle(problem: Problem, model: Model[S], bounds: Bounds, found: Spanning) -> None:
-    """Settle a batch, and take new notes of its keys, whose scripts may have been replaced."""
+    """Decide a batch, and replace the notes of its keys, whose scripts may have changed."""
     found.add(check_atomicity(problem, model, bounds.nodes_max))
     for key, diagnosis in problem.diagnoses.items():
         found.settled.add(key)

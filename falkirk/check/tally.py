@@ -24,7 +24,7 @@ from falkirk.check.verdict import (
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What the notes come to so far."""
+    """The sums over the notes so far."""
 
     bounds: Bounds
     answers: dict[Guarantee, set[bool | None]] = field(default_factory=lambda: {each: set() for each in REACHABLE})
@@ -53,7 +53,7 @@ class Tally:
         self.may_be_inconsistent |= note.consistency.holds is None
 
     def verdict(self, totals: Totals, spanning: Spanning | None, breaks: RuleBreaks) -> Verdict:
-        """Return the verdict that all notes together make."""
+        """Return the verdict from all notes."""
         shown = self.bounds.anomalies_shown
         partial = () if spanning is None else tuple(spanning.partial)
         open_ones = () if spanning is None else tuple(map(open_record, spanning.open))
@@ -63,7 +63,7 @@ class Tally:
             for answers in self.answers.values():
                 answers.add(None)
             self.may_be_inconsistent = True
-            self.undecided.add((), Undecided(key=None, reason="no row went in and none came out"))
+            self.undecided.add((), Undecided(key=None, reason="the run has no inputs and no outputs"))
         holds = {guarantee: _all_of(answers) for guarantee, answers in self.answers.items()}
         whole = False if partial_count else None if open_count else True
         holds[Guarantee.AT_MOST_ONCE] = _all_of({holds[Guarantee.AT_MOST_ONCE], whole})
@@ -97,7 +97,7 @@ class Tally:
 
 
 def final_notes(notes: Iterable[Pile[Note]], spanning: Spanning | None) -> Iterator[Note]:
-    """Yield the notes on all keys as they stand in the end: of those that were settled anew, the new ones."""
+    """Yield the final note on each key: for keys that were decided again, the new one."""
     for pile in notes:
         for note in pile:
             if spanning is None or note.key not in spanning.settled:
@@ -114,5 +114,5 @@ def rule_verdicts(breaks: RuleBreaks) -> tuple[RuleVerdict, ...]:
 
 
 def _all_of(answers: set[bool | None]) -> bool | None:
-    """Return whether all answers are yes; no outweighs None, None outweighs yes."""
+    """Return whether all answers are yes. A no outweighs None, and None outweighs a yes."""
     return False if False in answers else None if None in answers else True

@@ -1,7 +1,7 @@
-"""Read whole topics, from the beginning to their present end, as an ordinary consumer would see them.
+"""Reads whole topics, from the beginning to their present end, as an ordinary consumer does.
 
-Headers are not read at all. The end of a partition is where Kafka says that it is: records are never counted,
-since transaction markers and compaction leave holes in the offsets.
+It never reads headers. Kafka reports the end of a partition. Counting records would be wrong, since transaction markers
+and compaction leave holes in the offsets.
 """
 
 import time
@@ -26,7 +26,7 @@ _NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record of a topic. `timestamp_ms` is None where the broker keeps none."""
+    """One record of a topic. `timestamp_ms` is None if the broker stores none."""
 
     topic: str
     partition: int
@@ -43,13 +43,13 @@ class Record:
 def read_topic(
     config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0, bounds: Bounds | None = None
 ) -> Iterator[Record]:
-    """Yield every record of `topic` up to the end that its partitions have now, in order within each partition.
+    """Yield every record of `topic` up to the present end of its partitions, in order within each partition.
 
     Args:
         config: confluent_kafka's settings, at least ``bootstrap.servers``. Its ``isolation.level`` decides whether
-            records of open and aborted transactions are seen; by default they are not.
+            records of open and aborted transactions are read; by default they are not.
         silence_s: how long the broker may deliver nothing before reading is given up.
-        bounds: is given, by partition, the offsets between which everything is read.
+        bounds: is filled, by partition, with the offsets between which everything is read.
     Raises: LogError: the topic does not exist (``TOPIC_MISSING``), or the broker can't be reached or fell silent
         (``TOPIC_UNREADABLE``).
     """
@@ -59,7 +59,7 @@ def read_topic(
             **config,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            # Records that are deleted while they are waited for are missed, and a reader must not jump over them.
+            # If a record is deleted during the reading, the reader must not skip it silently.
             "auto.offset.reset": "error",
         }
     )
@@ -70,7 +70,7 @@ def read_topic(
             "TOPIC_UNREADABLE",
             f"topic {topic} could not be read: {cause}",
             where=topic,
-            hint="Is the broker running, and are its address and credentials right?",
+            hint="Check that the broker is running, and its address and credentials.",
             topic=topic,
         ) from cause
     finally:
@@ -89,9 +89,9 @@ def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Ite
         elif time.monotonic() > deadline:
             raise LogError(
                 "TOPIC_UNREADABLE",
-                f"nothing came from {topic} for {silence_s:g} s, and partitions {sorted(unread)} have more",
+                f"{topic} delivered nothing for {silence_s:g} s, and partitions {sorted(unread)} have more records",
                 where=topic,
-                hint="Is the broker running?",
+                hint="Check that the broker is running.",
                 topic=topic,
                 unread=sorted(unread),
             )
@@ -102,8 +102,7 @@ def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Ite
             if error is not None:
                 if error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)
-                # Behind the last record there may be markers, or records that a reader of committed data does
-                # not see yet.
+                # After the last record there may be markers, or records that are not yet committed.
                 unread.discard(partition)
                 continue
             end = ends[partition][1]
@@ -128,7 +127,7 @@ def bounds_of(consumer: Consumer, topic: str) -> Bounds:
 
 
 def _ends_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """Return first offset and end offset; of a partition that has just been made, once it has a leader."""
+    """Return first offset and end offset. If the partition is new, wait until it has a leader."""
     deadline_s = time.monotonic() + METADATA_TIMEOUT_S
     while True:
         try:
@@ -153,14 +152,13 @@ def _record(message: Any) -> Record:
 
 
 def decode_json(value: bytes | None) -> Values:
-    """Return the fields of a JSON object. What is none comes back under a name that no column has, so nothing
-    can explain it.
-    """
+    """Return the fields of a JSON object. Any other value is returned under a name that no column has, so that nothing
+    can explain it."""
     return read_json(value)
 
 
 def decode_key(record: Record, values: Values) -> Hashable:
-    """Return the record's key as text, or None; what is no text stays bytes."""
+    """Return the record's key as text, as bytes if it is not text, or None."""
     try:
         return None if record.key is None else record.key.decode("utf-8")
     except UnicodeDecodeError:
@@ -173,10 +171,10 @@ def outputs_of(
     decode: Callable[[bytes | None], Values] = decode_json,
     key: Callable[[Record, Values], Hashable] = decode_key,
 ) -> Iterator[Output]:
-    """Yield what was observed, for `check_keyed` and `check_stateless`.
+    """Yield the outputs for `check_keyed` and `check_stateless`.
 
     Args:
-        decode: from a record's value to the fields that it holds.
+        decode: from a record's value to its fields.
         key: from a record and its fields to its output key, such as the value of the grouping column.
     """
     for record in records:

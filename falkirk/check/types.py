@@ -1,6 +1,6 @@
-"""Types: what a user says of a column whose values are texts, or mean something else than they seem to.
+"""Types: the user's declarations for columns whose values are texts, or have another meaning than they seem to.
 
-What is not of its type stays as it is, so it equals only what is just so.
+A value that does not fit its type stays unchanged, so it equals only the same value.
 """
 
 import re
@@ -15,7 +15,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6}0*)?)?(Z|[-+][0-9:]+)?")
-#: How Spark and others write what is no finite number.
+#: How Spark and other systems write numbers that are not finite.
 _NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf", "Inf": "inf", "-Inf": "-inf"}
 
 
@@ -32,7 +32,7 @@ def _integer(value: object) -> object:
 
 
 def _double(value: object) -> object:
-    """Return a number, or a text that is one, as a double; anything else as it is."""
+    """Return a number, or a text that is one, as a double; anything else unchanged."""
     if isinstance(value, str):
         written = _NOT_FINITE.get(value, value if _NUMBER.fullmatch(value) else None)
         return value if written is None else float(written)
@@ -60,7 +60,7 @@ def _boolean(value: object) -> object:
 
 
 def _timestamp(value: object) -> object:
-    """Return an instant in UTC, or a time without a zone, which is no instant."""
+    """Return an instant in UTC, or a time without a zone, which is not an instant."""
     if not isinstance(value, str) or not _TIMESTAMP.fullmatch(value):
         return value
     try:
@@ -78,7 +78,7 @@ def _date(value: object) -> object:
 
 
 def _struct(value: object) -> object:
-    """Return an object without its nulls: the fields of a struct are there whether they are written or not."""
+    """Return an object without its nulls: a struct has all its fields, whether they are written or not."""
     if isinstance(value, Mapping):
         return {name: _struct(field) for name, field in value.items() if field is not None}
     return [_struct(element) for element in value] if isinstance(value, list | tuple) else value
@@ -97,9 +97,8 @@ TYPES: dict[str, Callable[[object], object]] = {
 
 
 def read_typed(text: bytes | None, types: Mapping[str, Callable[[object], object]]) -> Mapping[str, object]:
-    """Return the fields of a JSON object: of the columns in `types` as these make them of numbers that are read
-    exactly, of all others as `read_json` does.
-    """
+    """Return the fields of a JSON object. Columns in `types` are read exactly and then converted; others as by
+    `read_json`."""
     fields = read_json(text, decimal=True)
     if NO_OBJECT in fields:
         return fields
@@ -115,12 +114,12 @@ def _untyped(value: object) -> object:
 
 
 def types_of(types: Mapping[str, str]) -> Mapping[str, Callable[[object], object]]:
-    """Return what makes of each column's values those of its type. Raises: DefinitionError: `TYPE_INVALID`."""
+    """Return, for each column, the function that converts its values. Raises: DefinitionError: `TYPE_INVALID`."""
     for column, name in types.items():
         if name not in TYPES:
             raise DefinitionError(
                 "TYPE_INVALID",
-                f"column {column} has no type {name!r}.",
+                f"column {column} has the unknown type {name!r}.",
                 hint=f"Choose one of {', '.join(TYPES)}.",
                 column=column,
                 type=name,

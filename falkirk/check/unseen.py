@@ -1,7 +1,7 @@
-"""Unseen records: what a topic has held, or holds, that whoever reads it from its beginning does not get.
+"""Unseen records: past or present records of a topic that a reader does not get, even from the topic's beginning.
 
-A duplicate may have been among records that have expired, or that compaction took away; it may lie in a transaction
-that is still open. A verdict on the rest would not be one on the run.
+A duplicate may have been among records that expired or that compaction removed. It may be in a transaction that is
+still open. A verdict on the other records would not be a verdict on the run.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # these names are public
     AdminClient,
     ConfigResource,
     ResourceType,
@@ -24,38 +24,40 @@ _ADMIN_TIMEOUT_S = 5.0
 def refuse_unseen(
     config: Mapping[str, Any], topic: str, bounds: Bounds, records: int, *, allowed: bool = False
 ) -> list[str]:
-    """Return what has to be known of a topic of which so many `records` were read within `bounds`.
+    """Return notes on a topic of which `records` records were read within `bounds`.
 
-    Args: allowed: whether it may have lost records, to retention or compaction.
-    Raises: LogError: `TOPIC_UNSEEN`: it has, or had, records that were not seen. `TOPIC_UNREADABLE`.
+    Args: allowed: whether retention or compaction may have removed records.
+    Raises: LogError: `TOPIC_UNSEEN`: the topic has, or had, records that were not read. `TOPIC_UNREADABLE`.
     """
     opened = open_partitions(config, topic, bounds)
     if opened:
-        raise _unseen(topic, "a transaction is still open", opened, "Run the checker when nothing is in flight.")
+        raise _unseen(topic, "a transaction is still open", opened, "Run the checker when no record is in flight.")
     cut = {partition: first for partition, (first, _) in bounds.items() if first}
     if cut and not allowed:
-        hint = "Keep the topic for longer; check-run judges what is left with --expired."
+        hint = "Increase the topic's retention; check-run judges the remaining records with --expired."
         raise _unseen(topic, "its first records were deleted", cut, hint)
-    # Where no offset is left out compaction has taken nothing yet.
+    # If no offset is missing, compaction has not removed anything yet.
     holes = records < sum(end - first for first, end in bounds.values())
     compacted = is_compacted(config, topic) if holes else False
     if compacted and holes and not allowed:
-        hint = "Switch compaction off before a run; check-run judges what is left with --expired."
+        hint = "Switch compaction off before a run; check-run judges the remaining records with --expired."
         raise _unseen(topic, "it is compacted, and offsets are missing in it", {}, hint)
     notes = [f"partition {partition} begins at offset {first}" for partition, first in sorted(cut.items())]
     if compacted is not False:
-        notes.append("offsets are missing in it" + ("" if compacted else ", and whether it is compacted is not known"))
+        notes.append(
+            "offsets are missing in it" + ("" if compacted else ", and the broker does not say whether it is compacted")
+        )
     return notes
 
 
 def moved(config: Mapping[str, Any], topic: str, bounds: Bounds) -> str | None:
-    """Return how the topic has changed since it was read within `bounds`, if it has."""
+    """Return how the topic has changed since it was read within `bounds`, or None."""
     now = bounds_now(config, topic)
     return None if now == bounds else f"topic {topic} moved from offsets {bounds} to {now}"
 
 
 def open_partitions(config: Mapping[str, Any], topic: str, bounds: Bounds) -> dict[int, int]:
-    """Return the partitions in which records lie that are not committed yet, with where they begin."""
+    """Return the partitions with uncommitted records, each with the offset at which these begin."""
     if config.get("isolation.level") == "read_uncommitted":
         return {}
     all_records = bounds_now({**config, "isolation.level": "read_uncommitted"}, topic)
@@ -63,9 +65,9 @@ def open_partitions(config: Mapping[str, Any], topic: str, bounds: Bounds) -> di
 
 
 def is_compacted(config: Mapping[str, Any], topic: str) -> bool | None:
-    """Return whether compaction takes records from the topic; None: the broker does not say."""
+    """Return whether compaction removes records from the topic; None if the broker does not say."""
     wanted = ConfigResource(ResourceType.TOPIC, topic)
-    client = AdminClient(dict(config))  # it has to live until it is answered
+    client = AdminClient(dict(config))  # must live until the answer
     try:
         asked = client.describe_configs([wanted], request_timeout=_ADMIN_TIMEOUT_S)
         settings = asked[wanted].result(_ADMIN_TIMEOUT_S + 1)
@@ -90,5 +92,5 @@ def bounds_now(config: Mapping[str, Any], topic: str) -> Bounds:
 
 def _unseen(topic: str, why: str, partitions: dict[int, int], hint: str) -> LogError:
     where = f" (partitions and offsets: {partitions})" if partitions else ""
-    text = f"topic {topic} can't be seen whole: {why}{where}."
+    text = f"topic {topic} can't be read as a whole: {why}{where}."
     return LogError("TOPIC_UNSEEN", text, where=topic, hint=hint, topic=topic, partitions=partitions)

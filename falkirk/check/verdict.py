@@ -1,5 +1,4 @@
-"""The verdict: what guarantee a run reached, how many anomalies of each kind it shows, and the smallest explanation of
-each."""
+"""The verdict: the guarantee of a run, the number of anomalies of each kind, and the smallest explanation of each."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
@@ -9,7 +8,7 @@ from falkirk.check.run import Place, Values
 
 
 class Guarantee(StrEnum):
-    """What outputs can be explained by; the first that holds is what a run reached.
+    """Possible explanations of outputs; the first that holds is the guarantee of the run.
 
     Source: Delivery, consistency, and determinism, §III-E, definitions 6–8.
     """
@@ -33,22 +32,22 @@ REACHABLE = (
 class Kind(StrEnum):
     """The kinds of anomaly."""
 
-    DUPLICATE = "duplicate"  # an output that had come before
-    REPEATED_INPUT = "repeated input"  # an output that a second application of an input explains
+    DUPLICATE = "duplicate"  # an output that repeats an earlier one
+    REPEATED_INPUT = "repeated input"  # an output that only a second application of an input explains
     LOST = "lost"  # an input without its output
     UNEXPLAINED = "unexplained"  # an output that no input explains
-    FORGOTTEN = "forgotten"  # an output that was due, but that those after it deny, as if its state was rolled back
-    BROKEN_SEQUENCE = "broken sequence"  # outputs of a key with a gap, or in an order that no order of the inputs gives
+    FORGOTTEN = "forgotten"  # an expected output that later outputs contradict, as if its state was rolled back
+    BROKEN_SEQUENCE = "broken sequence"  # a gap, or an order of outputs that no order of the inputs gives
     PARTIAL = "partial"  # some derivatives of an input, but not all
-    INCONSISTENT = "inconsistent"  # an output that could not be observed at its point, see `Consistency`
-    RULE = "rule broken"  # outputs that break a rule of the user's, see `RuleVerdict`
+    INCONSISTENT = "inconsistent"  # an output that is not possible at its position, see `Consistency`
+    RULE = "rule broken"  # outputs that break a rule of the user, see `RuleVerdict`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
     """One anomaly with its smallest explanation.
 
-    `inputs` and `outputs` are the places that prove it; `expected` and `found` the contents, where there is one.
+    `inputs` and `outputs` are the places that prove it. `expected` and `found` are the contents, if there are any.
     """
 
     kind: Kind
@@ -62,9 +61,10 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many of each. `broken_sequences` and `undecided` count keys, `partial` source records, everything else rows.
+    """The number of each. `broken_sequences` and `undecided` count keys, `partial` source records, everything else
+    rows.
 
-    Source records of which it is open whether they are partial count as undecided too.
+    Source records also count as undecided if it is open whether they are partial.
     """
 
     inputs: int
@@ -86,7 +86,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """A key for which the search for an explanation was given up, and what remained open; None: the whole run."""
+    """A key for which the search for an explanation was given up, and the open question. Key None: the whole run."""
 
     key: Hashable
     reason: str
@@ -94,9 +94,9 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consistency:
-    """Whether each output could be observed at its point in a run without failures (None: could not be decided).
+    """Whether each output is possible at its position in a run without failures (None: undecided).
 
-    `keys` are those with an output that could not, `first` the first of these outputs in the order of their places.
+    `keys` is the number of keys with an inconsistent output, `first` the first such output in the order of places.
     Source: Delivery, consistency, and determinism, §III-D, definition 5.
     """
 
@@ -107,7 +107,7 @@ class Consistency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleVerdict:
-    """How often a rule was broken, and the first times. `outputs` counts those that have what the rule is about."""
+    """How often a rule was broken, and the first violations. `outputs` counts the outputs with the rule's column."""
 
     rule: str
     broken: int
@@ -116,16 +116,16 @@ class RuleVerdict:
 
     @property
     def holds(self) -> bool:
-        """Whether the rule holds; of nothing that was seen it does not."""
+        """Whether the rule holds. It does not hold if no output has its column."""
         return self.outputs > 0 and not self.broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceRead:
-    """What was read of a place: how many logs (partitions, files) with how many rows.
+    """The part of a place that was read: the number of logs (partitions, files) and of rows.
 
-    `passed_over` are the first things there that were not read although they are there, `passed_over_count` counts
-    them all; `notes` say what else has to be known.
+    `passed_over` are the first names there that were not read, and `passed_over_count` is the number of all of them.
+    `notes` are further facts about the place.
     """
 
     where: str
@@ -138,10 +138,10 @@ class PlaceRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the checker found. `anomalies` and `undecided` are the first ones only; `counts` counts all.
+    """The result of the checker. `anomalies` and `undecided` are only the first ones; `counts` counts all.
 
-    `holds` says for each guarantee whether it holds (None: could not be decided). `read` are the places that rows were
-    read from, where the checker has read them itself.
+    `holds` says for each guarantee whether it holds (None: undecided). `read` are the places of the rows, if the
+    checker has read them itself.
     """
 
     guarantee: Guarantee
@@ -154,12 +154,12 @@ class Verdict:
     read: tuple[PlaceRead, ...] = ()
 
     def satisfies(self, asked: Guarantee) -> bool:
-        """Return whether the run kept the promise `asked`. What could not be decided was not kept."""
+        """Return whether the run kept the promise `asked`. An undecided promise was not kept."""
         return self.holds.get(asked) is True
 
 
 def reached(holds: Mapping[Guarantee, bool | None]) -> Guarantee:
-    """Return the first guarantee that holds; undecided if none does but one might; else broken."""
+    """Return the first guarantee that holds. If none holds, return undecided if one may hold, else broken."""
     for guarantee in REACHABLE:
         if holds[guarantee]:
             return guarantee

@@ -1,8 +1,8 @@
-"""Written values: JSON objects and numbers as texts hold them, read so that two different values stay different.
+"""Written values: reads JSON objects and numbers from texts so that different values stay different.
 
-JSON's numbers have no type. One with a fraction or an exponent is read as a double, as most readers do, unless a
-double can't hold it: a value out of range, or with more digits than any double is written with, stays exact. A JSON
-text of which readers disagree (a field that comes twice, another encoding) is not an object: nothing explains it.
+JSON's numbers have no type. A number with a fraction or an exponent is read as a double, as most readers do. It stays
+exact if no double can hold it, because it exceeds the range or has too many digits. A JSON text on which readers
+disagree (a repeated field, another encoding) is not an object, and nothing explains it.
 """
 
 import json
@@ -13,7 +13,8 @@ from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Any
 
-#: The name of the only field of what is no object. Its value is none that JSON has, so no object is the same.
+#: The name of the only field of a value that is not an object. The field's value never occurs in JSON, so no object is
+#: equal.
 NO_OBJECT = "(not a JSON object)"
 #: No double is written with more significant digits.
 _DIGITS_MAX = 17
@@ -23,7 +24,7 @@ _FRACTION = re.compile(r"-?[0-9.]+(e-[0-9]+)?")
 
 
 class _Missing(Enum):
-    """The value of a record that has none."""
+    """The value of a record without a value."""
 
     NULL = "(null)"
 
@@ -32,9 +33,9 @@ class _Missing(Enum):
 
 
 def fraction(text: str) -> float | Decimal:
-    """Return a number with a fraction or an exponent: a double if one can hold it, else exact.
+    """Return a number with a fraction or an exponent: as a double if a double can hold it, else exactly.
 
-    Raises: ValueError: its exponent is out of all range.
+    Raises: ValueError: its exponent is too large.
     """
     number = float(text)
     if len(text) <= _DIGITS_MAX and number and math.isfinite(number):
@@ -45,11 +46,11 @@ def fraction(text: str) -> float | Decimal:
 
 
 def exactly(text: str) -> Decimal:
-    """Return a number as it is written. Raises: ValueError: it is none, or its exponent is out of all range."""
+    """Return a number as it is written. Raises: ValueError: not a number, or its exponent is too large."""
     try:
         return Decimal(text)
     except InvalidOperation as cause:
-        raise ValueError(f"{text!r} is no number that can be compared") from cause
+        raise ValueError(f"{text!r} is not a number that can be compared") from cause
 
 
 def _integer(text: str) -> int | float:
@@ -73,14 +74,15 @@ _DECODERS = {
 
 
 def read_json(value: bytes | None, *, decimal: bool = False) -> Mapping[str, object]:
-    """Return the fields of a JSON object in UTF-8; what is none comes back as the only field `NO_OBJECT`.
+    """Return the fields of a JSON object in UTF-8. Any other value is returned as the only field `NO_OBJECT`.
 
     Args: decimal: whether numbers with a fraction are decimals, as written.
     """
     if value is None:
         return no_object(None)
     try:
-        # A decoder calls back for each integer only where one may be written with a sign that an int does not keep.
+        # A decoder with `_integer` calls it for each integer. That is needed only for -0, whose sign an int does not
+        # keep.
         fields = _DECODERS[decimal, b"-0" in value].decode(value.decode("utf-8"))
     except (ValueError, RecursionError):
         return no_object(value)
@@ -88,7 +90,7 @@ def read_json(value: bytes | None, *, decimal: bool = False) -> Mapping[str, obj
 
 
 def breaks_off(value: bytes) -> bool:
-    """Return whether a text that is no JSON may be the beginning of some."""
+    """Return whether a text that is not JSON may be the beginning of JSON."""
     try:
         json.loads(value.decode("utf-8"))
     except json.JSONDecodeError as error:
@@ -99,14 +101,14 @@ def breaks_off(value: bytes) -> bool:
 
 
 def no_object(value: bytes | None) -> Mapping[str, object]:
-    """Return what is no JSON object as a row that equals only another with the very same bytes."""
+    """Return a value that is not a JSON object as a row. It equals only a row with the same bytes."""
     return {NO_OBJECT: _Missing.NULL if value is None else value}
 
 
 def plain_number(text: str, *, decimal: bool = False) -> int | float | Decimal | None:
-    """Return the number of which `text` is the only way to write it, None if there is none.
+    """Return the number if `text` is the only way to write it, else None.
 
-    So texts that differ never become the same number: 1.10, 007, 12e3 and 1.0 are none.
+    So different texts never become the same number: 1.10, 007, 12e3 and 1.0 give None.
     """
     if _INTEGER.fullmatch(text) and len(text) <= 40:
         return int(text)

@@ -1,1 +1,1 @@
-"""Redrive: dead letters are sent again to the topics that they came from, each once, whatever happens."""
+"""Redrive: sends dead letters to their original topics again, each exactly once, even after failures."""

@@ -1,4 +1,4 @@
-"""The command `falkirk redrive`."""
+"""The command `falkirk redrive`: sends dead letters to their original topics again."""
 
 import json
 from collections.abc import Iterator
@@ -32,10 +32,10 @@ _out = Terminal()
 def redrive(
     file: Path, broker: str | None, local: bool, home: Path | None, named: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Send the dead letters of FILE's application again to the topics that they came from, once the cause is mended.
+    """Send the dead letters of FILE's application to their original topics again, after you have fixed the cause.
 
-    Each record is sent once, however often this is said and whatever fails. All who read such a topic get it again.
-    Works on a running and on a stopped application.
+    Each record is sent once, even if you repeat the command or it fails. All readers of such a topic get the record
+    again. The command works on a running and on a stopped application.
     """
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
@@ -50,9 +50,9 @@ def redrive(
 def send_again(
     app: App, home: Home, shape: Shape, connection: Connection, *, named: str | None = None, dry_run: bool = False
 ) -> dict[str, int]:
-    """Send dead letters again; return how many were sent and what became of the others.
+    """Send dead letters again; return the number of sent records, and the numbers of the others by reason.
 
-    Args: named: only those of this region or processor. dry_run: send nothing.
+    Args: named: send only dead letters of this region or processor. dry_run: send nothing.
     Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
     """
     place = Place(home=home, connection=connection)
@@ -77,9 +77,9 @@ def send_again(
         found["foreign"] += notes.foreign
         return {"waiting": len(todo), **found}
     notes.prepare()
-    place.hold((notes.topic,))  # without what they said, everything would be sent again
+    place.hold((notes.topic,))  # without its notes, everything would be sent again
     sender = Sender(connection, notes, home.identity)
-    # Behind the fence: from here on nobody else sends, and what was sent is noted.
+    # After the fence no other process sends, and all sent records are noted.
     notes.begin()
     todo, sent = waiting(letters, notes.read()), 0
     found["foreign"] += notes.foreign
@@ -112,7 +112,7 @@ def _regions(shape: Shape, named: str | None) -> dict[str, str]:
         raise DefinitionError(
             "REGION_UNKNOWN",
             f"there is no region or processor named {named!r}.",
-            hint=f"There are: {', '.join(dict.fromkeys([*shape.layout.stages, *found]))}.",
+            hint=f"The regions and processors are {', '.join(dict.fromkeys([*shape.layout.stages, *found]))}.",
             region=named,
         )
     return {region: found[region]} if region in found else {}
@@ -121,13 +121,13 @@ def _regions(shape: Shape, named: str | None) -> dict[str, str]:
 _MEANING = {
     "waiting": "records would be sent again",
     "sent": "records were sent again",
-    "results": "are results that their topic or table did not take: mend that (max.message.bytes), go back by hand",
-    "rows_of_files": "are rows of files: mend them, and put them into the folder in a file of another name",
-    "rows_of_functions": "are rows on which a function failed, and no records of a source: go back by hand",
-    "gone": "can't be sent: they have expired in their topic, and the dead letter does not hold all of them",
-    "refused": "are too large for their topic as it is now",
+    "results": "are results that their topic or table refused: fix that (max.message.bytes), then use falkirk rollback",
+    "rows_of_files": "are rows of files: fix them, and put them into the folder in a file with another name",
+    "rows_of_functions": "are rows on which a function failed, not records of a source: use falkirk rollback",
+    "gone": "can't be sent: they have expired in their topic, and the dead letter is incomplete",
+    "refused": "are larger than their topic now permits",
     "foreign": "were not written by this home: they are ignored",
-    "unknown": "are not of a source of this application",
+    "unknown": "do not come from a source of this application",
 }
 
 

@@ -1,7 +1,7 @@
-"""Letters: what is in the dead letters of an application, and which of it can be sent again.
+"""Letters: reads the dead letters of an application, and decides which of them can be sent again.
 
-An input that did not fit can: it has had no effect yet. A result that was too large can't: the input behind it has had
-its effect, and would have it twice. One input may be in the dead letters of several regions, and then is still one.
+An input that did not fit can be sent again: it has had no effect yet. A result that was too large can't: its input has
+had an effect, and would have it twice. One input may be in the dead letters of several regions; it is still sent once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,11 @@ from falkirk.regions.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 from falkirk.stored import parse_json
 
 Origin = tuple[str, int, int]
-"""Where an input is: topic, partition, offset."""
+"""The place of an input: topic, partition, offset."""
 Kind = Literal["input", "result", "file", "row", "foreign", "unknown"]
-#: What stands for bytes that are no text.
+#: The character that replaces bytes that are not text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
-_NO_INPUT = Disbelieved("the place of no input")
+_NO_INPUT = Disbelieved("a place where no input can be")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +29,15 @@ class Letter:
     """A dead letter.
 
     Args:
-        region: whose it is.
-        kind: `input`: a record of a source that did not fit, or on which a function failed. `result`: one that was too
-            large for its topic. `file`: a row of a file. `row`: one on which a function failed, and which is no record
-            of a source. `foreign`: this home did not write it, or its input can't be what it says. `unknown`: of a
-            source that the application no longer has.
-        origin: of an input.
-        key, value: of a record that did not fit, as the letter has them, of the value only its first 64 KiB, and of
-            both what is text.
-        has_record: the letter has them at all.
+        region: the region that wrote it.
+        kind: `input`: a record of a source that did not fit, or on which a function failed. `result`: a result that was
+            too large for its topic. `file`: a row of a file. `row`: a row on which a function failed, and which is not
+            a record of a source. `foreign`: this home did not write it, or its input can't be the one that it names.
+            `unknown`: from a source that the application no longer has.
+        origin: the place of an input.
+        key, value: those of a record that did not fit, as the letter has them. A letter keeps only text, and only the
+            first 64 KiB of the value.
+        has_record: whether the letter contains key and value.
     """
 
     region: str
@@ -49,12 +49,12 @@ class Letter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the input's key and value can be had from the letter alone."""
+        """Whether the letter alone contains the input's whole key and value."""
         if not self.has_record:
             return False
         text = self.value or ""
         if not text.isascii() and max(text) >= "\ud800" and any("\ud800" <= c <= "\udfff" for c in text):
-            return False  # half of a surrogate pair: no text that a record holds
+            return False  # half of a surrogate pair: no record's text contains it
         cut_off = len(text.encode(errors="replace")) >= RAW_BYTES_MAX - len(_LOST.encode())
         return not cut_off and _LOST not in text + (self.key or b"").decode(errors="replace")
 
@@ -62,10 +62,10 @@ class Letter:
 def read_letters(
     place: Place, dead_letters: str, region: str, sources: Mapping[str, str], *, stamped: bool
 ) -> Iterator[Letter]:
-    """Yield the dead letters of a region, none while there is no such topic.
+    """Yield the dead letters of a region; none if the topic does not exist.
 
-    Args: dead_letters: the topic. sources: topics that the application reads, by the sources' names. stamped: the
-        letters' headers name their inputs, as those of live regions do.
+    Args: dead_letters: the topic. sources: topics that the application reads, by the sources' names. stamped: whether
+        the letters' headers name their inputs, as those of live regions do.
     Raises: LogError.
     """
     topics = place.topics
@@ -90,7 +90,7 @@ def read_letters(
 
 
 def _can_be(letter: Letter, header: Believed, ends: Mapping[str, Mapping[int, int]], *, stamped: bool) -> bool:
-    """Tell whether the input that a letter names can be there, and is the one that its header names."""
+    """Return whether the input that a letter names can exist, and equals the input that its header names."""
     if letter.origin is None:
         return True
     topic, partition, offset = letter.origin
@@ -100,7 +100,7 @@ def _can_be(letter: Letter, header: Believed, ends: Mapping[str, Mapping[int, in
 
 
 def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, str]) -> Letter:
-    """Return what a record of the dead letters says."""
+    """Return the letter in a record of the dead letters."""
     try:
         content = parse_json(value or b"")
         reason = str(content["reason"])
@@ -120,7 +120,7 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapp
 
 
 def _place(content: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return partition and offset that a letter names, or None if Kafka can have no record there."""
+    """Return the partition and offset that a letter names, or None if Kafka can't have a record there."""
     partition, offset = content.get("partition"), content.get("offset")
     for number, limit in ((partition, 1 << 31), (offset, 1 << 63)):
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < limit:

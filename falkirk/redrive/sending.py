@@ -1,12 +1,12 @@
-"""Sending: inputs that did not fit go back to their topics, in transactions of Kafka's.
+"""Sending: returns inputs that did not fit to their topics, in Kafka transactions.
 
-Each transaction holds some of them and the note which they are, in a topic of the home's own. So what was sent and what
-is known to be sent can't differ, whatever is cut off between any two calls: a transaction that its process did not end
-is aborted by the next process, which has the same transactional id, and the regions of Falkirk read nothing of it. Nor
-can anything of the dead process arrive later.
+Each transaction contains some inputs and a note that lists them. The notes are in a topic of the home. So the sent
+records and the notes always agree, wherever a failure interrupts the process. If a process dies during a transaction,
+the next process has the same transactional id and aborts it. Falkirk's regions never read the aborted records, and no
+record of the dead process can arrive later.
 
-A record is sent as it is in its topic, to the partition that it was in. Where it has expired, the dead letter serves if
-it holds all of it.
+A record is sent as it is in its topic, to its original partition. If it has expired, it is taken from the dead letter,
+provided that the letter contains all of it.
 """
 
 import json
@@ -32,23 +32,23 @@ from falkirk.stored import parse_json
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"
-#: The incarnation that notes are signed as.
+#: The incarnation with which notes are signed.
 _WRITER = 0
-#: So many records are one transaction.
+#: The maximum number of records in one transaction.
 AT_ONCE = 200
-#: A record this near is read on to; one further away is sought.
+#: The consumer reads on to a record at most this many offsets away, and seeks a more distant one.
 _NEAR = 500
 _PATIENCE_S = 30.0
-#: Kafka takes a transaction back that is open for longer, at its next look (each 10 s unless the broker's
-#: `transaction.abort.timed.out.transaction.cleanup.interval.ms` says otherwise). Until then those who read committed
-#: records alone wait behind it, should this process be killed.
+#: Kafka aborts a transaction that is open for longer, at its next check (every 10 s, unless the broker's
+#: `transaction.abort.timed.out.transaction.cleanup.interval.ms` says otherwise). If this process is killed, readers of
+#: committed records wait until then.
 TRANSACTION_S = 10.0
 _TAKEN_OVER = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Original:
-    """A record as it was sent at first."""
+    """A record in its original form."""
 
     origin: Origin
     key: bytes | None
@@ -57,9 +57,9 @@ class Original:
 
 
 class Notes:
-    """Which inputs have been sent again, as the topic of the home's own says it. Notes are signed as results are.
+    """The notes in the home's own topic: which inputs have been sent again. Notes are signed as results are.
 
-    Attributes: topic. foreign: how many records of it, as of the last `read`, this home did not write.
+    Attributes: topic. foreign: the number of records in the topic that this home did not write, at the last `read`.
     """
 
     def __init__(self, place: Place) -> None:
@@ -69,7 +69,7 @@ class Notes:
         self._header = f"{home.identity}/{_WRITER}/0.0.0/0/".encode()
 
     def read(self) -> frozenset[Origin]:
-        """Return what was sent again. Raises: LogError."""
+        """Return the inputs that were sent again. Raises: LogError."""
         topics, foreign = self._place.topics, ForeignTally()
         if not topics.exists(self.topic):
             return frozenset()
@@ -94,11 +94,11 @@ class Notes:
         return self._place.verifier(self.topic)
 
     def prepare(self) -> None:
-        """Make the topic if it is not there; notes are kept for ever, as the dead letters are."""
+        """Create the topic if it does not exist. Notes are kept for ever, as the dead letters are."""
         self._place.topics.create(self.topic, 1, KEEP)
 
     def begin(self) -> None:
-        """Record, behind the fence, that each later note is signed. Raises: LogError."""
+        """Record, after the fence, that each later note is signed. Raises: LogError."""
         self._place.sign_from(self.topic, self._place.topics.readable_positions(self.topic))
 
     def note(self, origins: Sequence[Origin]) -> tuple[bytes, list[tuple[str, str | bytes | None]]]:
@@ -109,7 +109,7 @@ class Notes:
 
 
 def noted(value: bytes | None) -> set[Origin] | None:
-    """Return which inputs a note names; None: it is no note."""
+    """Return the inputs that a note names; None if the value is not a note."""
     try:
         places = [(topic, partition, offset) for topic, partition, offset in parse_json(value or b"[]")]
     except (ValueError, TypeError):
@@ -119,14 +119,14 @@ def noted(value: bytes | None) -> set[Origin] | None:
 
 
 class Originals:
-    """Reads single records of topics, which are asked for in order. A context manager."""
+    """Reads single records of topics, requested in order. A context manager."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._errors = connection, ClientErrors()
         self._consumer = Consumer(
             {
                 **quiet_options(connection, self._errors),
-                "group.id": "falkirk-redrive",  # required by the client; nobody joins it, nothing is committed
+                "group.id": "falkirk-redrive",  # required by the client; it has no members and commits nothing
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,
@@ -142,14 +142,14 @@ class Originals:
         self._consumer.close()
 
     def read(self, origin: Origin) -> Original | None:
-        """Return a record, or None when it is no longer there. Raises: LogError."""
+        """Return a record, or None if it no longer exists. Raises: LogError."""
         topic, partition, offset = origin
         here = self._place
         if here is None or (here.topic, here.partition) != (topic, partition) or not 0 <= offset - here.offset < _NEAR:
             self._consumer.assign([TopicPartition(topic, partition, offset)])
         message = self._next(topic, partition, offset)
         if message is None:
-            self._place = None  # the client waits there for what will not come
+            self._place = None  # the client would wait there for a record that never arrives
             return None
         self._place = TopicPartition(topic, partition, offset + 1)
         headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
@@ -177,7 +177,7 @@ class Originals:
 
 
 def originals(letters: Iterable[Letter], connection: Connection) -> tuple[list[Original], int]:
-    """Return the records behind dead letters, by their places, and how many can't be had any more. Raises: LogError."""
+    """Return the records of dead letters, by their places, and the number of lost records. Raises: LogError."""
     found, gone = [], 0
     with Originals(connection) as reader:
         for letter in letters:
@@ -196,9 +196,9 @@ def originals(letters: Iterable[Letter], connection: Connection) -> tuple[list[O
 class Sender:
     """Sends records again, with their notes.
 
-    Args: identity: of the home: of all processes that send for it, the newest one may.
-    Raises: LogError: of all methods: `REDRIVE_TAKEN_OVER`, `REDRIVE_TIMED_OUT`, `BROKER_AWAY` and others: what was not
-        committed by then is not there.
+    Args: identity: of the home. Of all processes that send for a home, only the newest may send.
+    Raises: LogError: from all methods: `REDRIVE_TAKEN_OVER`, `REDRIVE_TIMED_OUT`, `BROKER_AWAY` and others. Records
+        that were not committed by then are not in the topics.
     """
 
     def __init__(self, connection: Connection, notes: Notes, identity: str) -> None:
@@ -210,26 +210,26 @@ class Sender:
             "transactional.id": f"falkirk-redrive-{identity}",
             "transaction.timeout.ms": round(TRANSACTION_S * 1000),
             "message.max.bytes": 1_000_000_000,  # each topic has its own limit
-            "batch.num.messages": 1,  # which is that of a batch
+            "batch.num.messages": 1,  # the limit above is that of a batch
         }
         self._producer = self._open()
 
     def _open(self) -> Producer:
-        """Return a producer behind the fence: what others of this home had begun is aborted, and can't be ended."""
+        """Return a producer that fences off the others of this home: their open transactions are aborted."""
         producer = Producer(self._settings)
         self._do(lambda: producer.init_transactions(_PATIENCE_S))
         return producer
 
     def send(self, records: Sequence[Original]) -> int:
-        """Send records and note it, all at once or not at all; return how many were sent: those that their topic does
-        not take are left out."""
+        """Send records and their note in one transaction; return the number of sent records. Records that their topic
+        refuses are omitted."""
         taken = list(records)
         while taken and not self._commit(taken):
             taken = [r for r in taken if r.origin not in self._refused]
         return len(taken)
 
     def _commit(self, records: Sequence[Original]) -> bool:
-        """Tell whether it was done; if not, some are refused."""
+        """Return whether the transaction was committed. If not, some records were refused."""
         self._refused = {}
         self._producer.begin_transaction()
         self._began_s = time.monotonic()
@@ -242,12 +242,12 @@ class Sender:
             )  # fmt: skip
         note, headers = self._notes.note([r.origin for r in records])
         self._producer.produce(self._notes.topic, partition=0, value=note, headers=headers)
-        # What follows one that was refused is not sent any more.
+        # After a refused record, no further record is sent.
         deadline = self._began_s + TRANSACTION_S
         while len(self._producer) and not self._refused and time.monotonic() < deadline:
             self._producer.poll(0.1)
         if self._refused:
-            # To abort it the client would wait for what it has in flight.
+            # An abort would wait for the client's records in flight.
             self._producer.purge()
             self._producer = self._open()
             return False
@@ -266,22 +266,22 @@ class Sender:
             if reason.code() in _TAKEN_OVER and time.monotonic() - self._began_s > TRANSACTION_S:
                 raise LogError(
                     "REDRIVE_TIMED_OUT",
-                    f"Kafka took back a transaction that was open for more than {TRANSACTION_S:g} s.",
+                    f"Kafka aborted a transaction that was open for more than {TRANSACTION_S:g} s.",
                     where=self._notes.topic,
-                    hint="Send the dead letters again once Kafka answers faster: none of this transaction is there.",
+                    hint="Run falkirk redrive again once Kafka is faster. No record of this transaction was sent.",
                 ) from error
             if reason.code() in _TAKEN_OVER:
                 raise LogError(
                     "REDRIVE_TAKEN_OVER",
-                    "another process sends this home's dead letters again; what this one had not noted is not there.",
+                    "another process sends this home's dead letters; this one's uncommitted records were not sent.",
                     where=self._notes.topic,
-                    hint="See how far the other one comes.",
+                    hint="Wait until the other process ends.",
                 ) from error
             raise fault(reason, "sending dead letters again", self._connection, self._errors) from error
 
 
 def waiting(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:
-    """Return the inputs that are to be sent, each once, by their places; of several letters about one, a whole one."""
+    """Return the inputs to send, each once, by their places. Of several letters about one input, take a whole one."""
     found: dict[Origin, Letter] = {}
     for letter in letters:
         if letter.origin is not None and letter.origin not in sent:
@@ -292,7 +292,7 @@ def waiting(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:
 
 
 def counted(letters: Iterable[Letter]) -> Mapping[str, int]:
-    """Return how many letters there are of each kind."""
+    """Return the number of letters of each kind."""
     found = dict.fromkeys(get_args(Kind), 0)
     for letter in letters:
         found[letter.kind] += 1

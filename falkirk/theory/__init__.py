@@ -1,1 +1,1 @@
-"""The theory, pure: no Spark, no clock, no input or output. It should read like the papers."""
+"""The theory as pure functions and values: no Spark, no clock, no input or output. It follows the papers closely."""

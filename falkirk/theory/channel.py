@@ -1,7 +1,7 @@
-"""Channels: the paths through a region on which order is kept, and what each has released so far.
+"""Channels: the paths through a region on which order is kept, and the results published on each so far.
 
-Kafka keeps order within a partition and a pipelined shuffle between two tasks, so elements that share source
-partition, state partition and output partition arrive in the order of their stamps. The barrier works per
+Kafka keeps order within a partition, and a pipelined shuffle keeps order between two tasks. So elements that share
+source partition, state partition and output partition arrive in the order of their stamps. The barrier works per
 channel.
 """
 
@@ -23,7 +23,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """Two elements of one channel whose stamps do not increase: a duplicate, or a broken order."""
+    """Two elements of one channel whose stamps do not increase: a duplicate or a broken order."""
 
     channel: Channel
     earlier: Stamp
@@ -32,24 +32,26 @@ class Regression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedTail:
-    """The greatest released stamp of each channel: "the last bundle that the consumer has accepted" (§V-A2).
+    """The greatest published stamp of each channel: "the last bundle that the consumer has accepted" (§V-A2).
 
-    It tells what is out already only while what a channel has accepted is a *prefix* of what was sent on it.
-    The barrier of the paper ensures that by awaiting every acknowledgement; here the producer does
-    (idempotent, in order, never expiring). After an error that breaks it, the set of released stamps must be
-    asked (`gaps` tells what the greatest would lose), until a commit covers everything that was released by
-    then (`positions.is_caught_up`): one commit alone may cover less, and leave holes below the greatest stamp.
+    The greatest stamp is enough only while the elements that a channel has accepted are a *prefix* of the elements sent
+    on it. The paper's barrier ensures this by waiting for every acknowledgement. Here the producer ensures it: it is
+    idempotent, keeps order and never gives up a record.
+
+    After a producer error that breaks the prefix, the barrier must compare with the set of published stamps (`gaps`
+    gives the elements that it would lose otherwise). It does so until a commit covers everything that was published by
+    then (`positions.is_caught_up`). The next commit alone may cover less, and leave holes below the greatest stamp.
     """
 
     greatest: Mapping[Channel, Stamp] = field(default_factory=dict)
 
     def is_released(self, channel: Channel, stamp: Stamp) -> bool:
-        """Tell whether an element is out already."""
+        """Return whether an element is already published."""
         last = self.greatest.get(channel)
         return last is not None and stamp <= last
 
     def merge(self, other: "ReleasedTail") -> "ReleasedTail":
-        """Return what is out according to either."""
+        """Return the elements that are published according to either tail."""
         merged = dict(self.greatest)
         for channel, stamp in other.greatest.items():
             merged[channel] = max(stamp, merged.get(channel, stamp))
@@ -57,7 +59,7 @@ class ReleasedTail:
 
 
 def fold_tail(records: Iterable[tuple[Channel, Stamp]]) -> tuple[ReleasedTail, tuple[Regression, ...]]:
-    """Return the tail of records in log order, and where a channel's stamps did not increase."""
+    """Return the tail of records in log order, and each place where a channel's stamps did not increase."""
     greatest: dict[Channel, Stamp] = {}
     regressions = []
     for channel, stamp in records:
@@ -72,13 +74,13 @@ def fold_tail(records: Iterable[tuple[Channel, Stamp]]) -> tuple[ReleasedTail, t
 def gaps(
     sent: Iterable[tuple[Channel, Stamp]], released: Collection[tuple[Channel, Stamp]]
 ) -> tuple[tuple[Channel, Stamp], ...]:
-    """Return what was sent and is not out although something later on its channel is, sorted.
+    """Return the sent elements that are not published although a later element of their channel is, sorted.
 
-    These are just the elements that a barrier made of the greatest stamps would lose. Where all that is out
-    is in `sent`, there are none iff each channel has released a prefix. What is missing at a channel's end is
-    no gap: a replay releases it.
+    A barrier that compares with the greatest stamps would lose exactly these elements. If `sent` contains all published
+    elements, there are no gaps iff each channel has published a prefix. Missing elements at a channel's end are not
+    gaps, because a replay publishes them.
 
-    Args: sent: in any order. released: every released stamp, in any order, repeated or not.
+    Args: sent: in any order. released: every published stamp, in any order; duplicates are allowed.
     """
     out = frozenset(released)
     tail, _ = fold_tail(out)

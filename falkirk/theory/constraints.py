@@ -1,6 +1,6 @@
-"""Constraints: when a choice of frontiers, one per processor, is a consistent state of the whole application.
+"""Constraints: the conditions under which a choice of frontiers, one per processor, is a consistent state.
 
-Written as the paper has them, one function each, so that the solver and the monitor can be judged by them.
+There is one function per constraint, as in the paper. The solver and the monitor can be tested against them.
 Source: Falkirk Wheel, §3.5.
 """
 
@@ -15,7 +15,7 @@ from falkirk.theory.times import Time
 
 
 class Constraint(IntEnum):
-    """The constraints, numbered as in THEORY's restatement of §3.5."""
+    """The constraints; their numbers follow THEORY's restatement of §3.5."""
 
     COMPLETE = 1
     DISCARDED = 2
@@ -25,7 +25,7 @@ class Constraint(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A constraint that a choice does not meet at a processor, on an edge or (None) within itself."""
+    """A constraint that a choice breaks at a processor, on an edge or (None) within the processor."""
 
     constraint: Constraint
     processor: str
@@ -33,26 +33,26 @@ class Violation:
 
 
 def may_checkpoint(frontier: Frontier, waiting: Iterable[Time]) -> bool:
-    """Constraint 1: tell whether no message with a time in f still waits on an input."""
+    """Constraint 1: return whether no message with a time in f is still waiting on an input."""
     return not any(time in frontier for time in waiting)
 
 
 def keeps_discarded(edge: Edge, source: Metadata, target: Metadata) -> bool:
-    """Constraint 2: D̄(e, f(p)) ⊆ f(dst(e)). The receiver must not need again what the sender has discarded."""
+    """Constraint 2: D̄(e, f(p)) ⊆ f(dst(e)). The receiver needs no message again that its sender has discarded."""
     discarded = source.discarded.get(edge.name)
     return discarded is None or discarded.is_empty or discarded <= target.frontier
 
 
 def has_sent_delivered(edge: Edge, source: Metadata, target: Metadata) -> bool:
-    """Constraint 3: M̄(d, f(p)) ⊆ φ(d)(f(src(d))). What was delivered must be fixed at its sender."""
+    """Constraint 3: M̄(d, f(p)) ⊆ φ(d)(f(src(d))). Every delivered message is fixed at its sender."""
     delivered = target.delivered.get(edge.name)
     return delivered is None or delivered.is_empty or delivered <= source.fixed(edge)
 
 
 def keeps_promises(edge: Edge, available: Available, source: Frontier, target: Frontier) -> bool:
-    """Constraint 4: f_n(p) ⊆ φ(d)(f_n(src(d))). No time may have been called complete of which a message may come.
+    """Constraint 4: f_n(p) ⊆ φ(d)(f_n(src(d))). No message may still arrive at a time that was notified as complete.
 
-    Args: available: F* of the edge's source. source, target: f_n of its ends.
+    Args: available: F* of the edge's source. source, target: f_n of the edge's ends.
     """
     return edge.limit(target, available.fixed(source, edge)) == target
 
@@ -63,9 +63,9 @@ def violations(
     chosen: Mapping[str, Metadata],
     notified: Mapping[str, Frontier],
 ) -> Iterator[Violation]:
-    """Yield where a choice is not consistent; nothing iff it is.
+    """Yield each violation of a constraint by a choice; nothing iff the choice is consistent.
 
-    Args: available: F*(p). chosen: Ξ(p, f(p)). notified: f_n(p). Each for every processor.
+    Args: available: F*(p). chosen: Ξ(p, f(p)). notified: f_n(p). Each has an entry for every processor.
     """
     for edge in graph.edges.values():
         source, target = chosen[edge.source], chosen[edge.target]

@@ -1,8 +1,10 @@
-"""At-most-once: which input to skip after a failure, so that none is processed without all its derivatives.
+"""At-most-once: chooses the input to skip after a failure, so that no record is processed without all its derivatives.
 
-Input up to the last one with a released derivative has been seen outside and must be completed: it is
-replayed behind the barrier, as for exactly-once. Input behind that, up to the present end, is skipped. What
-comes later is processed.
+The last input record with a published derivative divides the input of each partition:
+  - Readers may have seen derivatives of the input up to that record. It is completed: a replay computes all its
+    derivatives, and the barrier drops the published ones, as for exactly-once.
+  - The input after that record, up to the present end, is skipped.
+  - Input that arrives later is processed.
 Source: Delivery, consistency, and determinism, Definition 7 (A' ⊆ A).
 """
 
@@ -17,7 +19,8 @@ SourcePartition = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipRange:
-    """Input [first, last_exclusive) of a partition, never processed. A recorded decision: replays skip it too."""
+    """A range of input, [first, last_exclusive), that is never processed. It is a recorded decision: replays skip it
+    too."""
 
     source: int
     partition: int
@@ -26,7 +29,7 @@ class SkipRange:
 
 
 def touched(tail: ReleasedTail) -> dict[SourcePartition, int]:
-    """Return the greatest offset per source partition of which a derivative has been released."""
+    """Return for each source partition the greatest offset that has a published derivative."""
     greatest: dict[SourcePartition, int] = {}
     for stamp in tail.greatest.values():
         place = (stamp.source, stamp.partition)
@@ -41,8 +44,8 @@ def skip_ranges(
 ) -> tuple[SkipRange, ...]:
     """Return the input to skip.
 
-    Args: reached: as `touched` returns. restored: the first offset that is not in the checkpoint. ends: the
-        input's ends.
+    Args: reached: as returned by `touched`. restored: the first offset that is not in the checkpoint. ends: the ends of
+        the input.
     """
     ranges = []
     for (source, partition), end in sorted(ends.items()):

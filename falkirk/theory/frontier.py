@@ -1,11 +1,12 @@
-"""Frontiers: downward-closed sets of times, which say how far a processor has come or must go back.
+"""Frontiers: downward-closed sets of times. A frontier says how far a processor has come or must go back.
 
-Two shapes, one for each kind of time. Over sequence numbers a downward-closed set is one prefix of each sequence,
-so a frontier is a vector of lengths; the length of a prefix of a Kafka partition is the offset of the next record,
-which Kafka calls a position. Over structured times it is all that lies below finitely many greatest elements, whose
-coordinates may be ω (every infinite ascent has a limit, and there are no infinite antichains). Both are exact and
-closed under union and intersection.
-Source: Falkirk Wheel, §3.1. (In timely dataflow a frontier is what is *not* yet complete: the opposite sense.)
+There are two shapes, one for each kind of time:
+  - Over sequence numbers, a frontier is one prefix of each sequence, that is, a vector of lengths. The length of a
+    prefix of a Kafka partition is the offset of the next record; Kafka calls it a position.
+  - Over structured times, a frontier contains all times below finitely many greatest elements. Their coordinates may be
+    ω, since every infinite ascent has a limit and there are no infinite antichains.
+Both are exact and closed under union and intersection.
+Source: Falkirk Wheel, §3.1. (In timely dataflow, a frontier is the set that is *not* yet complete: the opposite.)
 
     >>> pages = TopicPartition(topic="pages", partition=0)
     >>> read = OffsetFrontier.of({pages: 2})
@@ -31,9 +32,9 @@ from falkirk.theory.times import OMEGA, Natural, SequenceTime, StructuredTime, T
 
 
 class Frontier(ABC):
-    """A downward-closed set f of times of one domain: if t ∈ f and s ≤ t then s ∈ f. Frontiers are values.
+    """A downward-closed set f of times of one domain: if t ∈ f and s ≤ t, then s ∈ f. Frontiers are values.
 
-    Every operation raises InternalError `FRONTIER_DOMAINS` when it meets a frontier of another domain.
+    Every operation raises InternalError `FRONTIER_DOMAINS` if the other frontier or time is of another domain.
     """
 
     __slots__ = ()
@@ -41,20 +42,20 @@ class Frontier(ABC):
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """Tell whether this is ∅, the frontier of a processor that has seen nothing: its initial state."""
+        """Whether this is ∅: the initial state, in which the processor has processed nothing."""
 
     @property
     @abstractmethod
     def is_top(self) -> bool:
-        """Tell whether this is ⊤, which holds every time: nothing is lost."""
+        """Whether this is ⊤, which contains every time: the processor loses nothing."""
 
     @abstractmethod
     def __contains__(self, time: Time) -> bool:
-        """Tell whether time ∈ f."""
+        """Return whether time ∈ f."""
 
     @abstractmethod
     def __le__(self, other: "Frontier") -> bool:
-        """Tell whether f ⊆ g."""
+        """Return whether f ⊆ g."""
 
     @abstractmethod
     def __or__(self, other: "Frontier") -> Self:
@@ -62,7 +63,7 @@ class Frontier(ABC):
 
     @abstractmethod
     def __and__(self, other: "Frontier") -> Self:
-        """Return f ∩ g, the largest frontier that both include."""
+        """Return f ∩ g, the largest frontier that is included in both."""
 
     @abstractmethod
     def nothing(self) -> Self:
@@ -81,11 +82,11 @@ def _mixed(one: Frontier, other: object) -> InternalError:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFrontier(Frontier):
-    """A frontier over sequence numbers: a prefix of each sequence. Made by `OffsetFrontier.of` or `down`.
+    """A frontier over sequence numbers: a prefix of each sequence. `OffsetFrontier.of` and `down` make it.
 
     Args:
-        prefixes: (sequence, length) where the length differs from `rest`, each sequence once, sorted.
-        rest: the length for every other sequence, 0 or ω. With ω this is ⊤ but for the sequences named.
+        prefixes: (sequence, length) for each length that differs from `rest`; each sequence once, sorted.
+        rest: the length of every other sequence, 0 or ω. With ω this is ⊤ except for the named sequences.
     """
 
     prefixes: tuple[tuple[TopicPartition, Natural], ...]
@@ -93,18 +94,18 @@ class OffsetFrontier(Frontier):
 
     @classmethod
     def of(cls, lengths: Mapping[TopicPartition, Natural], rest: Natural = 0) -> "OffsetFrontier":
-        """Return the frontier {(e, s) : s < lengths[e]}, with the whole of all other sequences if `rest` is ω.
+        """Return the frontier {(e, s) : s < lengths[e]}. If `rest` is ω, it contains all other sequences as a whole.
 
         Raises: InternalError: `FRONTIER_MALFORMED` for a length below 0.
         """
         for sequence, length in lengths.items():
             if length < 0:
-                message = f"a prefix has length {length}."
+                message = f"a prefix has length {length}, which is below 0."
                 raise InternalError("FRONTIER_MALFORMED", message, where=sequence, length=length)
         return cls(tuple(sorted((e, n) for e, n in lengths.items() if n != rest)), rest)
 
     def length(self, sequence: TopicPartition) -> Natural:
-        """Return how many messages of `sequence` this holds; ω: all there will ever be."""
+        """Return the number of messages of `sequence` in this frontier. ω means all messages, present and future."""
         for name, length in self.prefixes:
             if name == sequence:
                 return length
@@ -128,7 +129,7 @@ class OffsetFrontier(Frontier):
             raise _mixed(self, other)
         if self.rest > other.rest:
             return False
-        if self.rest == 0:  # only what is named here can be too long
+        if self.rest == 0:  # only the prefixes named here can be too long
             theirs = dict(other.prefixes)
             return all(n <= theirs.get(e, other.rest) for e, n in self.prefixes)
         mine = dict(self.prefixes)
@@ -159,14 +160,14 @@ class OffsetFrontier(Frontier):
         return OffsetFrontier.of({e: self.length(e) for e in sequences})
 
     def limit(self, bound: "OffsetFrontier", sequences: Iterable[TopicPartition]) -> "OffsetFrontier":
-        """Return what is left when in `sequences` no more than `bound` may be kept, and elsewhere all."""
+        """Return this frontier with each of `sequences` cut to its length in `bound`. Other sequences do not change."""
         if bound.is_top:
             return self
         cut = {e: min(self.length(e), bound.length(e)) for e in sequences}
         return OffsetFrontier.of({**dict(self.prefixes), **cut}, self.rest)
 
     def advance(self, time: SequenceTime) -> "OffsetFrontier":
-        """Return f ∪ ↓{time}, the smallest frontier that includes this one and holds `time`."""
+        """Return f ∪ ↓{time}, the smallest frontier that includes this one and contains `time`."""
         return self | down([time])
 
     def __str__(self) -> str:
@@ -193,11 +194,11 @@ def down(times: Iterable[SequenceTime]) -> OffsetFrontier:
 
 @dataclass(frozen=True, slots=True)
 class StructuredFrontier(Frontier):
-    """A frontier over structured times: all that lies below its greatest elements.
+    """A frontier over structured times: all times below its greatest elements.
 
     Args:
         arity: 1 + the number of enclosing loops; 1 for plain epochs.
-        maxima: the greatest elements, which may have ω as a coordinate; none lies below another; sorted.
+        maxima: the greatest elements, sorted. A coordinate may be ω. No element is below another.
     """
 
     arity: int
@@ -212,12 +213,14 @@ class StructuredFrontier(Frontier):
         found = set(bounds)
         for bound in found:
             if len(bound) != arity or min(bound) < 0:
-                raise InternalError("FRONTIER_MALFORMED", f"{bound} bounds no times of {arity} numbers.", arity=arity)
+                raise InternalError(
+                    "FRONTIER_MALFORMED", f"{bound} is not a bound for times of {arity} numbers.", arity=arity
+                )
         return cls(arity, tuple(sorted(a for a in found if not any(_below(a, b) for b in found if b != a))))
 
     @classmethod
     def below(cls, *bounds: tuple[Natural, ...]) -> "StructuredFrontier":
-        """Return the frontier of all times below one of `bounds`, of which there is at least one."""
+        """Return the frontier of all times below one of `bounds`. At least one bound is required."""
         return cls.of(len(bounds[0]), bounds)
 
     @classmethod
@@ -227,11 +230,11 @@ class StructuredFrontier(Frontier):
 
     @classmethod
     def lexicographic(cls, bound: tuple[Natural, ...]) -> "StructuredFrontier":
-        """Return all times that are ≤ `bound` lexicographically: the frontier of a processor that orders them so.
+        """Return all times that are ≤ `bound` lexicographically: a frontier of a processor that adopts this order.
 
-        What comes lexicographically before (t, c) is every (s, d) with s < t, and (t, d) with d ≤ c: again all
-        below finitely many elements. So a processor that adopts the total order only chooses among fewer frontiers,
-        and nothing else needs to know.
+        The times lexicographically before (t, c) are every (s, d) with s < t, and every (t, d) with d ≤ c. These again
+        are all times below finitely many elements. So a processor that adopts the total order only chooses among fewer
+        frontiers. No other part of the theory needs to know about it.
         """
         bounds = [bound]
         for i, coordinate in enumerate(bound):
@@ -245,7 +248,7 @@ class StructuredFrontier(Frontier):
 
     @property
     def is_top(self) -> bool:
-        return bool(self.maxima) and min(self.maxima[0]) == OMEGA  # then there is no other
+        return bool(self.maxima) and min(self.maxima[0]) == OMEGA  # then it is the only maximum
 
     def __contains__(self, time: Time) -> bool:
         if not isinstance(time, StructuredTime) or time.arity != self.arity:
@@ -255,8 +258,8 @@ class StructuredFrontier(Frontier):
     def __le__(self, other: Frontier) -> bool:
         if type(other) is not StructuredFrontier or other.arity != self.arity:
             raise _mixed(self, other)
-        if self.arity == 1:  # by far the most common, and asked for at every edge of a large application
-            return self.maxima <= other.maxima  # () or ((t,),), which Python compares in the same way
+        if self.arity == 1:  # the most common case, evaluated at every edge of a large application
+            return self.maxima <= other.maxima  # () or ((t,),): Python's tuple order is the same
         return all(any(_below(a, b) for b in other.maxima) for a in self.maxima)
 
     def __or__(self, other: Frontier) -> "StructuredFrontier":
@@ -304,7 +307,7 @@ def _below(a: tuple[Natural, ...], b: tuple[Natural, ...]) -> bool:
 
 
 def _lexicographic_bound(maxima: tuple[tuple[Natural, ...], ...], arity: int) -> tuple[Natural, ...] | None:
-    """Return the greatest (t, c, …) such that all that comes lexicographically before it lies below `maxima`."""
+    """Return the greatest (t, c, …) whose lexicographic predecessors are all below `maxima`."""
     if arity == 1:
         return max(maxima, default=None)
     whole = max((b[0] for b in maxima if min(b[1:]) == OMEGA), default=-1)

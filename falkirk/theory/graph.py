@@ -1,4 +1,4 @@
-"""Graphs: processors, each with a time domain of its own, and the edges between them."""
+"""Graphs: processors, each with its own time domain, and the edges between them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ class Processor:
     Args:
         name: unique in its graph.
         domain: ∅ of its time domain.
-        notified: it may ask to be told when a time is complete.
+        notified: whether it may ask for a notification when a time is complete.
     """
 
     name: str
@@ -27,14 +27,14 @@ class Processor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A path of messages from one processor to another; their times are in the receiver's domain.
+    """A path of messages from one processor to another. The times of messages are in the receiver's domain.
 
     Args:
         name: unique in its graph.
-        projection: its kind. None where only the source knows what it has sent (sequence numbers): then each Ξ(p,f)
-            of the source records φ(e)(f).
+        projection: the kind of the edge. None if only the source knows which messages it has sent (sequence numbers).
+            Each Ξ(p,f) of the source then records φ(e)(f).
         domain: ∅ of the receiver's time domain.
-        sequences: where the receiver counts in sequence numbers, those that this edge carries.
+        sequences: if the receiver counts in sequence numbers, the sequences that this edge carries.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Edge:
     sequences: frozenset[TopicPartition] = frozenset()
 
     def everything(self) -> Frontier:
-        """Return all that this edge can ever carry."""
+        """Return the frontier of all messages that this edge can ever carry."""
         if isinstance(self.domain, OffsetFrontier):
             return OffsetFrontier.of(dict.fromkeys(self.sequences, OMEGA))
         return self.domain.everything()
@@ -55,20 +55,20 @@ class Edge:
         return frontier.only(self.sequences) if isinstance(frontier, OffsetFrontier) else frontier
 
     def limit(self, frontier: Frontier, bound: Frontier) -> Frontier:
-        """Return the largest part of a frontier of the receiver with no message of this edge outside `bound`.
+        """Return the largest part of a frontier of the receiver that has no message of this edge outside `bound`.
 
-        Over sequence numbers a bound on one edge says nothing of the others, whose times it does not contain.
+        Over sequence numbers, a bound on one edge does not restrict the other edges: it does not contain their times.
         """
-        if type(frontier) is not OffsetFrontier:  # asked for at every edge: isinstance() is slow to say no
+        if type(frontier) is not OffsetFrontier:  # called at every edge: a negative isinstance() is slow
             return frontier & bound
         assert isinstance(bound, OffsetFrontier), "frontiers of one edge are of one domain"
         return frontier.limit(bound, self.sequences)
 
 
 class Graph:
-    """Processors and edges, in the order in which they were given, so that what is computed over them reproduces.
+    """Processors and edges in the order in which they were given, so that results computed over them are reproducible.
 
-    Raises: InternalError: `GRAPH_MALFORMED` for two of one name, or an edge between others than its processors.
+    Raises: InternalError: `GRAPH_MALFORMED` if a name is not unique, or if an edge's end is not one of the processors.
     """
 
     def __init__(self, processors: Iterable[Processor], edges: Iterable[Edge]) -> None:
@@ -76,23 +76,27 @@ class Graph:
         self.processors = {p.name: p for p in given}
         self.edges = {e.name: e for e in paths}
         if len(self.processors) < len(given) or len(self.edges) < len(paths):
-            raise InternalError("GRAPH_MALFORMED", "two processors or two edges have one name.")
+            raise InternalError("GRAPH_MALFORMED", "two processors or two edges have the same name.")
         into: dict[str, list[Edge]] = defaultdict(list)
         out: dict[str, list[Edge]] = defaultdict(list)
         for edge in paths:
             if edge.source not in self.processors or edge.target not in self.processors:
-                raise InternalError("GRAPH_MALFORMED", f"edge {edge.name!r} leads from or to nowhere.", edge=edge.name)
+                raise InternalError(
+                    "GRAPH_MALFORMED",
+                    f"edge {edge.name!r} begins or ends at a processor that is not in the graph.",
+                    edge=edge.name,
+                )
             into[edge.target].append(edge)
             out[edge.source].append(edge)
         self.inputs = {name: tuple(into.get(name, ())) for name in self.processors}
         self.outputs = {name: tuple(out.get(name, ())) for name in self.processors}
 
     def upstream(self, names: Iterable[str]) -> frozenset[str]:
-        """Return these processors and all from which a path leads to them."""
+        """Return these processors and all processors from which a path leads to them."""
         return self._closure(names, lambda name: (e.source for e in self.inputs[name]))
 
     def downstream(self, names: Iterable[str]) -> frozenset[str]:
-        """Return these processors and all to which a path leads from them."""
+        """Return these processors and all processors to which a path leads from them."""
         return self._closure(names, lambda name: (e.target for e in self.outputs[name]))
 
     @staticmethod

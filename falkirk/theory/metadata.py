@@ -1,6 +1,6 @@
-"""Metadata: Ξ(p,f), all that must be known of a frontier to decide whether a processor can go back to it (Table 1).
+"""Metadata: Ξ(p,f), the facts about a frontier that decide whether a processor can go back to it (Table 1).
 
-Of Table 1 only the state S(p,f) and the logs L(e,f) are missing: they are needed to restore, not to decide.
+Ξ contains all of Table 1 except the state S(p,f) and the logs L(e,f). Those are needed to restore, not to decide.
 Source: Falkirk Wheel, §3.4.
 """
 
@@ -14,16 +14,16 @@ from falkirk.theory.graph import Edge, Processor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """Ξ(p,f). Over-estimating `notified`, `delivered` and `discarded` is safe; so is leaving out what is fixed.
+    """Ξ(p,f). It is safe to over-estimate `notified`, `delivered` and `discarded`, and to omit parts of `projected`.
 
     Args:
         frontier: f.
-        notified: N̄(p,f), the smallest frontier containing the notifications processed in f; None: none.
-        delivered: M̄(d,f) by input edge: the smallest frontier containing the messages from d processed in f.
-        projected: φ(e)(f) by output edge, where only the processor itself knows it.
-        discarded: D̄(e,f) by output edge, in the receiver's domain: the smallest frontier containing the messages sent
-            in f that were not logged.
-        An edge that is not there has ∅; for `projected`, what its projection says.
+        notified: N̄(p,f), the smallest frontier that contains the notifications processed in f. None: no notifications.
+        delivered: M̄(d,f) by input edge: the smallest frontier that contains the messages from d processed in f.
+        projected: φ(e)(f) by output edge, if only the processor itself knows it.
+        discarded: D̄(e,f) by output edge, in the receiver's domain: the smallest frontier that contains the messages
+            sent in f and not logged.
+        An edge without an entry has ∅. In `projected`, it has the frontier that the edge's projection computes.
     """
 
     frontier: Frontier
@@ -35,21 +35,21 @@ class Metadata:
     def fixed(self, edge: Edge) -> Frontier:
         """Return φ(e)(f) of one of the processor's output edges."""
         if self.frontier.is_top:
-            return edge.domain.everything()  # no event lies outside, so none sends anything
+            return edge.domain.everything()  # no event is outside f, so no further message is sent
         recorded = self.projected.get(edge.name)
         if recorded is not None:
             return recorded
         return edge.domain if edge.projection is None else edge.projection.fixed(self.frontier)
 
     def fixes_no_more_than(self, other: "Metadata") -> bool:
-        """Tell whether what is fixed at this frontier is fixed at `other`'s, where it was recorded."""
+        """Return whether everything that is fixed and recorded at this frontier is also fixed at `other`'s."""
         return other.frontier.is_top or all(
             fixed.is_empty or (edge in other.projected and fixed <= other.projected[edge])
             for edge, fixed in self.projected.items()
         )
 
     def demands_no_more_than(self, other: "Metadata") -> bool:
-        """Tell whether whatever lets a processor go to `other`'s frontier lets it go to this one's."""
+        """Return whether every state of the neighbours that permits `other`'s frontier also permits this one."""
         if self.notified is not None and not (other.notified is not None and self.notified <= other.notified):
             return False
         pairs = ((self.delivered, other.delivered), (self.discarded, other.discarded))
@@ -61,32 +61,34 @@ class Metadata:
 
 
 def initial(processor: Processor) -> Metadata:
-    """Return Ξ(p,∅): nothing was processed and nothing sent, and everyone can go back to it."""
+    """Return Ξ(p,∅): no events and no messages. Every processor can go back to it."""
     return Metadata(frontier=processor.domain)
 
 
 class Checkpoints:
-    """F*(p) of a processor that can go back to what it has saved, and nowhere else: a chain ∅ ⊂ f1 ⊂ f2 …
+    """F*(p) of a processor that can go back only to its saved checkpoints: a chain ∅ ⊂ f1 ⊂ f2 …
 
-    A processor whose times are only partially ordered adopts the lexicographic order for its checkpoints: with a
-    chain the rollback is *the* greatest one, and a further checkpoint never makes it smaller (§3.6).
+    A processor whose times are only partially ordered adopts the lexicographic order for its checkpoints. With a chain
+    there is exactly one greatest rollback, and a further checkpoint never makes it smaller (§3.6).
 
-    Raises: InternalError: `FRONTIERS_UNORDERED` when two of them are incomparable or equal, `NO_WAY_BACK` without ∅.
+    Raises: InternalError: `FRONTIERS_UNORDERED` when two checkpoints are incomparable or equal, `NO_WAY_BACK` without
+        ∅.
     """
 
     __slots__ = ("chain", "regular")
 
     def __init__(self, chain: Iterable[Metadata]) -> None:
         self.chain: list[Metadata] = []
-        #: A larger frontier never demands less: then the smallest one that is refused says why larger ones are.
+        #: A larger frontier never demands less. So the smallest refused frontier also explains why larger ones are
+        #: refused.
         self.regular = True
         for metadata in chain:
             self.add(metadata)
         if not self.chain or not self.chain[0].frontier.is_empty:
-            raise InternalError("NO_WAY_BACK", "a processor must be able to go back to its initial state.")
+            raise InternalError("NO_WAY_BACK", "the initial state is missing from the checkpoints of a processor.")
 
     def add(self, metadata: Metadata) -> int:
-        """Put a further checkpoint into the chain; return its place."""
+        """Insert a further checkpoint into the chain, and return its index."""
         place = len(self.chain)
         while place > 0 and not self.chain[place - 1].frontier <= metadata.frontier:
             place -= 1
@@ -105,11 +107,11 @@ class Checkpoints:
         return place
 
     def at(self, frontier: Frontier) -> Metadata:
-        """Return Ξ(p,f) of one of the checkpoints."""
+        """Return Ξ(p,f) of the checkpoint at `frontier`."""
         return next(m for m in reversed(self.chain) if m.frontier == frontier)
 
     def fixed(self, frontier: Frontier, edge: Edge) -> Frontier:
-        """Return φ(e)(f): that of the greatest checkpoint within f where only the processor itself knows it."""
+        """Return φ(e)(f). If only the processor itself knows φ, it is that of the greatest checkpoint within f."""
         if frontier.is_top:
             return edge.domain.everything()
         if edge.projection is not None:
@@ -117,10 +119,10 @@ class Checkpoints:
         return next((m.fixed(edge) for m in reversed(self.chain) if m.frontier <= frontier), edge.domain)
 
     def forget_below(self, frontier: Frontier) -> tuple[Metadata, ...]:
-        """Drop, and return, the checkpoints strictly below `frontier`, but for the initial state's metadata.
+        """Remove and return the checkpoints strictly below `frontier`, except the metadata of the initial state.
 
-        ∅ stays as the floor that lets Figure 6 converge; its state may be gone, and a low watermark above it says
-        that it will not be asked for.
+        ∅ stays in the chain because Figure 6 needs it to converge. Its state may be deleted: a low watermark above ∅
+        guarantees that no rollback needs it.
         """
         gone = tuple(m for m in self.chain[1:] if m.frontier <= frontier and m.frontier != frontier)
         self.chain = [m for m in self.chain if m not in gone]
@@ -129,17 +131,19 @@ class Checkpoints:
 
 @dataclass(slots=True)
 class Anywhere:
-    """F*(p) of a processor that can go back to every frontier. It saves nothing of its own.
+    """F*(p) of a processor that can go back to every frontier. It saves nothing itself.
 
-    Either it keeps no state between times (§3.4: N̄ = M̄ = f), or it is deterministic and its inputs are durable, so
-    that a replay takes it wherever they reach: full history, with the input log as the history.
+    There are two such kinds. Either the processor keeps no state between times (§3.4: N̄ = M̄ = f). Or it is
+    deterministic and its inputs are durable, so that a replay can reach every frontier of its inputs: full history,
+    with the input log as the history.
 
     Args:
-        reach: how far what it has logged reaches, messages sent or received; beyond that there is nothing to go to.
-            None: it needs no log of its own, since all that it may need is in logs of others, or is sent again.
-        discards: messages that it sent and has not logged are gone: D̄ is what its events may have sent.
-        marks: for an output edge without a projection, what was fixed by when: (f, φ(e)(f)), both growing. φ is that
-            of the greatest f that is known: less than the truth, which is safe.
+        reach: the end of its log of sent or received messages; it cannot go beyond. None: it needs no log, since other
+            logs hold everything that it may need, or its senders send it again.
+        discards: whether sent messages that are not logged are lost. Then D̄ is everything that its events may have
+            sent.
+        marks: for an output edge without a projection, pairs (f, φ(e)(f)) in increasing order. φ is taken from the
+            greatest known f. This may be less than the truth, which is safe.
     """
 
     discards: bool
@@ -161,7 +165,7 @@ class Anywhere:
         outputs = tuple(outputs)
         discarded = {}
         for e in outputs if self.discards and not frontier.is_empty else ():
-            # Where nobody knows what was sent, it may have been anything.
+            # If nobody knows which messages were sent, any message may have been sent.
             sent = e.everything() if e.projection is None else e.projection.sent(frontier)
             discarded[e.name] = e.restrict(sent) if e.sequences else sent
         return Metadata(
@@ -174,4 +178,4 @@ class Anywhere:
 
 
 Available = Checkpoints | Anywhere
-"""F*(p), the frontiers that a processor can go back to."""
+"""F*(p), the frontiers to which a processor can go back."""

@@ -1,15 +1,17 @@
-"""Monitor: the solution of Figure 6 for "everything fails now", kept up to date as metadata arrives.
+"""Monitor: updates the solution of Figure 6 for "everything fails now" as metadata arrives.
 
-It says, at any moment, the low watermark f_low(p): no failure can ever roll p back beyond it, and it only grows.
+At every moment it gives the low watermark f_low(p). No failure can ever roll p back below it, and it only grows.
 
-How it stays cheap. Every variable that is not as great as it could be was refused something, because of older refusals
-elsewhere: the solver writes them down. They form a forest whose roots are refused for nothing but that there is
-nothing greater. When something becomes available, only the refusals above that root fall; every other one stands, and
-with it the value of its variable. So just the variables whose refusal fell are raised and lowered again. While most
-of an application's checkpoints of an epoch are still to come the trees are small, and where one checkpoint is the
-last that all others wait for, all of them really do move.
+An update is cheap for the following reason. If a variable is below its greatest value, it was refused something because
+of older refusals elsewhere. The solver records these refusals. They form a forest. At the root of each tree is a
+refusal with the reason that nothing greater is available.
 
-It rests on frontiers growing with what is available, which they do where checkpoints are chains (§3.6).
+When something becomes available, only the refusals above that root fall. Every other refusal stands, and so does the
+value of its variable. So the monitor raises and lowers only the variables whose refusal fell. While most of an
+application's checkpoints of an epoch are still missing, the trees are small. If all processors wait for one last
+checkpoint, all of them move when it arrives.
+
+This requires that frontiers grow with the available checkpoints, which holds if checkpoints are chains (§3.6).
 Source: Falkirk Wheel, §4.2.
 """
 
@@ -26,8 +28,8 @@ from falkirk.theory.rollback import Refusal, Variable, settle, solve
 class Monitor:
     """Low watermarks of the processors of one graph.
 
-    Args: graph. available: F*(p) at the beginning, without ⊤; the monitor keeps and extends it.
-    Attributes: solution: as it stands, with its reasons.
+    Args: graph. available: F*(p) at the beginning, without ⊤. The monitor keeps it and extends it.
+    Attributes: solution: the present solution, with its reasons.
     """
 
     def __init__(self, graph: Graph, available: Mapping[str, Available]) -> None:
@@ -38,10 +40,10 @@ class Monitor:
         return self.solution.chosen[processor].frontier
 
     def add_checkpoint(self, processor: str, metadata: Metadata) -> tuple[str, ...]:
-        """Take in Ξ(p,f) of a checkpoint whose state, log and metadata are all durable.
+        """Add Ξ(p,f) of a checkpoint whose state, log and metadata are all durable.
 
         Returns: the processors whose low watermark grew.
-        Raises: InternalError: `FRONTIERS_UNORDERED`; `NO_CHECKPOINTS`, it is said to go anywhere already.
+        Raises: InternalError: `FRONTIERS_UNORDERED`; `NO_CHECKPOINTS` if the processor can go to every frontier.
         """
         variable = self.solution.variables_of(processor)[0]
         available = self.solution.available[processor]
@@ -50,16 +52,16 @@ class Monitor:
         is_greatest = available.add(metadata) == len(available.chain) - 1
         refusals = self.solution.refusals[variable]
         if is_greatest and available.regular:
-            return self._raise(refusals[:1], [variable])  # the first says that there is nothing greater
-        # One in between is something that none of the others knew of when they were written down, nor did those who
-        # asked what is fixed at f_n(p).
+            return self._raise(refusals[:1], [variable])  # the first refusal says: nothing greater is available
+        # A checkpoint between two others was unknown when the refusals were recorded. It was also unknown when others
+        # asked for the frontier that is fixed at f_n(p).
         edges = [e for e in self.solution.graph.outputs[processor] if e.projection is None]
         return self._raise([*refusals, *(r for e in edges for r in self._refused_on(e))], [variable])
 
     def extend_reach(self, processor: str, reach: Frontier) -> tuple[str, ...]:
-        """Take in that what a processor logs reaches further.
+        """Record that the log of a processor reaches further.
 
-        Returns, raises: as `add_checkpoint`; `NO_REACH`, it goes to its checkpoints alone, or logs nothing.
+        Returns, raises: as `add_checkpoint`; `NO_REACH` if it can only go to its checkpoints, or has no log.
         """
         available = self.solution.available[processor]
         if not isinstance(available, Anywhere) or available.reach is None:
@@ -69,30 +71,36 @@ class Monitor:
         return self._raise(self.solution.refusals[variable][:1], [variable])
 
     def add_mark(self, processor: str, edge: str, at: Frontier, fixed: Frontier) -> tuple[str, ...]:
-        """Take in that a processor that can go anywhere had fixed so much on an edge when it had come so far.
+        """Record which frontier of an edge was fixed when a processor that can go anywhere had reached `at`.
 
-        Returns, raises: as `add_checkpoint`; `NO_MARKS`, it says with its checkpoints what is fixed.
+        Returns, raises: as `add_checkpoint`; `NO_MARKS` if its checkpoints contain this information.
         """
         available = self.solution.available[processor]
         if not isinstance(available, Anywhere):
-            raise InternalError("NO_MARKS", f"{processor!r} says with its checkpoints what is fixed.", where=processor)
+            raise InternalError(
+                "NO_MARKS", f"the checkpoints of {processor!r} already record what is fixed.", where=processor
+            )
         marks = available.marks.setdefault(edge, [])
         if marks and not (marks[-1][0] <= at and marks[-1][1] <= fixed):
-            raise InternalError("FRONTIERS_UNORDERED", f"a mark at {at} came after one at {marks[-1][0]}.", where=edge)
+            raise InternalError(
+                "FRONTIERS_UNORDERED",
+                f"a mark at {at} was added after a mark at {marks[-1][0]}, and is not greater.",
+                where=edge,
+            )
         marks.append((at, fixed))
         self.solution.describe_again(processor)
         freed = self._refused_on(self.solution.graph.edges[edge])
         return self._raise(freed, self.solution.variables_of(processor))
 
     def _refused_on(self, edge: Edge) -> list[Refusal]:
-        """Return what an edge's receiver was refused on it."""
+        """Return the refusals of an edge's receiver that name this edge."""
         both = self.solution.variables_of(edge.target)
         return [r for v in both for r in self.solution.refusals[v] if r.edge == edge.name]
 
     def forget_below(self, processor: str) -> tuple[Metadata, ...]:
-        """Drop the checkpoints, and marks, of a processor that no failure can ask for any more; return the former.
+        """Remove the checkpoints and marks of a processor that no failure can need any more; return these checkpoints.
 
-        What is fixed at f_n(p) may still be asked for, and f_n(p) may lie below f(p).
+        φ at f_n(p) may still be needed, and f_n(p) may be below f(p).
         """
         available = self.solution.available[processor]
         bound = self.low_watermark(processor)
@@ -106,7 +114,7 @@ class Monitor:
         return available.forget_below(kept.frontier)
 
     def _raise(self, fallen: Iterable[Refusal], variables: Iterable[Variable] = ()) -> tuple[str, ...]:
-        """Raise these variables, and those that lose what refused them when these refusals fall; lower them again."""
+        """Raise these variables and the variables whose refusals fall, and lower them again."""
         solution = self.solution
         free = self._drop(list(fallen))
         free.update(dict.fromkeys(variables))
@@ -117,10 +125,10 @@ class Monitor:
         return tuple(name for name, frontier in before.items() if self.low_watermark(name) != frontier)
 
     def _drop(self, roots: list[Refusal]) -> dict[Variable, None]:
-        """Forget refusals and those that rest on them; return the variables that are freed by that.
+        """Remove refusals and all refusals that depend on them; return the variables that this frees.
 
-        One that would be refused all the same, by a neighbour whose own refusals do not rest on what falls, stands
-        and keeps all above it standing.
+        A refusal stands if another neighbour gives a reason for it that does not depend on the removed refusals. The
+        refusals above it then stand too.
         """
         solution = self.solution
         shaken = self._resting_on(roots)
@@ -146,7 +154,7 @@ class Monitor:
         return freed
 
     def _resting_on(self, roots: list[Refusal]) -> set[Refusal]:
-        """Return refusals and all that rest on them."""
+        """Return refusals and all refusals that depend on them."""
         solution = self.solution
         found, waiting = set(roots), list(roots)
         while waiting:
@@ -155,7 +163,7 @@ class Monitor:
                 if other not in found:
                     found.add(other)
                     waiting.append(other)
-            if not solution.is_ordered(refusal.variable):  # their order in time says nothing of what they imply
+            if not solution.is_ordered(refusal.variable):  # their order in time does not show which implies which
                 for other in solution.refusals[refusal.variable]:
                     if other not in found:
                         found.add(other)

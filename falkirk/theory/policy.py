@@ -1,16 +1,16 @@
-"""Policies: what a processor makes durable, in fields that are chosen one by one, and how each fills Table 1.
+"""Policies: which data a processor makes durable, in independent fields, and how each policy fills Table 1.
 
-Known schemes are points in this space, and the regimes of Figure 1 are four of them:
+Known mechanisms are points in this space. The regimes of Figure 1 are four of them:
 
-    EPHEMERAL      keeps nothing, saves nothing, logs nothing: whoever feeds it must send again
-    BATCH          keeps nothing between times, logs what it sends, so that upstream stays where it is (RDDs)
+    EPHEMERAL      keeps nothing, saves nothing, logs nothing: its senders must send messages again
+    BATCH          keeps nothing between times, logs sent messages, so that upstream does not go back (RDDs)
     LAZY           saves its state at chosen completed times (Chandy–Lamport's processors do so together)
-    EAGER          saves its state and logs what it sends at every event (MillWheel's strong productions)
-    FULL_HISTORY   logs what it receives, and comes back to any frontier by processing it again
-    LIVE           as full history, with the durable log that it reads as its history; checkpoints are shortcuts into it
+    EAGER          saves its state and logs sent messages at every event (MillWheel's strong productions)
+    FULL_HISTORY   logs received messages, and reaches any frontier by processing them again
+    LIVE           as full history, with its durable input log as the history; checkpoints shorten the replay
 
-Source: Falkirk Wheel, §1, §2, §3.4 (Table 1) and §4.1. LIVE: what the paper gives together with exactly-once over
-determinism, whose barrier drops what a replay sends again.
+LIVE combines the paper with exactly-once over determinism, whose barrier drops the messages that a replay sends again.
+Source: Falkirk Wheel, §1, §2, §3.4 (Table 1) and §4.1.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,28 +25,28 @@ from falkirk.theory.times import SequenceTime, Time, TopicPartition
 
 
 class State(Enum):
-    """How S(p,f) is come by after a failure."""
+    """How S(p,f) is obtained after a failure."""
 
     NONE = "none"
-    """There is none between times; within one it is lost."""
+    """There is no state between times. Within a time, the state is lost."""
     SAVED = "saved"
-    """From a checkpoint at f."""
+    """The state comes from a checkpoint at f."""
     REPLAYED = "replayed"
-    """By processing a durable history again: the processor is deterministic."""
+    """A replay of a durable history computes the state: the processor is deterministic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a processor makes durable.
+    """The data that a processor makes durable.
 
     Args:
-        state: how its state is come by again.
-        logs_sent: it logs every message it sends, so L(e,f) is all of them and D̄(e,f) = ∅. What is replayed is sent
-            again and so need not be logged.
-        selective: it saves state by time, and can go back to frontiers at which its history has no prefix.
-        saves_at: whether to save once a time is complete; called once per time, with a time that never was or will be
-            again. Of no meaning without saved state.
-        durable_input: all that it reads is in logs of others, and stays there.
+        state: how its state is obtained after a failure.
+        logs_sent: whether it logs every message it sends, so that L(e,f) contains all of them and D̄(e,f) = ∅. Messages
+            of a replay are sent again, so they need no log.
+        selective: whether it saves state by time, and can go back to frontiers at which its history has no prefix.
+        saves_at: whether to save once a time is complete. It is called once per time, and the time never becomes
+            incomplete again. It has no effect without saved state.
+        durable_input: whether other logs hold all its input permanently.
         saves_every_event: save after each event instead of at completed times.
     """
 
@@ -58,7 +58,7 @@ class Policy:
     saves_every_event: bool = False
 
     def available(self, processor: str, graph: Graph) -> Available:
-        """Return F*(p) before anything was processed."""
+        """Return F*(p) before anything is processed."""
         if self.state is State.SAVED:
             return Checkpoints([initial(graph.processors[processor])])
         discards = self.state is State.NONE and not self.logs_sent
@@ -66,9 +66,9 @@ class Policy:
         return Anywhere(discards=discards, reach=None if discards or self.durable_input else nothing)
 
     def metadata(self, processor: str, graph: Graph, history: History, frontier: Frontier) -> Metadata:
-        """Return Ξ(p,f): Table 1, but for the state and the logs.
+        """Return Ξ(p,f): Table 1 without the state and the logs.
 
-        Where state is saved it is exact, by H@f; otherwise M̄, N̄ and D̄ are what events in f could have had at most.
+        If state is saved, H@f determines it exactly. Otherwise M̄, N̄ and D̄ are upper bounds over all events in f.
         """
         available = self.available(processor, graph)
         inputs, outputs = graph.inputs[processor], graph.outputs[processor]
@@ -99,21 +99,22 @@ class Policy:
         return history.at(frontier).sent if can else {}
 
     def may_go_to(self, history: History, frontier: Frontier) -> bool:
-        """Tell whether a frontier is one that this policy allows for: without selective rollback, only prefixes."""
+        """Return whether this policy permits a frontier. Without selective rollback it permits only prefixes."""
         return self.selective or self.state is not State.SAVED or history.is_prefix(frontier)
 
 
 def requeued(logged: tuple[Message, ...], target: Frontier) -> tuple[Message, ...]:
-    """Return Q'(e): the messages of L(e, f(p)) whose times are not in f(dst(e)), to be delivered after a rollback."""
+    """Return Q'(e): the messages of L(e, f(p)) with times outside f(dst(e)). They are delivered after a rollback."""
     return tuple(m for m in logged if m.time not in target)
 
 
 def _fixed(
     sequences: frozenset[TopicPartition], sent: tuple[Message, ...], otherwise: tuple[Message, ...]
 ) -> OffsetFrontier:
-    """Return {(e,1) … (e,s)}: what is fixed on an edge where events in f sent this, and others something else.
+    """Return {(e,1) … (e,s)}: the fixed part of an edge, given the messages of events in f and of the other events.
 
-    Where events outside f came first (selective rollback), only what lies before their messages is fixed.
+    Args: sent: messages of events in f. otherwise: messages of other events. If an event outside f sent earlier
+        (selective rollback), only the messages before its message are fixed.
     """
     fixed = down(m.time for m in sent if isinstance(m.time, SequenceTime))
     for message in otherwise:

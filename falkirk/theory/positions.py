@@ -1,17 +1,17 @@
-"""Tail positions: from where an output must be read, after a failure, to learn what is out already.
+"""Tail positions: where to begin reading an output after a failure, to find all results that are already published.
 
-A restore to commit m replays the input that commit m does not cover, so no output of that input may lie
-before the position. Positions are observed at any time, and *afterwards* one looks at the last commit c.
-Batch c + 1 may be running by then, but batch c + 2 has not begun: it starts after commit c + 1. So what this
-incarnation has put before the position belongs to batches ≤ c + 1, and the position serves every restore to a
-commit m ≥ c + 1. Looking at the commit first would be wrong: the batch could have ended, and the next one
-written, in between.
+A restore to commit m replays the input that commit m does not cover. So no output of that input may lie before the
+position. The coordinator observes positions at any time, and *afterwards* looks up the last commit c. Batch c + 1 may
+be running by then, but batch c + 2 has not begun, since it starts after commit c + 1. So all results of this
+incarnation before the position belong to batches ≤ c + 1. The position serves every restore to a commit m ≥ c + 1. The
+opposite order would be wrong: between the look-up of the commit and the observation, the batch could end and the next
+batch could write.
 
-That is so while batch c + 1 keeps its end. A batch without a commit is cut anew when it is replayed, and may
-then end earlier than what it had released already. Hence two more rules:
-  - what was observed under batch c + 1 is forgotten when an incarnation opens before commit c + 1
-    (`surviving`);
-  - an incarnation observes nothing before a commit covers all that it found released when it opened
+This argument assumes that the end of batch c + 1 does not change. But a replay cuts a batch without a commit again, and
+the new batch may end before results that are already published. Hence two more rules:
+  - Positions that were observed under batch c + 1 are deleted if an incarnation opens before commit c + 1
+    (`surviving`).
+  - An incarnation observes no position until a commit covers all results that were published when it opened
     (`is_caught_up`).
 """
 
@@ -24,28 +24,28 @@ from falkirk.theory.delivery import SourcePartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailPosition:
-    """An observation of an output's ends that serves restores to commits ≥ `valid_from_commit`.
+    """An observation of an output's ends. It serves restores to commits ≥ `valid_from_commit`.
 
-    -1 is that made before the first start, which serves them all.
+    The observation with -1 is made before the first start, and serves all restores.
     """
 
     valid_from_commit: int
 
     @classmethod
     def observed(cls, last_commit_seen_afterwards: int) -> "TailPosition":
-        """Return the position observed when, afterwards, this was the last commit (-1: none yet)."""
+        """Return the position for which this was the last commit after the observation (-1: no commit yet)."""
         return cls(valid_from_commit=last_commit_seen_afterwards + 1)
 
 
 def surviving(positions: Iterable[TailPosition], restored_commit: int) -> tuple[TailPosition, ...]:
-    """Return the positions still true once an incarnation opens at `restored_commit`: delete the others."""
+    """Return the positions that are still true once an incarnation opens at `restored_commit`. Delete the others."""
     return tuple(p for p in positions if p.valid_from_commit <= restored_commit)
 
 
 def is_caught_up(reached: Mapping[SourcePartition, int], covered: Mapping[SourcePartition, int]) -> bool:
-    """Tell whether a commit covers all input whose derivatives were out already when the incarnation opened.
+    """Return whether a commit covers all input whose derivatives were published when the incarnation opened.
 
-    Args: reached: as `touched` returns for the tail it read. covered: the first offset that is not in the
+    Args: reached: the result of `touched` for the tail that it read. covered: the first offset that is not in the
         commit.
     """
     return all(offset < covered.get(place, 0) for place, offset in reached.items())
@@ -60,7 +60,7 @@ def choose(positions: Iterable[TailPosition], restored_commit: int) -> TailPosit
     if not fitting:
         raise UnrecoverableError(
             "TAIL_POSITION_MISSING",
-            f"no position is recorded from which to read what was released since batch {restored_commit}.",
+            f"no tail position is recorded for a restart after batch {restored_commit}.",
             hint="The home's decisions are incomplete. Restore them from a backup, or use a new home.",
             missing=("tail position",),
         )

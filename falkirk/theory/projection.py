@@ -1,13 +1,14 @@
-"""Projections: what is fixed on an edge once events at its source are fixed, one class per kind of edge.
+"""Projections: the part of an edge that is fixed once events at its source are fixed. There is one class per kind of
+edge.
 
-Domains differ from processor to processor, and an edge is where two meet. Each kind answers three questions:
+Domains differ between processors, and an edge joins two domains. Each kind has three functions:
 
-    fixed   φ(e)(f): no event outside f makes the source send a message with a time in it. ∅ is always safe; larger is
-            better, because it lets the receiver keep more work.
-    sent    the smallest frontier that contains the times of all messages that events in f may cause. Of a source
+    fixed   φ(e)(f): no event outside f makes the source send a message with a time in it. ∅ is always safe. A larger
+            result is better, because the receiver can keep more work.
+    sent    the smallest frontier that contains the times of all messages that events in f may cause. For a source
             that keeps no messages, it is D̄(e,f).
-    causes  the largest frontier g with sent(g) ⊆ h: how far a source that keeps no messages may go, when its
-            receiver goes back to h.
+    causes  the largest frontier g with sent(g) ⊆ h: the limit for a source that keeps no messages, if its receiver
+            goes back to h.
 
 All three are monotone, and sent(g) ⊆ h iff g ⊆ causes(h).
 Source: Falkirk Wheel, §3.2, Figure 2.
@@ -36,29 +37,34 @@ class Projection(Protocol):
         """Return φ(e)(f), in the receiver's domain."""
 
     def sent(self, frontier: Frontier) -> Frontier:
-        """Return the smallest frontier with all that events in f may cause, in the receiver's domain."""
+        """Return the smallest frontier, in the receiver's domain, with all messages that events in f may cause."""
 
     def causes(self, frontier: Frontier) -> Frontier:
-        """Return the largest frontier of the source that causes nothing outside this frontier of the receiver."""
+        """Return the largest frontier of the source whose events cause no message outside this frontier of the
+        receiver."""
 
 
 def _structured(frontier: Frontier, arity_min: int) -> StructuredFrontier:
     if not isinstance(frontier, StructuredFrontier) or frontier.arity < arity_min:
-        raise InternalError("FRONTIER_DOMAINS", f"a frontier with {arity_min - 1} or more loops was expected.")
+        raise InternalError(
+            "FRONTIER_DOMAINS",
+            f"the frontier {frontier} is not one of structured times with {arity_min - 1} or more loops.",
+        )
     return frontier
 
 
 def _offsets(frontier: Frontier) -> OffsetFrontier:
     if not isinstance(frontier, OffsetFrontier):
-        raise InternalError("FRONTIER_DOMAINS", "a frontier over sequence numbers was expected.")
+        raise InternalError("FRONTIER_DOMAINS", f"the frontier {frontier} is not one over sequence numbers.")
     return frontier
 
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Both ends have the same domain, and no message goes back in time: φ(e)(f) = f.
+    """An edge whose ends have the same domain, and on which no message goes back in time: φ(e)(f) = f.
 
-    For epochs and structured times; and for a log that is read as it is, whose offsets are the times at both ends.
+    It serves epochs and structured times. It also serves a log that is read without change: its offsets are the times
+    at both ends.
     """
 
     def fixed(self, frontier: Frontier) -> Frontier:
@@ -73,10 +79,10 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """From a log whose content is what it is, whoever reads it when: φ(e)(f) = ⊤.
+    """An edge from a log whose content never changes: φ(e)(f) = ⊤.
 
-    What such a source sends again is the same message, which its receiver recognises; so nothing that was received
-    needs to be undone because of it. What it no longer keeps it has discarded all the same.
+    If the source sends a message again, it is the same message and the receiver recognises it. So the receiver never
+    has to undo received messages. But messages that the log has deleted count as discarded.
     """
 
     def fixed(self, frontier: Frontier) -> Frontier:
@@ -91,7 +97,7 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Into a loop: a message of time t gets the time (t, 0). φ(e)(f) = {(t, c) : t ∈ f, any c}."""
+    """An edge into a loop: a message of time t gets the time (t, 0). φ(e)(f) = {(t, c) : t ∈ f, any c}."""
 
     def fixed(self, frontier: Frontier) -> Frontier:
         outer = _structured(frontier, 1)
@@ -108,7 +114,7 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Out of a loop: a message of time (t, c) gets the time t. φ(e)(f) = {t : (t, c) ∈ f for every c}."""
+    """An edge out of a loop: a message of time (t, c) gets the time t. φ(e)(f) = {t : (t, c) ∈ f for every c}."""
 
     def fixed(self, frontier: Frontier) -> Frontier:
         inner = _structured(frontier, 2)
@@ -125,9 +131,9 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Back to a loop's head: a message of time (t, c) gets (t, c+1). φ(e)(f) = {(t, 0)} ∪ {(t, c+1) : (t, c) ∈ f}.
+    """An edge back to a loop's head: the time (t, c) becomes (t, c+1). φ(e)(f) = {(t, 0)} ∪ {(t, c+1) : (t, c) ∈ f}.
 
-    Round 0 is always fixed, in every epoch: nothing is ever fed back at it.
+    Round 0 is fixed in every epoch, since no message is ever fed back to it.
     """
 
     def fixed(self, frontier: Frontier) -> Frontier:
@@ -145,9 +151,10 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Lexicographic:
-    """An edge between processors that adopt the lexicographic order: the nearest such frontier on the safe side.
+    """An edge between processors that adopt the lexicographic order: uses the nearest such frontier on the safe side.
 
-    So feedback maps ≤ (t, c) to ≤ (t, c+1): the largest total-order frontier inside what the product order fixes.
+    For example, feedback maps ≤ (t, c) to ≤ (t, c+1): the largest lexicographic frontier within the part that the
+    product order fixes.
     """
 
     inner: Same | Enter | Leave | Feedback
@@ -169,7 +176,7 @@ class EpochsToSequence:
 
     φ(e)(f) = {(e, 1) … (e, Σ_{i ≤ t} n_i)} for f = {0 … t}.
 
-    Args: sequence: what it writes. counts: n_i for every epoch that has been forwarded, a recorded decision.
+    Args: sequence: the sequence that it writes. counts: n_i for every forwarded epoch, a recorded decision.
     """
 
     sequence: TopicPartition
@@ -185,7 +192,7 @@ class EpochsToSequence:
     def sent(self, frontier: Frontier) -> Frontier:
         epochs = _structured(frontier, 1)
         if not epochs.is_empty and epochs.maxima[0][0] >= len(self.counts):
-            return OffsetFrontier.of({self.sequence: OMEGA})  # how many there will be is not known yet
+            return OffsetFrontier.of({self.sequence: OMEGA})  # the number of messages is not known yet
         return self.fixed(frontier)
 
     def causes(self, frontier: Frontier) -> Frontier:
@@ -200,9 +207,9 @@ class EpochsToSequence:
 class SequenceToEpochs:
     """A transformer that cuts sequences into epochs by wall clock, count or event time.
 
-    φ(e)(f) = {0 … t} where every message of epochs ≤ t lies in f.
+    φ(e)(f) = {0 … t} where every message of epochs ≤ t is in f.
 
-    Args: cuts: for every epoch that has been cut, the frontier of all messages up to its end, a recorded decision.
+    Args: cuts: for every epoch that is cut, the frontier of all messages up to its end; a recorded decision.
     """
 
     cuts: tuple[OffsetFrontier, ...]

@@ -1,15 +1,15 @@
-"""Rollback: the greatest consistent choice of frontiers, one per processor, and why each went where it went.
+"""Rollback: the greatest consistent choice of frontiers, one per processor, with the reason for each.
 
-Figure 6, from scratch:
+Figure 6, computed from the beginning:
 
     f(p)   ← max { g ∈ F*(p) : g ⊆ f(p), N̄(p,g) ⊆ f_n(p),
                    D̄(e,g) ⊆ f(dst(e)) ∀e ∈ Out(p), M̄(d,g) ⊆ φ(d)(f(src(d))) ∀d ∈ In(p) }
     f_n(p) ← max { g ⊆ f_n(p) ∩ f(p) : g ⊆ φ(d)(f_n(src(d))) ∀d ∈ In(p) }
 
-from the top, until nothing changes. It ends because nothing ever grows and ∅ ∈ F*(p) for all p. A processor is looked
-at again only when a neighbour went back, first come first served. Each time something is refused, it is written down
-which constraint was in the way, and what had made the neighbour go back before: that is the explanation a user gets,
-and what the monitor needs to keep the solution up to date.
+The solver starts at the top and repeats until nothing changes. It ends because nothing ever grows and ∅ ∈ F*(p) for all
+p. It examines a processor again only when a neighbour went back, in the order of a queue. For each refusal it records
+the broken constraint and the earlier refusals that had lowered the neighbour. Users see these records as the
+explanation, and the monitor needs them to update the solution.
 Source: Falkirk Wheel, §3.6, Figure 6.
 """
 
@@ -28,7 +28,7 @@ from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 
 @dataclass(slots=True, eq=False)
 class Variable:
-    """One unknown of Figure 6: f(p), or f_n(p). There is one object for each.
+    """One unknown of Figure 6: f(p) or f_n(p). There is one object for each.
 
     Args: touches: the unknowns whose rule reads this one.
     """
@@ -43,16 +43,18 @@ class Variable:
 
 @dataclass(slots=True, eq=False)
 class Refusal:
-    """That a variable can't have a frontier, nor a greater one, and why. Refusals are told apart by identity.
+    """The reason why a variable can't have a frontier, nor a greater one. Refusals are compared by identity.
 
     Args:
-        variable: of which.
-        refused: the frontier it can't have. None: there is nothing greater, it was never saved or is lost.
-        left: what it can have, where it may have anything; None where only certain checkpoints are available.
-        constraint, edge: what is in the way, and on which edge; None for one within the processor.
-        because: the refusals that had brought the neighbour back to where it is in the way. Going from one to the
-            next never leads in a circle; it ends at something that is not available.
-        therefore: the refusals that have this one among their `because`.
+        variable: the refused variable.
+        refused: the frontier that it can't have. None: nothing greater is available, because it was never saved or is
+            lost.
+        left: the frontier that it can have, if it may have any. None if only checkpoints are available.
+        constraint, edge: the broken constraint and its edge. The edge is None if the constraint is within the
+            processor.
+        because: the refusals that had lowered the neighbour to its present frontier. A path from refusal to refusal
+            never forms a circle. It ends at something that is not available.
+        therefore: the refusals that have this one in their `because`.
     """
 
     variable: Variable
@@ -65,16 +67,17 @@ class Refusal:
 
 
 Objection = tuple[Constraint, Edge | None, Variable, Frontier | None]
-"""A constraint in the way of a candidate, on which edge, whose value is to blame, and what it would leave."""
+"""A constraint that a candidate breaks, its edge, the variable whose value causes it, and the part that it permits."""
 
 
 class Rollback:
-    """The unknowns of Figure 6 over one graph, and the rule that lowers each.
+    """The unknowns of Figure 6 over one graph, and the rules that lower them.
 
     Attributes:
         chosen: Ξ(p, f(p)).
-        notified: f_n(p), for processors from which a path leads to one that asks for notifications; it binds no other.
-        refusals: of each variable, the oldest first.
+        notified: f_n(p), for each processor with a path to a processor that asks for notifications. It restricts no
+            other.
+        refusals: the refusals of each variable, the oldest first.
     """
 
     def __init__(self, graph: Graph, available: Mapping[str, Available]) -> None:
@@ -106,22 +109,22 @@ class Rollback:
         return (self._f[name], self._f_n[name]) if name in self._f_n else (self._f[name],)
 
     def frontier(self, variable: Variable) -> Frontier:
-        """Return f(p) or f_n(p) as it stands."""
+        """Return the present f(p) or f_n(p)."""
         return self.notified[variable.processor] if variable.notification else self.chosen[variable.processor].frontier
 
     def why(self, processor: str) -> Iterator[Refusal]:
-        """Yield why a processor goes no further: the constraint in its way, what held that neighbour back, and so on
-        to something that is not available."""
+        """Yield why a processor can't go further: the constraint, the refusal of the neighbour that caused it, and so
+        on. The last one is something that is not available."""
         refusals = self.refusals[self._f[processor]]
         while refusals:
             yield refusals[-1]
             refusals = list(refusals[-1].because)
 
     def is_ordered(self, variable: Variable) -> bool:
-        """Tell whether a variable's latest refusal implies the earlier ones.
+        """Return whether a variable's latest refusal implies the earlier ones.
 
-        So it is where its frontiers form a chain and the greater ones demand more. Otherwise each may stand in the
-        way in a direction of its own.
+        This holds if its frontiers form a chain and the greater ones demand more. Otherwise each refusal may restrict
+        the variable in a different direction.
         """
         available = self.available[variable.processor]
         if isinstance(available, Checkpoints) and not variable.notification:
@@ -130,14 +133,14 @@ class Rollback:
         return isinstance(domain, StructuredFrontier) and domain.arity == 1
 
     def binding(self, variable: Variable) -> tuple[Refusal, ...]:
-        """Return the refusals that keep a variable where it is."""
+        """Return the refusals that determine a variable's present value."""
         refusals = self.refusals[variable]
         return tuple(refusals[-1:] if self.is_ordered(variable) else refusals)
 
     # -- the rules ----------------------------------------------------------------------------------------------------
 
     def start(self, variable: Variable) -> None:
-        """Give a variable the greatest value that its refusals leave it."""
+        """Give a variable the greatest value that its refusals permit."""
         name, refusals = variable.processor, self.refusals[variable]
         available = self.available[name]
         if isinstance(available, Checkpoints) and not variable.notification:
@@ -154,7 +157,7 @@ class Rollback:
         self._put(variable, self.graph.processors[name].domain.everything() if greatest is None else greatest)
 
     def describe_again(self, name: str) -> None:
-        """Take in what has become known of the frontier at which a processor stands that can go anywhere."""
+        """Update Ξ of a processor that can go anywhere, after new facts about its present frontier became known."""
         self._put(self._f[name], self.chosen[name].frontier)
 
     def _put(self, variable: Variable, frontier: Frontier) -> None:
@@ -169,13 +172,13 @@ class Rollback:
         )
 
     def lower(self, variable: Variable) -> bool:
-        """Apply Figure 6 to one variable; tell whether it went back."""
+        """Apply Figure 6 to one variable; return whether it went back."""
         available = self.available[variable.processor]
         if isinstance(available, Checkpoints) and not variable.notification:
             return self._lower_to_checkpoint(variable, available)
         before = frontier = self.frontier(variable)
         if frontier.is_empty:
-            return False  # it is as far back as it can be
+            return False  # it can't go back any further
         for objection in self.objections(variable, before):
             left = objection[3]
             assert left is not None
@@ -207,9 +210,9 @@ class Rollback:
         return self.chosen[name] is not before
 
     def _contradicts_itself(self, name: str, metadata: Metadata) -> bool:
-        """Tell whether a checkpoint is inconsistent with itself, on an edge that leads back to where it comes from.
+        """Return whether a checkpoint is inconsistent with itself, on an edge from the processor to itself.
 
-        Then it is as good as not there, whatever else is: no refusal says so, since none could ever fall.
+        This checkpoint counts as not available. No refusal records it, because the refusal could never fall.
         """
         return any(
             not keeps_discarded(edge, metadata, metadata) or not has_sent_delivered(edge, metadata, metadata)
@@ -218,10 +221,10 @@ class Rollback:
         )
 
     def objections_to_checkpoint(self, variable: Variable, metadata: Metadata) -> Iterator[Objection]:
-        """Yield what stands in the way of a processor's going to one of its checkpoints, as things are."""
+        """Yield the present objections to a processor's going to one of its checkpoints."""
         name = variable.processor
         if metadata.notified is not None and name not in self._f_n:
-            message = f"{name!r} was notified, but is not said to be."
+            message = f"{name!r} has processed a notification, but the graph does not declare it as notified."
             raise InternalError("NOT_NOTIFIED", message, where=name)
         if metadata.notified is not None and not metadata.notified <= self.notified[name]:
             yield Constraint.NOTIFIED, None, self._f_n[name], None
@@ -233,7 +236,8 @@ class Rollback:
                 yield Constraint.DELIVERED, edge, self._f[edge.source], None
 
     def objections(self, variable: Variable, frontier: Frontier) -> Iterator[Objection]:
-        """Yield what stands in the way of a variable that may have anything, and what each leaves of a frontier."""
+        """Yield the objections to a frontier of a variable that may have any, each with the part of the frontier that
+        it permits."""
         name = variable.processor
         if variable.notification:
             yield from self._objections_to_promise(name, frontier)
@@ -252,7 +256,7 @@ class Rollback:
                 yield Constraint.DELIVERED, edge, self._f[edge.source], left
 
     def _undiscarded(self, edge: Edge, frontier: Frontier) -> Frontier:
-        """Return how much of a frontier its discarded messages on an edge leave."""
+        """Return the part of a frontier that the discarded messages on an edge permit."""
         target = self.chosen[edge.target].frontier
         if edge.projection is None:
             return frontier if edge.everything() <= target else frontier.nothing()
@@ -271,7 +275,7 @@ class Rollback:
                 yield Constraint.NOTIFIED, edge, self._f_n[edge.source], left
 
     def refuse_again(self, refusal: Refusal, shaken: Container[Refusal]) -> bool:
-        """Rest a refusal on other grounds, as things are, than what is `shaken`; tell whether there are any."""
+        """Find another reason for a refusal that does not depend on `shaken` refusals; return whether there is one."""
         variable, refused = refusal.variable, refusal.refused
         if refused is None or not self.is_ordered(variable):
             return False
@@ -296,7 +300,7 @@ class Rollback:
                 return True
         return False
 
-    # -- what is written down -----------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------------------
 
     def _refusal(self, variable: Variable, refused: Frontier, objection: Objection, left: Frontier | None) -> Refusal:
         constraint, edge, holder, _ = objection
@@ -310,7 +314,7 @@ class Rollback:
 
 
 def settle(rollback: Rollback, variables: Iterable[Variable]) -> None:
-    """Lower these variables, and whatever that touches among them, until nothing changes. The others stay."""
+    """Lower these variables, and those among them that a change affects, until nothing changes. Others stay."""
     free = dict.fromkeys(variables)
     waiting, queued = deque(free), set(free)
     while waiting:
@@ -326,7 +330,7 @@ def settle(rollback: Rollback, variables: Iterable[Variable]) -> None:
 def solve(graph: Graph, available: Mapping[str, Available]) -> Rollback:
     """Return the greatest consistent choice.
 
-    Args: available: F*(p) for every processor; with ⊤ as its last for those that have not failed.
+    Args: available: F*(p) for every processor. For processors that have not failed, the last element is ⊤.
     """
     with _collector_paused():
         rollback = Rollback(graph, available)
@@ -338,7 +342,7 @@ def solve(graph: Graph, available: Mapping[str, Available]) -> Rollback:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep Python from looking for garbage among millions of objects of which none is any: a quarter of the time."""
+    """Pause Python's garbage collection. It finds no garbage among millions of objects and takes 25 % of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
 """Stamps: each element's place in a total order that the input fixes, the t of exactly-once over determinism.
 
-Source: Delivery, consistency, and determinism, §V: "any monotonic sequence, e.g., offsets in Kafka" will do.
+Source: Delivery, consistency, and determinism, §V: "any monotonic sequence, e.g., offsets in Kafka" is sufficient.
 """
 
 import re
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from falkirk.errors import LogError
 
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
-#: Exactly what `encode` writes: `\d` and `int` would also take other scripts' digits and leading zeros.
+#: Exactly the output of `encode`. `\d` and `int` would also accept digits of other scripts and leading zeros.
 _TEXT = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{2,}}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stamp:
-    """The record of a region's input that caused an element, and which of its derivatives the element is.
+    """The record of a region's input that caused an element, and the number of the derivative.
 
-    Args: source: which of the region's inputs. partition, offset: the record in it. sub: one index per step
-        that makes several records of one, outermost first. Stamps are compared as tuples.
+    Args: source: the number of the region's input. partition, offset: the place of the record in it. sub: one index per
+        step that makes several records from one, outermost first. Stamps are compared as tuples.
     """
 
     source: int
@@ -27,7 +27,7 @@ class Stamp:
     sub: tuple[int, ...] = ()
 
     def derive(self, index: int) -> "Stamp":
-        """Return the stamp of this element's derivative number `index`: siblings sort by it."""
+        """Return the stamp of this element's derivative number `index`. Derivatives of one element sort by it."""
         return Stamp(self.source, self.partition, self.offset, (*self.sub, index))
 
     def encode(self) -> str:

@@ -1,12 +1,12 @@
-"""Logical times: where an event stands in the partial order of the domain that its processor counts in.
+"""Logical times: the place of an event in the partial order of its processor's time domain.
 
-Each processor counts in a domain of its own, and that is what lets one application mix regimes:
+Each processor has its own domain, so one application can mix regimes:
 
     sequence numbers   the s-th message of a sequence; times of different sequences are incomparable
-    epochs             a batch's number; total
+    epochs             the number of an epoch; total order
     structured         an epoch and one counter per enclosing loop; product order
 
-An epoch is a structured time with no loop around it, so two classes do.
+An epoch is a structured time without a loop, so there are only two classes.
 Source: Falkirk Wheel, §2 and §3.1, Figure 2.
 
     >>> StructuredTime(1, 4) <= StructuredTime(2, 4), StructuredTime(1, 4) <= StructuredTime(2, 3)
@@ -23,14 +23,14 @@ Natural = int | float
 """A natural number, or `OMEGA`."""
 
 OMEGA: Final = math.inf
-"""ω, what is greater than every natural number: how far a frontier reaches that does not end."""
+"""ω, greater than every natural number: the coordinate of a frontier without an end."""
 
 
 class TopicPartition(NamedTuple):
-    """A sequence of messages with an order of its own. They sort so that results reproduce.
+    """A sequence of messages with its own order. Sequences can be sorted, so that results are reproducible.
 
-    The paper numbers the messages of an edge; where an edge is a Kafka topic, it is as many sequences as the topic
-    has partitions, and a sequence number is an offset.
+    The paper numbers the messages of an edge. An edge that is a Kafka topic has as many sequences as the topic has
+    partitions, and a sequence number is an offset.
     """
 
     topic: str
@@ -39,10 +39,10 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceTime:
-    """The time (e, s) of the message at `offset` of `sequence`, counted from 0 as Kafka does.
+    """The time (e, s) of the message at `offset` of `sequence`, counted from 0 as in Kafka.
 
-    (d, s) ≤ (d', s') iff d = d' and s ≤ s': a partial order, since times of different sequences are incomparable.
-    So neither `a <= b` nor `b <= a` may hold, and `sorted` and `max` have no meaning here.
+    (d, s) ≤ (d', s') iff d = d' and s ≤ s'. This is a partial order, since times of different sequences are
+    incomparable. It is possible that neither `a <= b` nor `b <= a` holds, so `sorted` and `max` have no meaning here.
 
     Raises: InternalError: `TIME_MALFORMED` for an offset below 0.
     """
@@ -52,7 +52,7 @@ class SequenceTime:
 
     def __post_init__(self) -> None:
         if self.offset < 0:
-            message = f"an offset is {self.offset}."
+            message = f"an offset is {self.offset}, which is below 0."
             raise InternalError("TIME_MALFORMED", message, where=self.sequence, offset=self.offset)
 
     def __le__(self, other: "SequenceTime") -> bool:
@@ -64,7 +64,7 @@ class SequenceTime:
 
 @dataclass(frozen=True, slots=True, init=False)
 class StructuredTime:
-    """The time (epoch, c1, …, ck) inside k loops, outermost first, all counted from 0. Product order.
+    """The time (epoch, c1, …, ck) inside k loops, outermost first. All numbers count from 0. Product order.
 
     Raises: InternalError: `TIME_MALFORMED` without an epoch, or for a number below 0.
     """
@@ -73,7 +73,7 @@ class StructuredTime:
 
     def __init__(self, *coordinates: int) -> None:
         if not coordinates or min(coordinates) < 0:
-            message = f"{coordinates} is not an epoch and counters."
+            message = f"{coordinates} is not an epoch with loop counters ≥ 0."
             raise InternalError("TIME_MALFORMED", message, coordinates=coordinates)
         object.__setattr__(self, "coordinates", coordinates)
 

@@ -87,7 +87,7 @@ def test_what_comes_out_differently_each_time_is_not_judged(
     with pytest.raises(fk.DefinitionError) as caught:
         judge_sink(app, app.sinks["out"], connection, spark)
     assert caught.value.condition == "NOT_CHECKABLE"
-    assert "may come out differently each time" in caught.value.message
+    assert "may differ each time" in caught.value.message
     assert f"test_judge.py:{body.__code__.co_firstlineno}" in caught.value.message
 
 

@@ -1,7 +1,7 @@
-"""The oracle: whether what is outside is what a run without failures could have given (Definition 6).
+"""The oracle: decides whether a run without failures could give the published outputs (Definition 6).
 
-It knows the input, the user's function, and the outputs. The choices that nothing determines it takes from the
-outputs themselves: whatever they were, all outputs must agree on them.
+It knows the input, the user's function, and the outputs. It takes non-deterministic choices from the outputs: any
+choice is possible, but all outputs must agree on it.
 """
 
 from collections import defaultdict
@@ -11,13 +11,14 @@ from tests.simulation.world import Element, World, compute
 
 
 class Illegal(AssertionError):
-    """The outputs are not those of any run without failures."""
+    """No run without failures gives these outputs."""
 
 
 def judge(world: World, inputs: dict[str, list[Element]], *, complete: bool) -> int:
     """Judge every sink; return the number of outputs.
 
-    Args: inputs: what was ever put into each source, by key in order. complete: nothing may be missing at the ends.
+    Args: inputs: all elements ever put into each source, by key in order. complete: if true, no output may be missing
+        at an end.
     """
     layout, found = world.layout, 0
     chosen: dict[tuple[str, str], int] = {}
@@ -49,13 +50,13 @@ def judge(world: World, inputs: dict[str, list[Element]], *, complete: bool) -> 
 
 
 def _sinks(layout: Layout) -> dict[str, str]:
-    """Return the region behind each sink's topic."""
+    """Return the region that writes each sink's topic."""
     direct = {s.output: s.name for s in layout.stages.values() if s.output not in layout.hops}
     return direct | {sink: w.name for held, sink in layout.held.items() if (w := layout.writer(held)) is not None}
 
 
 def _chain(layout: Layout, stage: str) -> list[str]:
-    """Return the regions from the source to this one; each reads one topic."""
+    """Return the regions from the source to this one. Each reads one topic."""
     found = [stage]
     while (writer := layout.writer(layout.stages[found[0]].inputs[0])) is not None:
         found.insert(0, writer.name)
@@ -63,7 +64,7 @@ def _chain(layout: Layout, stage: str) -> list[str]:
 
 
 def _seen_by(layout: Layout, stage: str, last: str, path: str) -> str:
-    """Return the path of the element that `stage` made its choice for."""
+    """Return the path of the element for which `stage` made its choice."""
     steps = len(_chain(layout, last)) - _chain(layout, last).index(stage)
     return path.rsplit("/", steps)[0]
 
@@ -80,7 +81,7 @@ def _expected(
         waiting = [list(elements), *([] for _ in stages)]
         for place, stage in enumerate(stages):
             for element in waiting[place]:
-                # A choice that no output shows may have been anything, but then nothing behind it is out yet either.
+                # A choice that no output shows is unknown, but then no later result is published yet either.
                 draw = chosen.get((stage.name, element.path), -1)
                 states[stage.name], sent = compute(stage, states[stage.name], element, draw)
                 waiting[place + 1].extend(sent)

@@ -1,4 +1,4 @@
-"""Replay one schedule and print what happened: `make simulate SEED=…`."""
+"""Replays one schedule and prints what happened: `make simulate SEED=…`."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Runs: one seeded schedule of work, failures and the coordinator's turns over a simulated world, and its verdict."""
+"""Runs one seeded schedule over a simulated world: work, failures, the coordinator's turns, and the verdict."""
 
 import random
 import shutil
@@ -18,16 +18,16 @@ from falkirk.theory.times import TopicPartition
 from tests.simulation.oracle import judge
 from tests.simulation.world import HUNG_AFTER_S, Crash, Element, SimRegion, World, partition_of
 
-#: Of a schedule, before everything comes to rest.
+#: The number of steps in a schedule, before everything comes to rest.
 _STEPS = 150
 
 
 class Refused(Exception):
-    """The coordinator has refused to go on, with reason."""
+    """The coordinator has refused to continue, with reason."""
 
 
 class CrashingStore:
-    """A store before and after each of whose calls the coordinator may die."""
+    """A store in which the coordinator may die before and after each call."""
 
     def __init__(self, store: Store, world: World) -> None:
         self._store, self._world = store, world
@@ -48,10 +48,10 @@ class CrashingStore:
 
 @dataclass
 class Outcome:
-    """What a run came to.
+    """The outcome of a run.
 
-    Args: damaged: so many checkpoints were. refused: it ended because published results rest on one of them. trace: one
-        line per thing that happened.
+    Args: damaged: the number of damaged checkpoints. refused: whether the run ended because published results depend on
+        one of them. trace: one line per event.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class Outcome:
 
 
 def random_layout(rng: random.Random) -> Layout:
-    """Return chains and branches of up to five regions, some of them not deterministic."""
+    """Return chains and branches of up to five regions, some of them non-deterministic."""
     sources = [f"in{i}" for i in range(rng.randint(1, 2))]
     stages: dict[str, Stage] = {}
     topics = dict.fromkeys(sources, "")
@@ -102,7 +102,7 @@ class Run:
         self._harm_share = self._harm.choice([0.0, 0.1])
         self._spare = self._harm.choice([0, 1]) if self._harm_share else 0
         file, new = folder / f"{seed}.db", folder / "new.db"
-        if not new.exists():  # made once: a tenth of a run would go into making tables
+        if not new.exists():  # made once: creating tables would take a tenth of a run
             Store(new).close()
         shutil.copy(new, file)
         self._store = Store(file, clock=self.world.clock)
@@ -111,7 +111,7 @@ class Run:
         self._inputs: dict[str, list[Element]] = defaultdict(list)
 
     def go(self) -> Outcome:
-        """Run, let everything come to rest, and judge."""
+        """Run the schedule, let everything come to rest, and judge."""
         try:
             self._coordinate(crash=False)
             actions = [self._produce, self._produce, *[self._step] * 4, self._arrive, *[self._checkpoint] * 3,
@@ -139,7 +139,7 @@ class Run:
             v.last_exclusive - v.first for t in self.world.layout.partitions for v in self._store.voided_ranges(t)
         )
 
-    # -- what may happen ----------------------------------------------------------------------------------------------
+    # -- possible events -----------------------------------------------------------------------------------------------
 
     def _produce(self) -> None:
         topic = self._rng.choice(self.world.layout.sources)
@@ -173,7 +173,7 @@ class Run:
 
     def _checkpoint(self) -> None:
         region = self._region()
-        # What died may still finish the checkpoint that it had begun, until it is fenced.
+        # A dead region may still finish a checkpoint that it had begun, until it is fenced.
         who = region.running or (self._rng.choice(region.lingering) if region.lingering else None)
         if who is not None:
             region.checkpoint(who)
@@ -188,9 +188,9 @@ class Run:
             region.stuck = True
 
     def _damage(self) -> None:
-        """Damage a checkpoint while none is damaged, of a region that has made one since it last went back to one."""
+        """Damage a checkpoint of a region that has saved one since its last rollback, unless one is damaged already."""
         region = self.world.regions[self._harm.choice(sorted(self.world.regions))]
-        if self._harm.random() < 0.7:  # results rest on it, then
+        if self._harm.random() < 0.7:  # then results depend on it
             for each in self.world.regions.values():
                 if each.running is not None and not each.stuck:
                     for _ in range(5):
@@ -198,7 +198,8 @@ class Run:
                     each.checkpoint(each.running)
             self._turn()
         numbers = sorted(region.saved)
-        # One at a time: a region that goes back with another one may need just the checkpoint that is damaged, too.
+        # Only one at a time: a region that rolls back together with another may also need exactly the damaged
+        # checkpoint.
         if numbers[-1] <= region.went_back_to or not all(
             s.loads for each in self.world.regions.values() for s in each.saved.values()
         ):
@@ -206,7 +207,7 @@ class Run:
         number, at_sight = self._harm.choice([numbers[-1], numbers[-1], *numbers[1:-1]]), self._harm.random() < 0.5
         self._say(f"{region.stage.name}: checkpoint {number} is damaged{'' if at_sight else ', which nobody sees'}")
         region.damage(number, at_sight=at_sight)
-        if self._harm.random() < 0.7:  # else it goes on, and may not need that one any more
+        if self._harm.random() < 0.7:  # otherwise it continues, and may not need that checkpoint any more
             self._say(f"{region.stage.name}: dies with it")
             region.die()
         if self._harm.random() < 0.3:
@@ -215,14 +216,15 @@ class Run:
         self.outcome.damaged += 1
 
     def _is_lost(self, goes: dict[str, int]) -> bool:
-        """Tell whether what one of these regions has lost is more than what a spare checkpoint makes up for."""
+        """Return whether one of these regions has lost more than a spare checkpoint compensates."""
         lost = [n for n, to in goes.items() for c, s in self.world.regions[n].saved.items() if c > to and not s.whole]
         return bool(lost) and not self._spare
 
     def _ask(self) -> None:
-        """Roll a region back by hand, unless that would contradict what is outside.
+        """Roll a region back on request, unless that would contradict published results.
 
-        Not while a checkpoint is damaged and nobody knows: it might go back to that one, and drop those after it.
+        Do not do so while a checkpoint is damaged and nobody knows. The region might go back to that checkpoint, and
+        delete later ones.
         """
         region = self._region()
         number = self._rng.choice(sorted(region.saved))
@@ -258,7 +260,7 @@ class Run:
                 self._say(f"asked to go back: {ask}")
                 self._wheel.recover(frozenset(), "asked", asked=ask)
             running = {n: r.incarnations for n, r in self.world.regions.items() if r.running and not self._hangs(r)}
-            if self._early.random() < 0.25:  # some have just completed something
+            if self._early.random() < 0.25:  # some regions have just completed something
                 self._wheel.release_of([name for name in sorted(running) if self._early.random() < 0.5])
             self._wheel.turn()
             if not crash:
@@ -282,7 +284,7 @@ class Run:
         return self.world.now_s - region.progressed_at_s > HUNG_AFTER_S
 
     def _judge_turn(self, wheel: Wheel, running: dict[str, int]) -> None:
-        """Judge that no more was moved than must be, and that all was released that can be."""
+        """Check that no more regions moved than necessary, and that everything that may be released was released."""
         layout = self.world.layout
         if all(s.deterministic for s in layout.stages.values()):
             moved = [n for n, number in running.items() if self.world.regions[n].incarnations != number]
@@ -304,7 +306,7 @@ class Run:
             assert due <= wheel.released(held), f"{held}: {due} could be released, {wheel.released(held)} is"
 
     def _settle(self) -> None:
-        """Let all work be done, without further failures, and with what is sent observed at once."""
+        """Finish all work without further failures, and observe sent elements at once."""
         self.world.lag = 0.0
         idle = 0
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""Run schedules that no test has run, for some minutes: `make soak MINUTES=…`. Prints the seed of each that fails."""
+"""Runs schedules that no test has run, for some minutes: `make soak MINUTES=…`. Prints the seed of each failure."""
 
 import sys
 import tempfile
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tests.simulation.run import Run
 
-#: Far beyond what the tests run.
+#: Far above the seeds of the tests.
 FIRST = 1_000_000
 BLOCK = 20
 
 
 def failures(first: int) -> list[str]:
-    """Run a block of seeds; return one line for each that failed."""
+    """Run a block of seeds; return one line for each failure."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first, first + BLOCK):
@@ -27,7 +27,7 @@ def failures(first: int) -> list[str]:
 
 
 def main(minutes: float) -> int:
-    """Run for so long; return the exit code."""
+    """Run for this many minutes; return the exit code."""
     until, blocks, bad = time.monotonic() + 60 * minutes, 0, 0
     starts = count(FIRST + int(time.time()) % 1_000_000 * 1000, BLOCK)
     with ProcessPoolExecutor() as pool:

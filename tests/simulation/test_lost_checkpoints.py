@@ -1,4 +1,4 @@
-"""Damaged checkpoints, one step at a time: what is refused, what goes on, and what a spare checkpoint is good for."""
+"""Damaged checkpoints, step by step: refusals, the regions that continue, and the effect of a spare checkpoint."""
 
 import random
 from pathlib import Path
@@ -40,13 +40,13 @@ class Bench:
         self._inputs: dict[str, list[Element]] = {"in.k": []}
 
     def coordinator(self) -> Wheel:
-        """Return a coordinator that has taken charge of nothing yet."""
+        """Return a coordinator that does not manage any region yet."""
         return Wheel(
             self.world.layout, self.world.regions, self.world, self.world.store, self.world.clock, **self._options
         )
 
     def feed(self) -> None:
-        """Let ten more records through, as far as they are sent."""
+        """Feed ten more records, and let the regions process them as far as they are sent."""
         mine = self._inputs["in.k"]
         for _ in range(10):
             element = Element(key="in.k", path=f"in.k:{len(mine)}", digest="")
@@ -59,7 +59,7 @@ class Bench:
             region.deliver(region.running, len(region.running.outbox))
 
     def save(self, *names: str) -> None:
-        """Let regions make a checkpoint, and the coordinator take it in."""
+        """Let regions save a checkpoint, and let the coordinator record it."""
         for name in names:
             region = self.world.regions[name]
             assert region.running is not None
@@ -67,12 +67,12 @@ class Bench:
             self.wheel.turn()
 
     def round(self) -> None:
-        """Feed, and let both make a checkpoint."""
+        """Feed records, and let both regions save a checkpoint."""
         self.feed()
         self.save("drawn", "counted")
 
     def kill(self, name: str) -> None:
-        """End a region for good, before it can save anything more."""
+        """End a region for good, before it can save anything else."""
         self.world.regions[name].die()
         self.world.regions[name].lingering.clear()
 
@@ -81,7 +81,7 @@ class Bench:
         return self.world.logs[OUT].end
 
     def judge(self) -> None:
-        """Judge that what is outside could be so without failures."""
+        """Check that the published results are possible without failures."""
         oracle.judge(self.world, self._inputs, complete=False)
 
 
@@ -91,7 +91,8 @@ def newest(region: object) -> int:
 
 @pytest.mark.parametrize("at_sight", [True, False])
 def test_a_checkpoint_that_published_results_rest_on_is_lost(tmp_path: Path, at_sight: bool) -> None:
-    """It was: the region went back one checkpoint, drew again, and released other results behind the first."""
+    """Without the refusal, the region goes back one checkpoint, draws again, and releases other results after the first
+    ones."""
     bench = Bench(tmp_path)
     bench.round()
     before = bench.released
@@ -102,7 +103,7 @@ def test_a_checkpoint_that_published_results_rest_on_is_lost(tmp_path: Path, at_
     bench.drawn.damage(number, at_sight=at_sight)
     bench.kill("drawn")
     if not at_sight:
-        bench.wheel.turn()  # starts it, and only then it shows
+        bench.wheel.turn()  # starts the region, and only then the damage shows
     with pytest.raises(UnrecoverableError) as lost:
         bench.wheel.turn()
     assert lost.value.condition == "CHECKPOINT_LOST"
@@ -110,7 +111,7 @@ def test_a_checkpoint_that_published_results_rest_on_is_lost(tmp_path: Path, at_
         "missing": ("drawn",), "goes": {"drawn": number - 1}, "results": {"outside": after - before}
     }  # fmt: skip
     assert bench.released == after
-    with pytest.raises(UnrecoverableError):  # a new coordinator does not go on either
+    with pytest.raises(UnrecoverableError):  # a new coordinator does not continue either
         bench.coordinator().open()
     bench.judge()
 
@@ -134,7 +135,7 @@ def test_a_person_may_go_on_knowingly(tmp_path: Path) -> None:
 
 
 def test_nothing_is_refused_while_no_published_result_rests_on_it(tmp_path: Path) -> None:
-    """The checkpoint is damaged before anything was released by it."""
+    """The checkpoint is damaged before any result was released because of it."""
     bench = Bench(tmp_path)
     bench.round()
     out = bench.released
@@ -151,7 +152,7 @@ def test_nothing_is_refused_while_no_published_result_rests_on_it(tmp_path: Path
 
 @pytest.mark.parametrize("at_sight", [True, False])
 def test_a_deterministic_region_may_lose_any_checkpoint(tmp_path: Path, at_sight: bool) -> None:
-    """What it has sent of input that still counts is not voided, so it is not sent again: nothing waits for that."""
+    """Its output of input that still counts is not void, so it is not sent again: nothing has to wait for it."""
     bench = Bench(tmp_path)
     bench.round()
     bench.round()
@@ -168,7 +169,7 @@ def test_a_deterministic_region_may_lose_any_checkpoint(tmp_path: Path, at_sight
 
 
 def test_results_that_are_sent_again_alike_must_not_be_voided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with the mechanism off: what is published would be published again, so it is refused."""
+    """The same without the mechanism: published results would be published again, so the coordinator refuses."""
     voided_beyond_the_checkpoint(monkeypatch)
     with pytest.raises(UnrecoverableError) as refused:
         test_a_deterministic_region_may_lose_any_checkpoint(tmp_path, at_sight=True)
@@ -178,7 +179,7 @@ def test_results_that_are_sent_again_alike_must_not_be_voided(tmp_path: Path, mo
 @pytest.mark.parametrize("at_sight", [True, False])
 @pytest.mark.parametrize("name", ["drawn", "counted"])
 def test_with_a_spare_checkpoint_one_may_be_lost(tmp_path: Path, name: str, at_sight: bool) -> None:
-    """Results wait for one more, and then rest on one that is certainly kept."""
+    """Results wait for one more checkpoint. Then they depend on one that certainly exists."""
     bench = Bench(tmp_path, spare=1)
     bench.round()
     assert bench.released == 0
@@ -197,7 +198,7 @@ def test_with_a_spare_checkpoint_one_may_be_lost(tmp_path: Path, name: str, at_s
 
 
 def test_two_checkpoints_are_kept_and_no_more(tmp_path: Path) -> None:
-    """Those of the reader that belong to each of them, too, however often it saves."""
+    """The reader's checkpoints that belong to each of the two are kept too, however often it saves."""
     bench = Bench(tmp_path)
     for _ in range(4):
         bench.round()

@@ -1,4 +1,4 @@
-"""Property tests here are judged by what they find, not by the clock: the machine may be busy with other tests."""
+"""Removes Hypothesis' deadlines from these property tests: the machine may be busy with other tests."""
 
 from hypothesis import settings
 

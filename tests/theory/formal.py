@@ -1,4 +1,4 @@
-"""Instances of the formal model that several tests look at."""
+"""Instances of the formal model that several tests use."""
 
 from collections.abc import Hashable
 
@@ -10,7 +10,7 @@ from falkirk.theory.history.system import Instance
 Waves = tuple[tuple[Hashable, ...], ...]
 
 CONCATENATION = concatenation(window=2)
-#: The paper's example. Elements of the same wall time race.
+#: The paper's example. Elements with the same wall time race.
 TABLE_II: Waves = (("a", "c"), ("b", "d"), ("e",))
 RACE: Waves = (("a", "b", "c"),)
 #: The columns of docs/formal.md.

@@ -1,4 +1,4 @@
-"""Small applications for judging the solver and the monitor: random ones, and the choices they allow, one by one."""
+"""Small applications for testing the solver and the monitor: random ones, and all consistent choices for them."""
 
 import random
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ OFFSETS = OffsetFrontier(())
 
 Kind = Same | Enter | Leave | Feedback | Lexicographic | None
 Application = tuple[Graph, dict[str, Available], list[tuple[str, Metadata]]]
-"""A graph, what is available at first, and the checkpoints that arrive one by one."""
+"""A graph, what is available at first, and the checkpoints in the order in which they arrive."""
 
 
 def through(epoch: float) -> StructuredFrontier:
@@ -25,7 +25,7 @@ def through(epoch: float) -> StructuredFrontier:
 
 
 def epoch_graph(names: str, paths: list[str], *, notified: str = "") -> Graph:
-    """Return a graph of processors of one letter over plain epochs; a path is the two letters of its ends."""
+    """Return a graph of processors with one-letter names over plain epochs. A path is the two letters of its ends."""
     return Graph(
         [Processor(name=n, domain=EPOCHS, notified=n in notified) for n in names],
         [Edge(name=p, source=p[0], target=p[1], projection=Same(), domain=EPOCHS) for p in paths],
@@ -33,7 +33,7 @@ def epoch_graph(names: str, paths: list[str], *, notified: str = "") -> Graph:
 
 
 def checkpoint(graph: Graph, name: str, epoch: int, *, logs: bool = False) -> Metadata:
-    """Return Ξ of a processor over epochs that has received, been notified of and sent something at every epoch."""
+    """Return Ξ of a processor over epochs. At every epoch it has received and sent a message and got a notification."""
     at = through(epoch)
     return Metadata(
         frontier=at,
@@ -46,7 +46,7 @@ def checkpoint(graph: Graph, name: str, epoch: int, *, logs: bool = False) -> Me
 def random_application(seed: int, *, size: int = 5, checkpoints: int = 3, ragged: bool = False) -> Application:
     """Return an application with mixed domains (epochs, rounds in a loop, offsets), policies and cycles.
 
-    Args: ragged: over-estimates that do not grow from one checkpoint to the next.
+    Args: ragged: whether over-estimates may shrink from one checkpoint to the next.
     """
     rng = random.Random(seed)
     domains = [rng.choice([EPOCHS, EPOCHS, ROUNDS, OFFSETS]) for _ in range(rng.randint(2, size))]
@@ -89,7 +89,7 @@ def _edge(rng: random.Random, number: int, processors: list[Processor]) -> Edge 
 
 
 def some_frontier(rng: random.Random, domain: Frontier, edge: Edge | None, level: int) -> Frontier:
-    """Return a frontier of a domain, greater for a greater level."""
+    """Return a frontier of a domain; a greater level gives a greater frontier."""
     if isinstance(domain, OffsetFrontier):
         sequences = [TopicPartition(topic="own", partition=0)] if edge is None else edge.sequences
         return OffsetFrontier.of(dict.fromkeys(sequences, level))
@@ -135,7 +135,7 @@ def _chain(rng: random.Random, graph: Graph, processor: Processor, length: int, 
 def consistent_choices(
     graph: Graph, available: dict[str, Available], universe: dict[str, list[Frontier]]
 ) -> Iterator[tuple[dict[str, Metadata], dict[str, Frontier]]]:
-    """Yield every consistent choice with frontiers from a universe, judged by the constraints alone."""
+    """Yield every consistent choice with frontiers from a universe, decided by the constraints alone."""
     names = list(graph.processors)
     options = []
     for name in names:

@@ -1,4 +1,4 @@
-"""A region without Spark: what it sends for an input, and what has been accepted of that."""
+"""A region without Spark: the elements that it sends for an input, and those that the log has accepted."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Checkpoint = Mapping[SourcePartition, int]
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Element:
-    """An output record. `value` depends on all that was processed before it in its source partition."""
+    """An output record. `value` depends on everything processed before it in its source partition."""
 
     channel: Channel
     stamp: Stamp
@@ -25,7 +25,8 @@ class Element:
 
 
 def sent(inputs: Inputs, restored: Checkpoint, skipped: Collection[tuple[int, int]] = ()) -> list[Element]:
-    """Return what a deterministic region sends that was restored and skips input (partition, offset)."""
+    """Return the elements that a deterministic region sends after a restore, if it skips some input (partition,
+    offset)."""
     elements = []
     for partition, records in sorted(inputs.items()):
         state = 0
@@ -44,7 +45,7 @@ def _element(partition: int, offset: int, index: int, to: int, value: int) -> El
 
 
 def by_channel(elements: Iterable[Element]) -> dict[Channel, list[Element]]:
-    """Return the elements of each channel in their order. Across channels there is none."""
+    """Return the elements of each channel in their order. Different channels have no order."""
     found: dict[Channel, list[Element]] = {}
     for element in elements:
         found.setdefault(element.channel, []).append(element)
@@ -57,19 +58,19 @@ def tail_of(log: Iterable[Element]) -> ReleasedTail:
 
 
 def after_greatest(elements: Iterable[Element], log: Iterable[Element]) -> list[Element]:
-    """Return what the barrier lets through by the greatest released stamp of each channel."""
+    """Return the elements that pass a barrier with the greatest published stamp of each channel."""
     tail = tail_of(log)
     return [e for e in elements if not tail.is_released(e.channel, e.stamp)]
 
 
 def not_in_set(elements: Iterable[Element], log: Iterable[Element]) -> list[Element]:
-    """Return what the barrier lets through by the set of released stamps."""
+    """Return the elements that pass a barrier with the set of published stamps."""
     released = {(e.channel, e.stamp) for e in log}
     return [e for e in elements if (e.channel, e.stamp) not in released]
 
 
 def draw_prefix(data: st.DataObject, elements: Iterable[Element]) -> list[Element]:
-    """Draw what was accepted before a crash where each channel accepts a prefix of what was sent on it."""
+    """Draw the elements accepted before a crash, if each channel accepts a prefix of its sent elements."""
     accepted = []
     for channel, queue in sorted(by_channel(elements).items()):
         accepted += queue[: data.draw(st.integers(0, len(queue)), label=f"accepted of {channel}")]
@@ -77,7 +78,7 @@ def draw_prefix(data: st.DataObject, elements: Iterable[Element]) -> list[Elemen
 
 
 def draw_subset(data: st.DataObject, elements: Iterable[Element]) -> list[Element]:
-    """Draw what was accepted before a crash where batches in the middle expired."""
+    """Draw the elements accepted before a crash, if batches in the middle expired."""
     return [e for e in elements if data.draw(st.booleans(), label=f"accepted {e.stamp}")]
 
 
@@ -88,7 +89,7 @@ def draw_checkpoint(
     before: Checkpoint,
     skipped: Collection[tuple[int, int]] = (),
 ) -> dict[SourcePartition, int]:
-    """Draw how far the last commit came: any input whose outputs are all out, never back."""
+    """Draw how far the last commit reaches: over any input whose outputs are all published, and never back."""
     missing = not_in_set(sent(inputs, before, skipped), log)
     checkpoint = {}
     for partition, records in inputs.items():

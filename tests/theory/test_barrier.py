@@ -1,4 +1,4 @@
-"""The barrier: crashes don't show in the output as long as what is accepted is a prefix of what was sent."""
+"""The barrier: crashes do not show in the output as long as the accepted elements are a prefix of the sent ones."""
 
 from collections.abc import Iterable
 
@@ -42,7 +42,7 @@ def test_after_any_crashes_the_output_is_the_crash_free_one(source: Inputs, cras
 
 
 def test_without_the_prefix_the_greatest_stamp_loses_records() -> None:
-    """A batch in the middle expired: seen with a delivery timeout of 5 s and a stalled broker."""
+    """A batch in the middle expired. This was seen with a delivery timeout of 5 s and a stalled broker."""
     source = {0: [(0,), (0,), (0,)]}
     everything = sent(source, {})
     log = [everything[0], everything[2]]
@@ -55,7 +55,7 @@ def test_without_the_prefix_the_greatest_stamp_loses_records() -> None:
 def test_without_the_prefix_the_set_of_stamps_delivers_each_once(
     source: Inputs, crashes: int, data: st.DataObject
 ) -> None:
-    """Each once and with the right content; only their order in the log is lost."""
+    """Each element occurs once and with the right content. Only the order in the log is lost."""
     log: list[Element] = []
     restored: dict[SourcePartition, int] = {}
     for _ in range(crashes):

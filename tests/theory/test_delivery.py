@@ -1,4 +1,4 @@
-"""At-most-once: an input has all of its derivatives in the output or none, whenever the region crashes."""
+"""At-most-once: the output has all derivatives of an input or none, whenever the region crashes."""
 
 from collections.abc import Iterable, Mapping
 
@@ -28,7 +28,7 @@ def ends_of(source: Inputs) -> dict[SourcePartition, int]:
 
 
 def draw_arrived(data: st.DataObject, source: Inputs, before: Mapping[SourcePartition, int]) -> Inputs:
-    """Draw how much of the input has arrived by now, at least what had before."""
+    """Draw how much of the input has arrived by now: at least as much as before."""
     return {
         p: records[: data.draw(st.integers(before.get((0, p), 0), len(records)), label=f"arrived of {p}")]
         for p, records in source.items()
@@ -67,7 +67,7 @@ def test_what_was_not_reached_is_skipped_and_nothing_else(source: Inputs, data: 
 
 
 def test_skipping_from_the_checkpoint_on_leaves_an_input_half_done() -> None:
-    """One derivative of the record went out, the other did not, and the naive rule never completes it."""
+    """One derivative of the record was published and the other was not. The naive rule never completes it."""
     source = {0: [(0, 1)]}
     everything = sent(source, {})
     log = everything[:1]

@@ -1,4 +1,4 @@
-"""The mechanisms of the papers on the formal model: Table II, every failure, and each with its own part taken away."""
+"""The papers' mechanisms on the formal model: Table II, every failure, and each mechanism with its own part removed."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ PAGE = "docs/formal.md"
 
 
 def test_table_two_under_naive_replay() -> None:
-    """The consumer has a, ac, cd, db. After a failure b and d are applied in the other order, and e gives de.
+    """The consumer has a, ac, cd, db. After a failure, b and d are applied in the other order, and e gives de.
 
     Source: §III-D.
     """
@@ -40,7 +40,7 @@ def test_table_two_under_naive_replay() -> None:
 
 
 def test_every_input_was_applied_exactly_once_and_yet() -> None:
-    """The definition of old, which Table II is about, finds nothing wrong. The snapshot is taken at its step 7."""
+    """The old definition, which Table II is about, finds no fault. The snapshot is taken at step 7 of the table."""
     system = replace(naive_replay_once(CONCATENATION), snapshots=lambda state, _: state.content == "ac")
     found = [
         state_of(now.working)
@@ -52,7 +52,7 @@ def test_every_input_was_applied_exactly_once_and_yet() -> None:
 
 
 def test_table_two_where_nothing_is_dropped() -> None:
-    """The replay's results come again, in the other order too: cb behind db."""
+    """The replay repeats results, also in the other order: cb after db."""
     judge = judged(naive_replay)
     inconsistent = Observation(4, ("a", "ac", "cd", "db"), "cb")
     assert judge.observer.probability(inconsistent) > 0
@@ -63,7 +63,7 @@ def test_table_two_where_nothing_is_dropped() -> None:
 @pytest.mark.parametrize("failures", [1, 2])
 @pytest.mark.parametrize("mechanism", EXACT, ids=lambda m: m.__name__)
 def test_table_two_stays_consistent(mechanism: Mechanism, failures: int) -> None:
-    """Definition 5 of every output, with failures at every moment."""
+    """Definition 5 for every output, with failures at every moment."""
     judge = judged(mechanism, failures=failures)
     assert not list(judge.inconsistent())
     ends = {each.seen for each in judge.observer.observations() if each.output is End.END}
@@ -79,7 +79,7 @@ def test_three_that_race_stay_consistent(mechanism: Mechanism) -> None:
 
 @pytest.mark.parametrize("waves", [TABLE_II[:1], (*TABLE_II[:1], ("b",))], ids=str)
 def test_acknowledgements_repeat(waves: tuple[tuple[str, ...], ...]) -> None:
-    """c is acknowledged after ac is out; a failure between the two, and c comes again. Two failures."""
+    """c is acknowledged after ac is published. After a failure between the two, c is repeated. Two failures."""
     judge = judged(record_acknowledgements, waves=waves, failures=2)
     again = Observation(2, ("a", "ac"), "cc")
     assert judge.observer.probability(again) > 0
@@ -89,7 +89,7 @@ def test_acknowledgements_repeat(waves: tuple[tuple[str, ...], ...]) -> None:
 
 
 def test_what_a_mechanism_has_before_release() -> None:
-    """Those that race have x recoverable before b_i is released; the one in order has not, and need not."""
+    """In mechanisms that race, x is recoverable before b_i is released. In the ordered one it need not be."""
     racing = [micro_batches, strong_productions, distributed_snapshots]
     assert all(recoverable_before_release(judged(m).observer) for m in racing)
     assert not any(judged(m).is_deterministic() for m in racing)
@@ -97,7 +97,7 @@ def test_what_a_mechanism_has_before_release() -> None:
     assert judged(over_determinism).is_deterministic()
 
 
-#: A mechanism, the part that is taken away, and what is then left.
+#: A mechanism, the part that is removed, and the remaining guarantee.
 SWITCHED_OFF = [
     (micro_batches, {"releases": always}, Guarantee.BROKEN),
     (strong_productions, {"releases": always}, Guarantee.BROKEN),
@@ -105,7 +105,7 @@ SWITCHED_OFF = [
     (over_determinism, {"admits": always}, Guarantee.BROKEN),
     (over_determinism, {"drops": never}, Guarantee.REPEATED_DELIVERY),
     (record_acknowledgements, {"releases": always}, Guarantee.BROKEN),
-    # What makes it at-least-once is that it replays what is in its state already.
+    # It is at-least-once because it replays inputs that its state already contains.
     (record_acknowledgements, {"recover": replay}, Guarantee.EXACTLY_ONCE),
 ]
 

@@ -1,4 +1,4 @@
-"""The formal model: its probabilities on instances small enough to work out by hand, and its definitions."""
+"""The formal model: its definitions, and its probabilities on instances small enough to compute manually."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -27,15 +27,16 @@ HALF, THIRD = Fraction(1, 2), Fraction(1, 3)
 
 
 def racing(operation: Operation, **more: int) -> Instance:
-    """Return a system without snapshots and two inputs that race."""
+    """Return a system without snapshots and with two inputs that race."""
     system = System(name="racing", operation=operation, recover=replay, snapshots=never)
     return Instance(system=system, waves=(("a", "c"),), **more)
 
 
 def test_probabilities_of_a_race() -> None:
-    """a enters. Then c enters (1/2) and they race, or a is processed (1/2), and c comes before or after a's result.
+    """a enters. Then either c enters (1/2) and they race, or a is processed (1/2) and c enters before or after a's
+    result.
 
-    So with one input the result a is seen with 1/4; with two, a with 1/4 + 1/4 and c with 1/4.
+    So after one input, the result a is seen with 1/4. After two, a is seen with 1/4 + 1/4 and c with 1/4.
     """
     observer = Observer(racing(CONCATENATION, failures=0))
     assert observer.after(()) == {(1, "a"): Fraction(1, 4), (2, "a"): HALF, (2, "c"): Fraction(1, 4)}
@@ -49,7 +50,7 @@ def test_probabilities_of_a_race() -> None:
 
 @pytest.mark.parametrize("mechanism", [over_determinism, distributed_snapshots, skipping])
 def test_every_run_ends_once(mechanism: Mechanism) -> None:
-    """No probability is lost or made up: over all that may have been seen by then, that of the end is 1."""
+    """No probability is lost or added: over all possible observations until then, the end has probability 1."""
     observer = judged(mechanism, failures=2).observer
     ends = [each for each in observer.observations() if each.output is End.END]
     assert sum(observer.after(each.seen)[each.came, End.END] for each in ends) == 1
@@ -57,7 +58,7 @@ def test_every_run_ends_once(mechanism: Mechanism) -> None:
 
 @pytest.mark.parametrize("mechanism", [over_determinism, distributed_snapshots, naive_replay])
 def test_with_reference_recovery_failures_change_no_probability(mechanism: Mechanism) -> None:
-    """Definitions 3 and 4: P_ref is what a run without failures shows."""
+    """Definitions 3 and 4: P_ref shows the outputs of a run without failures."""
     judge = judged(mechanism)
     failing = Observer(replace(judge.instance, reference=True, failures=2))
     observed = list(failing.observations())
@@ -74,14 +75,14 @@ def test_a_failure_may_come_at_every_moment() -> None:
 
 
 def test_a_lost_input_is_seen_at_the_end() -> None:
-    """Definition 6 as it stands could not tell it from a late one: what did come out is consistent."""
+    """Definition 6 as written could not distinguish it from a late one: the published outputs are consistent."""
     judge = judged(skipping, waves=RACE)
     assert {each.output for each in judge.inconsistent() if judge.reference.after(each.seen)} == {End.END}
 
 
 @pytest.mark.parametrize("operation", [CONCATENATION, DOUBLING, SUM, LATEST], ids=lambda o: o.name)
 def test_non_commutative(operation: Operation) -> None:
-    """Definition 9. Of a sum, the results on the way differ."""
+    """Definition 9. For a sum, the intermediate results differ."""
     assert is_non_commutative(operation, (1, 2, 4) if operation in (DOUBLING, SUM) else "abc")
 
 
@@ -91,7 +92,7 @@ def test_commutative(operation: Operation) -> None:
 
 
 def test_deterministic() -> None:
-    """Definition 10 is about outputs: a count is deterministic in whatever order, and lots in no order."""
+    """Definition 10 is about outputs: a count is deterministic in any order, and a random operation in none."""
     assert judged(over_determinism).is_deterministic()
     assert not judged(distributed_snapshots).is_deterministic()
     assert not judged(over_determinism, LOTS, RACE, failures=0).is_deterministic()
@@ -99,7 +100,7 @@ def test_deterministic() -> None:
 
 
 def test_counts_that_come_again_fit_no_repeated_input() -> None:
-    """1, 2, 3, 2, 3: exact state, repeated delivery (THEORY.md, its own verdict)."""
+    """1, 2, 3, 2, 3: exact state, repeated delivery (a verdict of THEORY.md)."""
     judge = judged(naive_replay, COUNT, RACE)
     again = Observation(3, (1, 2, 3), 2)
     assert judge.observer.probability(again) > 0
@@ -123,7 +124,7 @@ def test_consistent_or_repeated(seen: tuple[int, ...], output: object, is_fine: 
 
 
 def test_an_input_that_comes_again_is_no_repeated_delivery() -> None:
-    """1, 2, 3, 4 of three inputs."""
+    """1, 2, 3, 4 from three inputs."""
     system = replace(
         naive_replay(COUNT),
         recover=lambda initial, inputs, outputs: replay(initial, inputs, outputs) | set(inputs[:1]),
@@ -145,7 +146,7 @@ def test_without_failures_everything_is_exactly_once(mechanism: Mechanism) -> No
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: m.__name__)
 def test_the_waves_are_those_of_table_two(mechanism: Mechanism) -> None:
-    """Every wave in either order, and nothing else; in the order of the inputs, where that is the mechanism."""
+    """Exactly every wave in either order; for an ordered mechanism, in the order of the inputs."""
     ends = {each.seen for each in judged(mechanism).reference.observations() if each.output is End.END}
     orders = ["acbde"]
     if mechanism not in (over_determinism, ordered_replay):

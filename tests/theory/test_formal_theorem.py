@@ -34,15 +34,15 @@ Drops = Callable[[Element, Elements], bool]
 
 
 def subsets(count: int) -> list[Turns]:
-    """Return every set of turns, the first being 1."""
+    """Return every set of turns; the first turn is 1."""
     turns = range(1, count + 1)
     return [frozenset(chosen) for size in range(count + 1) for chosen in combinations(turns, size)]
 
 
 def system(operation: Operation, *, ordered: bool, drops: Drops, waits: Turns, saves: Turns) -> System:
-    """Return the system in which the results of some turns wait for a snapshot, and snapshots are taken at some turns.
+    """Return the system in which the results of some turns wait for a snapshot, and some turns take snapshots.
 
-    A snapshot that something waits for is not missed.
+    If a result waits for a snapshot, the system takes it.
     """
 
     def is_due(working: Elements, outputs: Elements) -> bool:
@@ -65,7 +65,7 @@ def system(operation: Operation, *, ordered: bool, drops: Drops, waits: Turns, s
 
 
 class Found(NamedTuple):
-    """What was computed of one system."""
+    """The facts computed for one system."""
 
     instance: Instance
     is_deterministic: bool
@@ -76,7 +76,7 @@ class Found(NamedTuple):
 @cache
 def judged(operation: Operation, inputs: tuple[Hashable, ...], ordered: bool, drops: Drops, failures: int,
            waits: Turns, saves: Turns) -> Found:  # fmt: skip
-    """Judge one system. Each of its results is released in the end, as the theorem supposes of b_i and b_j."""
+    """Judge one system. It releases each of its results at some time, as the theorem assumes for b_i and b_j."""
     one = system(operation, ordered=ordered, drops=drops, waits=waits, saves=saves)
     judge = Judge(Instance(system=one, waves=(inputs,), failures=failures))
     ends = [each for each in judge.reference.observations() if each.output is End.END]
@@ -86,7 +86,7 @@ def judged(operation: Operation, inputs: tuple[Hashable, ...], ordered: bool, dr
     return Found(judge.instance, judge.is_deterministic(), judge.is_exactly_once(), recoverable)
 
 
-#: (operation, inputs, the rule by which the results of a replay are dropped, failures)
+#: (operation, inputs, the rule that drops a replay's results, failures)
 Case = tuple[Operation, tuple[Hashable, ...], Drops, int]
 TWO: list[Case] = [
     *product([concatenation(2), concatenation(9)], [("a", "c")], [once_per_input, once_per_turn], [1, 2]),
@@ -99,7 +99,7 @@ THREE: list[Case] = [
 
 
 def family(cases: list[Case], *, ordered: bool = False) -> Iterator[Found]:
-    """Yield every system of these cases but those in which a result would wait for ever."""
+    """Yield every system of these cases, except those in which a result would wait for ever."""
     for operation, inputs, drops, failures in cases:
         for waits, saves in product(subsets(len(inputs)), repeat=2):
             if not waits or max(waits) <= max(saves, default=0):
@@ -107,7 +107,7 @@ def family(cases: list[Case], *, ordered: bool = False) -> Iterator[Found]:
 
 
 def on_arrival(operation: Operation, inputs: tuple[Hashable, ...], drops: Drops) -> Iterator[Found]:
-    """Yield two systems in which no result waits: one takes no snapshot, and one at any moment."""
+    """Yield two systems in which no result waits: one takes no snapshot, and one takes them at any moment."""
     for saves in (frozenset[int](), frozenset(range(1, len(inputs) + 1))):
         yield judged(operation, inputs, False, drops, 1, frozenset(), saves)
 
@@ -118,12 +118,12 @@ def test_the_premises() -> None:
         turns = frozenset({1})
         found = judged(operation, inputs, False, drops, failures, waits=turns, saves=turns)
         results = {b_i.content for _, b_i in releases_with_successors(Observer(found.instance))}
-        assert len(results) >= 2  # x may come to several things
+        assert len(results) >= 2  # x may have several values
 
 
 @pytest.mark.parametrize("cases", [TWO, THREE], ids=["two", "three"])
 def test_non_deterministic_systems_are_exactly_once_iff_x_is_recoverable_first(cases: list[Case]) -> None:
-    """Necessary and sufficient: there are systems on both sides, and none on the wrong one."""
+    """Necessary and sufficient: there are systems on both sides, and none on the wrong side."""
     found = list(family(cases))
     assert not any(each.is_deterministic for each in found)
     assert [each.instance.system.name for each in found if each.is_recoverable != each.is_exactly_once] == []
@@ -139,20 +139,20 @@ def test_deterministic_systems_may_take_the_snapshot_later(cases: list[Case]) ->
 
 
 def recoverable_sometime(observer: Observer) -> bool:
-    """A wrong condition: x is in a snapshot at some time, be it after b_i was released."""
+    """A wrong condition: x is in a snapshot at some time, possibly after the release of b_i."""
     stored = {now.outputs for now, _ in observer.every_step()}
     return all(any(holds(outputs, b_i) for outputs in stored) for _, b_i in releases_with_successors(observer))
 
 
 def recoverable_in_a_good_run(observer: Observer) -> bool:
-    """Another: there is a run in which x is recoverable when b_i is released."""
+    """Another wrong condition: in some run x is recoverable when b_i is released."""
     releases = list(releases_with_successors(observer))
     return all(any(holds(now.outputs, b) for now, b in releases if b == b_i) for _, b_i in releases)
 
 
 @pytest.mark.parametrize("wrong", [recoverable_sometime, recoverable_in_a_good_run])
 def test_a_wrong_condition_is_caught(wrong: Condition) -> None:
-    """Each calls fine what is released before the snapshot; the right one would not have been caught."""
+    """Each wrong condition accepts results that are released before the snapshot. The right one does not."""
     caught = [each for each in family(TWO) if wrong(Observer(each.instance)) != each.is_exactly_once]
     assert any(each.instance.system.name == "concatenation of 2, waits [], saves [1, 2]" for each in caught)
     assert not any(each.is_exactly_once for each in caught)
@@ -172,7 +172,7 @@ def test_non_commutative_ones_do() -> None:
 
 
 def test_lots_are_as_bad_as_races() -> None:
-    """Order alone does not help where the operation itself may come to something else."""
+    """Order alone does not help if the operation itself may have several results."""
     found = list(family([(LOTS, ("a", "b"), once_per_input, 1)], ordered=True))
     assert not is_non_commutative(LOTS, "ab")
     assert not any(each.is_deterministic for each in found)
@@ -181,8 +181,9 @@ def test_lots_are_as_bad_as_races() -> None:
 
 
 def test_lots_that_no_two_results_depend_on_are_harmless() -> None:
-    """What is drawn anew for each result, and kept nowhere, need not be recoverable: results may leave on arrival. So a
-    live region is inferred (plan/inference/live.py). With a state that keeps it, it is as above."""
+    """A random value that is new for each result, and that no state keeps, need not be recoverable. Results may be
+    published on arrival. Live regions are inferred in this way (plan/inference/live.py). If a state keeps the value,
+    the case is as above."""
     tag = Operation("tag", "", lambda _, text: [("", f"{text}{lot}") for lot in (0, 1)])
     found = list(family([(tag, ("a", "b"), once_per_input, 1)], ordered=True))
     assert not any(each.is_deterministic for each in found)
@@ -194,7 +195,7 @@ def test_lots_that_no_two_results_depend_on_are_harmless() -> None:
 
 
 def test_dependence_that_cannot_be_seen() -> None:
-    """The theorem's "depends" is meant of contents: nothing of LATEST's x is seen in b_j, so x may be another."""
+    """ "Depends" in the theorem refers to contents: b_j shows nothing of LATEST's x, so x may differ."""
     found = list(family([(LATEST, ("a", "b"), once_per_input, 1)]))
     assert is_non_commutative(LATEST, "ab")
     assert all(each.is_exactly_once for each in found)
@@ -202,7 +203,7 @@ def test_dependence_that_cannot_be_seen() -> None:
 
 
 def test_sums_whose_states_commute() -> None:
-    """Non-commutative in the results on the way alone: the rule that counts turns hides them, for two inputs."""
+    """Only the intermediate results do not commute. For two inputs, the rule that counts turns hides them."""
     by_input, by_turn = (list(family([(SUM, (1, 2), drops, 1)])) for drops in (once_per_input, once_per_turn))
     assert all(each.is_exactly_once == each.is_recoverable for each in by_input)
     assert {each.is_exactly_once for each in by_input} == {True, False}

@@ -1,4 +1,4 @@
-"""The monitor is the solver, after every update; and what it says only grows."""
+"""The monitor agrees with the solver after every update, and its low watermarks only grow."""
 
 import copy
 

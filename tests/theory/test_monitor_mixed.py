@@ -1,4 +1,4 @@
-"""The monitor with marks, late arrivals and forgetting mixed in is the solver that forgets nothing."""
+"""The monitor agrees with a solver that forgets nothing, even with marks, late arrivals and forgetting mixed in."""
 
 import copy
 import random
@@ -18,7 +18,7 @@ MARKS = 12
 
 
 def marks(rng: random.Random, application: Application) -> Iterator[tuple[str, str, Frontier, Frontier]]:
-    """Yield what processors that can go anywhere had fixed by when, growing edge by edge."""
+    """Yield marks for processors that can go anywhere: frontiers and what was fixed by then, growing on each edge."""
     graph, available, _ = application
     edges = [
         (name, edge)
@@ -64,7 +64,7 @@ def play(seed: int) -> int:
         elif arrivals:
             name, metadata = arrivals.pop(0)
             if metadata.frontier <= monitor.low_watermark(name):
-                continue  # nobody adds a checkpoint below what was collected
+                continue  # nobody adds a checkpoint below the collected ones
             reported = monitor.add_checkpoint(name, metadata)
             mine = whole[name]
             assert isinstance(mine, Checkpoints)

@@ -1,4 +1,4 @@
-"""Policies fill Table 1 from a history: figure 3's selective checkpoints, and each regime's columns."""
+"""Policies fill Table 1 from a history: Figure 3's selective checkpoints, and each regime's columns."""
 
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.history.events import Event, History, Message
@@ -44,7 +44,7 @@ SUM = History(
 
 
 def sums(history: History) -> dict[object, int]:
-    """Return the state of Sum after a history: what it has added up for times that are not complete."""
+    """Return the state of Sum after a history: its sums for times that are not complete."""
     state: dict[object, int] = {}
     for event in history.events:
         if event.message is None:
@@ -64,7 +64,7 @@ def test_figure_3_a_checkpoint_of_a_state_the_processor_was_never_in() -> None:
     assert not SUM.is_prefix(at_a)
     assert LAZY_SELECTIVE.may_go_to(SUM, at_a)
     assert not LAZY.may_go_to(SUM, at_a)
-    # After a rollback to A, B is delivered again, in whichever order, and the state is the one before the failure.
+    # After a rollback to A, B is delivered again in any order, and the state equals that before the failure.
     again = History((*SUM.at(at_a).events, *[e for e in SUM.events if e.time == B]))
     assert sums(again) == states[-1]
 

@@ -1,4 +1,4 @@
-"""Tail positions: whatever happens when, the chosen one has no output before it that will be replayed."""
+"""Tail positions: in every order of events, no output before the chosen position is replayed."""
 
 from collections.abc import Callable
 
@@ -13,22 +13,22 @@ PLACE = (0, 0)
 
 
 class Timeline:
-    """A region with one input and one output partition, one output per record. Its events are its methods.
+    """A region with one input and one output partition, and one output per record. Its methods are the events.
 
-    A batch without a commit leaves no trace but its outputs: its replay ends where it happens to end.
-    The arguments take one rule away each.
+    A batch without a commit leaves only its outputs: its replay may end at another place.
+    Each argument removes one rule.
     """
 
     def __init__(self, *, commit_first: bool = False, keep_all: bool = False, observe_at_once: bool = False) -> None:
         self._commit_first, self._keep_all, self._observe_at_once = commit_first, keep_all, observe_at_once
-        self.covered = {-1: 0}  # commit → the first offset it does not cover
+        self.covered = {-1: 0}  # commit → the first offset that it does not cover
         self.log: list[int] = []  # the input offset of each output
-        self._positions = {-1: 0}  # valid from which commit → length of the log
+        self._positions = {-1: 0}  # from which commit on it is valid → length of the log
         self._open(-1)
 
     def _open(self, restored: int) -> None:
         first = self._positions[choose(map(_position, self._positions), restored).valid_from_commit]
-        #: Outputs before the position that the replay would release again.
+        #: Outputs before the position that the replay would publish again.
         self.overlooked = [o for o in self.log[:first] if o >= self.covered[restored]]
         self.released = frozenset(self.log[first:])
         self._reached = {PLACE: max(self.released)} if self.released else {}
@@ -94,7 +94,7 @@ def test_no_output_that_will_be_replayed_is_overlooked(events: list[str]) -> Non
 
 
 def test_the_position_moves_on() -> None:
-    """Or reading everything from the beginning would pass the test above."""
+    """Otherwise a position that stays at the beginning would pass the test above."""
     timeline = play(Timeline(), ["process", "begin", "end", "commit", "process", "crash"])
     assert timeline.covered == {-1: 0, 0: 1}
     assert timeline.released == {1}
@@ -107,14 +107,14 @@ def test_looking_at_the_commit_first_overlooks_outputs() -> None:
 
 
 def test_a_position_of_a_batch_that_was_cut_anew_must_be_forgotten() -> None:
-    """Batch 0 released two outputs, a position was observed, and the replay of batch 0 ended after one."""
+    """Batch 0 published two outputs, a position was observed, and the replay of batch 0 ended after one output."""
     events = ["process", "process", "begin", "end", "crash", "process", "commit", "crash"]
     assert play(Timeline(keep_all=True), events).overlooked == [1]
     assert play(Timeline(), events).overlooked == []
 
 
 def test_observing_before_having_caught_up_overlooks_outputs() -> None:
-    """Batch 0 released two outputs; its replay ended after one, and a stalled source left batch 1 empty."""
+    """Batch 0 published two outputs. Its replay ended after one, and a stalled source left batch 1 empty."""
     events = ["process", "process", "crash", "process", "commit", "begin", "end", "commit", "crash"]
     assert play(Timeline(observe_at_once=True), events).overlooked == [1]
     assert play(Timeline(), events).overlooked == []

@@ -1,4 +1,4 @@
-"""Projections are what they are said to be: judged time by time over small universes."""
+"""Projections meet their definitions: checked time by time over small universes."""
 
 from itertools import chain, combinations, product
 
@@ -22,7 +22,7 @@ from falkirk.theory.projection import (
 from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
 
 SIZE = 4
-#: Beyond this nothing can be told from ω in a universe of `SIZE`, so sets are compared within it only.
+#: In a universe of `SIZE`, larger times can't be distinguished from ω. So sets are compared only within it.
 EPOCHS = [StructuredTime(t) for t in range(SIZE)]
 ROUNDS = [StructuredTime(t, c) for t in range(SIZE) for c in range(SIZE)]
 LOG = TopicPartition(topic="log", partition=0)
@@ -60,7 +60,7 @@ KINDS: list[tuple[str, Projection, st.SearchStrategy[StructuredFrontier], st.Sea
 
 
 def universe(frontier: Frontier) -> list[StructuredTime]:
-    # Wide enough for what lies just outside.
+    # Wide enough for the times just outside.
     assert isinstance(frontier, StructuredFrontier)
     return [StructuredTime(*c) for c in product(range(SIZE + 3), repeat=frontier.arity)]
 
@@ -85,7 +85,8 @@ def test_what_is_fixed_is_as_large_as_it_can_be(number: int, data: st.DataObject
     kind, projection, sources, targets = KINDS[number]
     f, other = data.draw(sources), data.draw(targets)
     safe = not [t for t in universe(f) if t not in f and message(kind, t) in other]
-    # A universe can't show what only far events would send, so a larger one that is safe in it must reach beyond it.
+    # A universe can't show messages of events far outside. So a larger frontier that is safe in it must reach beyond
+    # it.
     if safe and not isinstance(projection, Lexicographic):
         assert all(
             time in projection.fixed(f) for time in universe(other) if time in other and max(time.coordinates) <= SIZE

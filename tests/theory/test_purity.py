@@ -1,4 +1,4 @@
-"""The theory, and declarations, need no Spark."""
+"""The theory and the declarations do not need Spark."""
 
 import pkgutil
 import subprocess
@@ -13,7 +13,7 @@ MODULES = ["falkirk", *(m.name for m in pkgutil.walk_packages(falkirk.theory.__p
 
 @pytest.mark.parametrize("module", MODULES)
 def test_importing_does_not_load_spark(module: str) -> None:
-    """In a process of its own: here something else has loaded it already."""
+    """This needs a separate process: in this one, other tests have already loaded Spark."""
     code = f"import sys, {module}; print(*sorted({{'pyspark', 'py4j'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

@@ -17,7 +17,7 @@ from tests.theory.graphs import EPOCHS, checkpoint, consistent_choices, epoch_gr
 
 UNIVERSE: list[Frontier] = [EPOCHS, through(0), through(1), EPOCHS.everything()]
 TOP = EPOCHS.everything()
-#: (what is saved, may it have failed) per processor: every kind of processor that two epochs can tell apart.
+#: (saved checkpoints, whether it may have failed) per processor: all kinds that two epochs can distinguish.
 KINDS = ["nothing", "first", "both", "both, logging", "anywhere", "anywhere, logging", "alive", "alive, first"]
 
 
@@ -27,7 +27,7 @@ def options(graph: Graph, name: str, kind: str) -> Available:
     epochs = {"nothing": [], "alive": [], "first": [0], "alive, first": [0]}.get(kind, [0, 1])
     chain = [checkpoint(graph, name, t, logs=kind.endswith("logging")) for t in epochs]
     if kind.startswith("alive"):
-        # It has had and sent messages of both epochs, and discarded them.
+        # It has received and sent messages of both epochs, and discarded the sent ones.
         chain.append(
             Metadata(
                 frontier=TOP,
@@ -40,7 +40,7 @@ def options(graph: Graph, name: str, kind: str) -> Available:
 
 
 def promises(solution: Rollback) -> dict[str, Frontier]:
-    """Return f_n of every processor. Where the solver keeps none, because it binds nobody, ∅ will do."""
+    """Return f_n of every processor. If the solver stores none, because it restricts no processor, ∅ is sufficient."""
     return {n: solution.notified.get(n, p.domain) for n, p in solution.graph.processors.items()}
 
 
@@ -87,7 +87,7 @@ def test_consistent_over_mixed_domains_and_an_added_checkpoint_never_shrinks_it(
 
 
 def test_a_swapped_inclusion_would_be_found() -> None:
-    """The judge itself: a choice that goes too far is named, with its edge."""
+    """Test of the test itself: it names a choice that goes too far, with its edge."""
     graph = epoch_graph("ab", ["ab"])
     available = {n: options(graph, n, "both") for n in "ab"}
     chosen = {"a": checkpoint(graph, "a", 0), "b": checkpoint(graph, "b", 1)}
@@ -104,7 +104,8 @@ def test_a_swapped_inclusion_would_be_found() -> None:
 
 
 def figure_5(*, constraint_4: bool) -> Rollback:
-    """p and q feed r, r feeds x; all but r were notified at 0. Only q has failed, and saved nothing since before."""
+    """p and q feed r, and r feeds x. All except r were notified at 0. Only q has failed, and its last checkpoint is
+    older."""
     graph = epoch_graph("pqrx", ["pr", "qr", "rx"], notified="pqx" if constraint_4 else "")
     at_0 = through(0)
     told = at_0 if constraint_4 else None
@@ -136,7 +137,7 @@ def test_figure_7_a_chain_of_saved_states_goes_back_to_its_last_common_epoch() -
     }
     assert {str(m.frontier) for m in solve(graph, available).chosen.values()} == {"≤ 2"}
     available["c"] = Checkpoints([initial(graph.processors["c"]), checkpoint(graph, "c", 1)])
-    # b has no 1, so it goes to 0; c has received from b, so it can't stay at 1 and has no 0.
+    # b has no checkpoint 1, so it goes to 0. c has received from b, so it can't stay at 1, and it has no checkpoint 0.
     assert {str(m.frontier) for m in solve(graph, available).chosen.values()} == {"∅"}
 
 
@@ -161,7 +162,7 @@ def test_figure_7_what_keeps_nothing_goes_along() -> None:
 
 
 def loop() -> Graph:
-    """A loop with one round counter, between what feeds it and what its results go to."""
+    """Return a loop with one round counter, with a processor before it and one after it."""
     rounds = StructuredFrontier.of(2, [])
     return Graph(
         [
@@ -178,7 +179,7 @@ def loop() -> Graph:
 
 
 def saved(graph: Graph, points: list[tuple[str, tuple[float, ...]]], discarding: str) -> dict[str, Available]:
-    """Return checkpoints of processors. Args: discarding: the names of those that keep nothing of what they sent."""
+    """Return checkpoints of processors. Args: discarding: the names of those that do not keep their sent messages."""
     available: dict[str, Available] = {n: Checkpoints([initial(p)]) for n, p in graph.processors.items()}
     for name, bound in points:
         f = StructuredFrontier.lexicographic(bound)
@@ -195,7 +196,7 @@ def test_figure_7_a_loop_is_left_at_a_round_that_all_of_it_has() -> None:
         ("in", (1,)), ("head", (1, 3)), ("head", (1, 5)), ("body", (1, 2)), ("body", (1, 4)), ("out", (0,)),
     ]  # fmt: skip
     solution = solve(graph, saved(graph, points, "in"))
-    # body has sent round 4's on to round 5, so the head may keep round 5 and the body what it received up to 4.
+    # body has sent round 4's messages on to round 5. So the head may keep round 5, and the body its input up to 4.
     found = {n: str(m.frontier) for n, m in solution.chosen.items()}
     head, body = solution.chosen["head"].frontier, solution.chosen["body"].frontier
     assert (head, body) == (StructuredFrontier.lexicographic((1, 5)), StructuredFrontier.lexicographic((1, 4))), found
@@ -208,7 +209,7 @@ def test_a_loop_that_saves_complete_epochs_goes_on_behind_the_newest_and_not_wit
         ("in", (2,)), ("head", (0, whole)), ("head", (1, whole)), ("body", (0, whole)), ("body", (1, whole)),
         ("body", (2, 3)), ("out", (0,)), ("out", (1,)),
     ]  # fmt: skip
-    # The body has heard of epoch 2 what no checkpoint of the head vouches for, and has not kept what it fed back.
+    # The body has received messages of epoch 2 that no checkpoint of the head fixes, and has discarded its feedback.
     solution = solve(graph, saved(graph, points, "head body"))
     chosen = {n: m.frontier for n, m in solution.chosen.items()}
     complete = StructuredFrontier.lexicographic((1, whole))

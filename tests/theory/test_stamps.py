@@ -1,4 +1,4 @@
-"""Stamps keep the order of the input through derivation, and their text gives back what was put in."""
+"""Stamps keep the order of the input through derivation, and decoding their text gives the same stamp."""
 
 import re
 
@@ -23,9 +23,9 @@ def derived(stamp: Stamp, path: list[int]) -> Stamp:
 
 @given(offsets, offsets, st.data())
 def test_derivation_keeps_the_order_of_parents(source: int, partition: int, data: st.DataObject) -> None:
-    """Parents have equally many sub-indexes: every record of a region takes the same steps.
+    """All parents have the same number of sub-indexes: every record of a region takes the same steps.
 
-    Their numbers are small, so that two often differ in the last one only.
+    Their numbers are small, so that two often differ only in the last one.
     """
     depth = data.draw(st.integers(0, 2), label="steps before")
     places = data.draw(st.lists(st.tuples(*[st.integers(0, 2)] * (depth + 1)), min_size=2, max_size=2, unique=True))

@@ -1,4 +1,4 @@
-"""Sequence-number times are a partial order and frontiers its downward-closed sets: laws and brute force."""
+"""Times of sequence numbers are a partial order, and frontiers are its downward-closed sets: laws and brute force."""
 
 from itertools import chain, combinations
 

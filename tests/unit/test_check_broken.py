@@ -1,4 +1,5 @@
-"""Runs broken by hand, each in one way: the checker tells what and where, in memory, divided and by the command."""
+"""Runs that are broken on purpose, each in one way. The checker names kind and place: in memory, divided, by the
+command."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -26,12 +27,12 @@ from falkirk.cli import main
 from tests.check_runs import apply, placed
 
 MODEL = AggregateModel(["user"], {"version": Count(), "total": Sum("amount"), "page": Latest("page")})
-#: The order in which the rows of the key that is broken were applied: page and source partition.
+#: The order in which the rows of the broken key were applied: page and source partition.
 ADA = (("a0", 0), ("b0", 1), ("a1", 0), ("b1", 1), ("a2", 0), ("a3", 0))
 
 
 def inputs() -> list[Input]:
-    """Rows of two partitions, in the order in which they were applied; every tenth is Ada's."""
+    """Return rows of two partitions, in the order in which they were applied. Every tenth is Ada's."""
     offsets, rows = [0, 0], []
     for number in range(60):
         page, partition = ADA[number // 10] if number % 10 == 5 else (f"p{number}", number % 2)
@@ -48,7 +49,7 @@ MINE = [index for index, output in enumerate(CLEAN) if output.key == "ada"]
 
 
 def source(page: str) -> Place:
-    """The place of Ada's input with this page."""
+    """Return the place of Ada's input with this page."""
     return next(row.place for row in INPUTS if row.row["page"] == page)
 
 
@@ -84,7 +85,7 @@ def reordered() -> list[Output]:
 
 
 def split_in_two() -> list[Output]:
-    """One change came out as two: first with half of the amount, then with all of it."""
+    """One change gives two outputs: first with half of the amount, then with all of it."""
     before, whole = CLEAN[MINE[1]].values["total"], CLEAN[MINE[2]].values["total"]
     assert isinstance(before, int)
     assert isinstance(whole, int)
@@ -93,7 +94,8 @@ def split_in_two() -> list[Output]:
 
 
 def forgotten_incarnation() -> list[Output]:
-    """An incarnation took b0 second and released that; its state was rolled back; the next one took a1 second."""
+    """An incarnation took b0 second and released the result. Its state was rolled back, and the next one took a1
+    second."""
     order = list(INPUTS)
     order[MINE[1]], order[MINE[2]] = INPUTS[MINE[2]], INPUTS[MINE[1]]
     return [*CLEAN[: MINE[1] + 1], *apply(MODEL, order)[MINE[1] :]]
@@ -105,7 +107,7 @@ def wrong_content() -> list[Output]:
 
 @dataclass(frozen=True)
 class Told:
-    """What must be told: kinds with the inputs and the offsets of the outputs; the first inconsistent output."""
+    """The expected findings: kinds with the inputs and the offsets of the outputs; the first inconsistent output."""
 
     guarantee: str
     anomalies: dict[Kind, tuple[list[Place], list[int]]]
@@ -122,7 +124,7 @@ CASES: dict[str, tuple[Callable[[], list[Output]], Told]] = {
             MINE[4] - 1,
         ),
     ),
-    # Each output could have been observed: b1 might have been on its way still. It is at-most-once all the same.
+    # Each output is possible: b1 may still have been in flight. Nevertheless the run is at-most-once.
     "lost input": (lost_input, Told("at-most-once", {Kind.LOST: ([source("b1")], [])})),
     "doubled output": (
         doubled_output,
@@ -189,7 +191,7 @@ def write(path: Path, rows: Iterator[Any]) -> None:
 
 
 def where(place: dict[str, Any]) -> tuple[int, int]:
-    """Partition and offset of an input; in the command's run a partition is a file."""
+    """Return partition and offset of an input. In the command's run, a partition is a file."""
     name = Path(place["topic"]).stem
     return (int(name) if name.isdigit() else place["partition"]), place["offset"]
 

@@ -1,4 +1,4 @@
-"""The checker against brute force: on tiny runs every order and every part of the inputs is tried."""
+"""The checker against brute force: on tiny runs, the test tries every order and every part of the inputs."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import combinations
@@ -16,7 +16,7 @@ Rows = tuple[Input, ...]
 
 
 def orders(sources: tuple[Rows, ...]) -> Iterator[Rows]:
-    """Every order that keeps that of each source."""
+    """Yield every order that keeps the order of each source."""
     if not any(sources):
         yield ()
     for index, rows in enumerate(sources):
@@ -26,7 +26,7 @@ def orders(sources: tuple[Rows, ...]) -> Iterator[Rows]:
 
 
 def sequences(rows: Iterable[Input], model: Model[Any]) -> set[tuple[Hashable, ...]]:
-    """Every sequence of outputs that rows of one key can give."""
+    """Return every sequence of outputs that rows of one key can give."""
     partitions: dict[int, list[Input]] = {}
     for row in sorted(rows, key=lambda row: row.place):
         partitions.setdefault(row.place.partition, []).append(row)
@@ -37,7 +37,7 @@ def sequences(rows: Iterable[Input], model: Model[Any]) -> set[tuple[Hashable, .
 
 
 def explained(rows: list[Input], found: list[Output], model: Model[Any], *, cut: bool = False) -> bool:
-    """Whether some order explains the outputs of each key; with `cut`, as the first of its outputs."""
+    """Return whether some order explains the outputs of each key; with `cut`, as the first of its outputs."""
     for key in {row.key for row in rows} | {output.key for output in found}:
         mine = tuple(content(output.values) for output in found if output.key == key)
         possible = sequences([row for row in rows if row.key == key], model)
@@ -47,7 +47,7 @@ def explained(rows: list[Input], found: list[Output], model: Model[Any], *, cut:
 
 
 def part_of_inputs(rows: list[Input], found: list[Output], model: Model[Any]) -> bool:
-    """Whether the outputs are what some of the records give, each with all its rows."""
+    """Return whether the outputs are those of some of the records, each with all its rows."""
     records = sorted({row.place.record for row in rows})
     return any(
         explained([row for row in rows if row.place.record in kept], found, model)

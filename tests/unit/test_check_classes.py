@@ -1,4 +1,4 @@
-"""The checker names each class of anomaly, alone, on outputs that were broken by hand."""
+"""The checker names each class of anomaly, alone, on outputs that are broken on purpose."""
 
 import pytest
 
@@ -187,7 +187,7 @@ def test_an_input_lost_with_some_of_its_derivatives_is_partial() -> None:
 
 
 def test_which_row_a_count_lost_is_chosen_so_that_inputs_are_whole() -> None:
-    # The count of "a" says that one of three rows is missing; the index of "b" says that it was the first.
+    # The count of "a" shows that one of three rows is missing. The index of "b" shows that it was the first.
     model = AggregateModel(["word"], {"count": Count(), "page": Latest("tag")})
     rows = [
         Input(key=key, place=Place("pages", 0, offset, sub), row={"word": key, "tag": tag})
@@ -204,7 +204,7 @@ def test_which_row_a_count_lost_is_chosen_so_that_inputs_are_whole() -> None:
 
 
 def test_a_choice_that_no_key_can_make_is_partial() -> None:
-    # One row of "a" is missing and none of "b", "c": whichever it was, its input is partial.
+    # One row of "a" is missing and none of "b", "c". In every case its input is partial.
     rows = [row for offset in range(2) for row in derivatives("a", "b", offset=offset)]
     found = counts(1, word="a") + counts(1, 2, word="b", first=1)
     verdict = check_keyed(rows, found, COUNTS)
@@ -274,8 +274,7 @@ def test_all_aggregates_with_nulls() -> None:
 
 
 def test_a_search_that_is_given_up_is_undecided_never_passed() -> None:
-    # Once the least value has come every order gives the same outputs, so a wrong last one refutes millions
-    # of orders.
+    # After the least value, every order gives the same outputs. So a wrong last one refutes millions of orders.
     model = AggregateModel(["k"], {"low": Min("x")})
     rows = [
         Input(key="k", place=Place("in", partition, offset), row={"k": "k", "x": partition})

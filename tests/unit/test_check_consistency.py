@@ -1,4 +1,4 @@
-"""Consistency (Definition 5): which output could not have been observed at its point without a failure."""
+"""Consistency (Definition 5): names the first output that is not possible at its position without a failure."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from falkirk.check.run import group_by_key
 
 
 class Concatenation:
-    """The model of the paper's example: what came so far, in a window of two."""
+    """The model of the paper's example: the last two inputs."""
 
     every_row_answers = True
     ordered = True
@@ -31,7 +31,7 @@ class Concatenation:
 
 
 def letters(*each: str) -> list[Input]:
-    """A letter from each channel; nothing orders channels."""
+    """Return one letter from each channel. Channels have no order."""
     return [Input(key=None, place=Place("in", n, 0), row={"letter": letter}) for n, letter in enumerate(each)]
 
 
@@ -44,7 +44,7 @@ def consistency(inputs: list[Input], outputs: list[Output]) -> Consistency:
 
 
 def test_the_papers_example_is_consistent_with_the_reference_recovery_and_not_after_a_naive_replay() -> None:
-    # Table II: cd and db were released; then the state is restored, as db or, with b and d in another order, as bd.
+    # Table II: cd and db were released. Then the state is restored, as db or, with b and d in another order, as bd.
     inputs = letters("a", "c", "d", "b", "e")
     assert consistency(inputs, texts("a", "ac", "cd", "db", "be")) == Consistency()
     found = consistency(inputs, texts("a", "ac", "cd", "db", "de"))
@@ -72,12 +72,12 @@ def run(*outputs: tuple[int, str], pages: str = "abcd", partitions: int = 1) -> 
     ("outputs", "first"),
     [
         ([(1, "a"), (2, "b"), (3, "c"), (4, "d")], None),
-        ([(1, "a"), (2, "b")], None),  # its tail is lost: not exactly-once, and consistent
+        ([(1, "a"), (2, "b")], None),  # its tail is lost: not exactly-once, but consistent
         ([], None),
-        ([(1, "a"), (2, "b"), (2, "b")], 2),  # came again
+        ([(1, "a"), (2, "b"), (2, "b")], 2),  # a duplicate
         ([(1, "a"), (2, "a"), (3, "b")], 1),  # an input counts twice
-        ([(1, "a"), (2, "c")], 1),  # an input was left out
-        ([(1, "a"), (3, "c")], 1),  # an output was left out
+        ([(1, "a"), (2, "c")], 1),  # an input was omitted
+        ([(1, "a"), (3, "c")], 1),  # an output was omitted
         ([(1, "z")], 0),
     ],
 )
@@ -112,7 +112,7 @@ def test_outputs_that_nothing_orders_are_named() -> None:
 
 
 def test_a_search_that_is_given_up_says_neither() -> None:
-    # Every output but the last is "p", from whichever partition: there are too many ways to come to the last.
+    # Every output except the last is "p", from any partition. Too many orders lead to the last output.
     rows = [Input(key="k", place=Place("in", n % 8, n), row={"k": "k", "page": "p", "n": n}) for n in range(64)]
     model = AggregateModel([], {"page": Latest("page"), "n": Latest("n")})
     silent = AggregateModel([], {"page": Latest("page")})

@@ -1,4 +1,4 @@
-"""The checker divides a run into parts on disk: its verdict is that of the whole run in memory, whatever the parts."""
+"""The checker divides a run into parts on disk. Its verdict always equals that on the whole run in memory."""
 
 import random
 from dataclasses import replace
@@ -16,12 +16,12 @@ from falkirk.errors import MachineError
 from tests.check_runs import CORRUPTIONS, INDEX, MODELS, Run, apply, placed, runs
 from tests.check_whole import check_whole
 
-#: Rows lie on disk at once, and a part of a few rows is divided again.
+#: Rows are written to disk at once, and a part of a few rows is divided again.
 TINY = Space(memory_bytes=1 << 12, parts=2, linked_rows=1000)
 
 
 def assert_agree(inputs: list[Input], outputs: list[Output], model: Model[Any], space: Space) -> Verdict:
-    """The divided checker says what the plain one says, in every respect."""
+    """Check that the divided checker and the simple one agree in every respect; return the verdict."""
     verdict = check_keyed(inputs, outputs, model, space=space, anomalies_shown=1000)
     whole = check_whole(inputs, outputs, model)
     counts = verdict.counts
@@ -43,7 +43,7 @@ def assert_agree(inputs: list[Input], outputs: list[Output], model: Model[Any], 
 
 @st.composite
 def broken_runs(draw: st.DrawFn, model: Model[Any]) -> tuple[Run, list[Output]]:
-    """A run with inputs that never were, and outputs that were then corrupted."""
+    """Draw a run with additional inputs that were never applied, and with corrupted outputs."""
     run = draw(runs(model, keys="abcd", records_min=1))
     records = sorted({row.place.record for row in run.inputs})
     gone = set(draw(st.lists(st.sampled_from(records), max_size=3)))
@@ -65,7 +65,7 @@ def test_a_divided_run_has_the_verdict_of_the_whole(name: str, data: st.DataObje
 
 
 def rows_of(records: int, keys: int, seed: int) -> list[Input]:
-    """Records of one partition with up to three derivatives each."""
+    """Return records of one partition with up to three derivatives each."""
     dice = random.Random(seed)
     return [
         Input(key=f"k{key}", place=Place("in", 0, offset, sub), row={"k": f"k{key}", "page": f"{offset}"})
@@ -76,7 +76,7 @@ def rows_of(records: int, keys: int, seed: int) -> list[Input]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_inputs_lost_and_parts_of_inputs_lost_are_told_apart_across_parts(seed: int) -> None:
-    # Only the count is given out: which row of a key was lost is open, and must be chosen across keys.
+    # Outputs show only the count. It is open which row of a key was lost, and the choice connects keys.
     model, dice = MODELS["count"], random.Random(seed)
     rows = [Input(key=r.key, place=r.place, row={**r.row, "x": 1}) for r in rows_of(120, 40, seed)]
     gone = set(dice.sample(range(120), 4))

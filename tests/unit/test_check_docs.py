@@ -1,4 +1,4 @@
-"""The command lines of docs/check.md do what the page says: they are run on the run that it speaks of."""
+"""Runs the command lines of docs/check.md on the run that the page describes, and checks what the page says."""
 
 import json
 import re
@@ -20,7 +20,7 @@ TOTALS = [("ada", 1, 5), ("bob", 1, 1), ("ada", 2, 7)]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a run that is right: orders, totals as a log and as a table, a copy, shipments."""
+    """Return a folder with a correct run: orders, totals as a log and as a table, a copy, shipments."""
     monkeypatch.chdir(tmp_path)
     _write("orders.jsonl", [{"user": user, "amount": amount} for user, amount in ORDERS])
     _write("totals.jsonl", [{"user": user, "count": count, "total": total} for user, count, total in TOTALS])

@@ -1,4 +1,4 @@
-"""Final values: a table has one row for each key, which must be what the last output of the key was due to be."""
+"""Final values: a table has one row for each key, which must equal the key's last expected output."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ TOTALS = AggregateModel(["k"], {"n": Count(), "total": Sum("x"), "page": Latest(
 
 
 def judged(rows: list[tuple[str, int, int]], table: list[tuple[str, int, int, int]]) -> Verdict:
-    """Rows are (key, partition, x), in order; the table's are (key, count, sum, latest)."""
+    """Return the verdict. Rows are (key, partition, x), in order; the table's are (key, count, sum, latest)."""
     inputs = [Input(key=k, place=Place("in", p, n), row={"k": k, "x": x}) for n, (k, p, x) in enumerate(rows)]
     outputs = [
         Output(key=k, place=Place("totals", 0, n), values={"k": k, "n": count, "total": total, "page": page})
@@ -54,7 +54,7 @@ def test_the_last_may_be_that_of_any_partition(last: int) -> None:
         ([("b", 1, 1, 1), ("a", 1, 5, 5)], Guarantee.AT_MOST_ONCE, Kind.LOST, [2], True),
         ([("b", 1, 1, 1), ("a", 2, 8, 3)], Guarantee.AT_MOST_ONCE, Kind.LOST, [3], True),
         ([("b", 1, 1, 1)], Guarantee.AT_MOST_ONCE, Kind.LOST, [0], True),
-        # An input counted twice; one left out in the middle; a row of no key; a second row of a key.
+        # An input counted twice; one omitted in the middle; a row of no key; a second row of a key.
         ([("b", 1, 1, 1), ("a", 4, 12, 2)], Guarantee.BROKEN, Kind.UNEXPLAINED, [3], False),
         ([("b", 1, 1, 1), ("a", 2, 7, 2)], Guarantee.BROKEN, Kind.UNEXPLAINED, [3], False),
         ([("b", 1, 1, 1), ("a", 3, 10, 2), ("z", 1, 1, 1)], Guarantee.BROKEN, Kind.UNEXPLAINED, [], False),

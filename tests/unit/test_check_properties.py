@@ -1,6 +1,4 @@
-"""Random runs: a correct one always passes, a corrupted one never does, and what is named is what was done to
-it.
-"""
+"""Random runs: a correct one always passes, a corrupted one never does, and the checker names the corruption."""
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +21,7 @@ def test_a_correct_run_passes_whatever_the_interleaving(name: str, data: st.Data
 
 
 def assert_sound(verdict: Verdict, found: list[Output], *, every_row_answers: bool = True) -> None:
-    """What must hold of every verdict on a run that is not exact."""
+    """Check the conditions that hold for every verdict on a run that is not exact."""
     counts = verdict.counts
     assert not verdict.satisfies(Guarantee.EXACTLY_ONCE)
     assert verdict.anomalies or verdict.undecided
@@ -90,7 +88,7 @@ def test_several_corruptions_never_pass(name: str, data: st.DataObject) -> None:
         if found or corruption == "stray":
             found = placed(CORRUPTIONS[corruption](data, found))
     if sorted(map(repr, (each.values for each in found))) == sorted(map(repr, (each.values for each in run.outputs))):
-        return  # one corruption took back another
+        return  # one corruption cancelled another
     verdict = check_keyed(run.inputs, found, model)
     assert_sound(verdict, found, every_row_answers=model.every_row_answers)
 

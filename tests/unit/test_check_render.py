@@ -25,7 +25,7 @@ COUNTS = AggregateModel(["k"], {"n": Count(), "total": Sum("x")})
 
 
 def judged(*found: tuple[int, str]) -> Verdict:
-    """The verdict on two rows of 1.5, of which these (count, total) came out."""
+    """Return the verdict on two input rows of 1.5 and these outputs (count, total)."""
     inputs = [Input(key="[red]", place=Place("in", 0, n), row={"k": "[red]", "x": Decimal("1.5")}) for n in range(2)]
     outputs = [
         Output(key="[red]", place=Place("out", 0, n), values={"k": "[red]", "n": count, "total": Decimal(total)})
@@ -51,7 +51,7 @@ def test_an_anomaly_shows_its_key_as_it_is_and_its_places() -> None:
     text = shown(judged((1, "1.5"), (2, "3.0"), (2, "3.0")))
     assert text.startswith("repeated delivery with exact state")
     assert "[red]" in text
-    assert "out/0@1 came again at out/0@2" in text
+    assert "the output at out/0@1 is repeated at out/0@2" in text
 
 
 def test_consistency_is_shown_and_so_is_what_breaks_it() -> None:

@@ -1,4 +1,4 @@
-"""Rows of files and tables come with their places; a run is described by where its rows are and what was to be done."""
+"""Rows of files and tables have their places, and a description of a run names its places and its model."""
 
 import json
 import sqlite3

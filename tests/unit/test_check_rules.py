@@ -1,4 +1,4 @@
-"""Rules over a key's outputs: what breaks one is told with the outputs that prove it, and rules need no model."""
+"""Rules over a key's outputs: a violation is shown with the outputs that prove it, and rules need no model."""
 
 import json
 from typing import Any

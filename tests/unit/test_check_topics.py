@@ -1,4 +1,4 @@
-"""Reading topics to their end, from the broker that librdkafka simulates; turning records into outputs."""
+"""Reading topics to their end, from librdkafka's simulated broker, and turning records into outputs."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from falkirk.errors import LogError
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[dict[str, str]]:
-    """Settings for a simulated broker, which lives as long as the client that owns it."""
+    """Yield settings for a simulated broker, which lives as long as the client that owns it."""
     owner = Producer({"bootstrap.servers": "simulated", "test.mock.num.brokers": 1, "log_level": 0})
     [node] = owner.list_topics(timeout=10).brokers.values()
     yield {"bootstrap.servers": f"{node.host}:{node.port}"}

@@ -1,4 +1,4 @@
-"""No verdict on what was not seen: folders, kinds of files, damage, changes, places named twice, nothing at all."""
+"""No verdict on unseen rows: folders, kinds of files, damage, changes, places named twice, no rows at all."""
 
 import bz2
 import gzip
@@ -64,7 +64,7 @@ def test_a_folder_of_epochs_is_read_below_its_folders(went_in: Path, tmp_path: P
     assert (after.logs, after.rows, after.passed_over_count) == (3, 3, 8)
     assert "_epoch=0000000003-0a1b2c3d (hidden)" in after.passed_over
     assert "epoch=0000000001/_SUCCESS (hidden)" in after.passed_over
-    assert after.notes == ("columns by the names of folders: epoch",)
+    assert after.notes == ("columns from the names of folders: epoch",)
     lines(out / "epoch=0000000003" / "part-00000.json", [ROWS[0]])
     verdict = judged(Reading(ignored=ignored), out, inputs=(went_in,))
     assert verdict.counts.duplicates == 1
@@ -145,7 +145,7 @@ def test_an_empty_file_of_an_unknown_kind_hides_nothing(went_in: Path, tmp_path:
 
 
 def test_what_is_named_twice_is_refused(went_in: Path, tmp_path: Path) -> None:
-    # Twice in and twice out would be exactly once; what is compared with itself is right whatever it is.
+    # The same rows twice on both sides would look exactly-once. A comparison of a file with itself always succeeds.
     twice = lines(tmp_path / "out.jsonl", ROWS * 2)
     again, linked = f"{tmp_path}/./in.jsonl", tmp_path / "linked.jsonl"
     linked.symlink_to(went_in)
@@ -200,7 +200,7 @@ def test_a_column_that_no_row_has_is_refused(how: dict[str, Any], missing: list[
 
 
 class Writing(Sight):
-    """A sight during which somebody writes: after everything was read, before the verdict."""
+    """A sight during which another process writes: after everything was read, before the verdict."""
 
     def __init__(self, write: Any) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ def test_a_line_of_csv_with_other_fields_than_the_header_is_explained_by_nothing
 
 
 def test_objects_over_several_lines_are_no_rows(tmp_path: Path) -> None:
-    # Line by line, in any order, the two would be the same.
+    # Line by line, in any order, the two would be equal.
     pretty = [json.dumps([{"a": 1, "b": one}, {"a": 2, "b": other}], indent=1) for one, other in ((1, 2), (2, 1))]
     for name, text in zip(("in.json", "out.json"), pretty, strict=True):
         (tmp_path / name).write_text(text)

@@ -1,4 +1,4 @@
-"""Values that differ are not taken for the same: numbers, texts, zeros, NaN, nulls, JSON of which readers disagree."""
+"""Different values are not equal: numbers, texts, zeros, NaN, nulls, and JSON on which readers disagree."""
 
 import json
 import math
@@ -32,7 +32,7 @@ from falkirk.errors import DefinitionError
 
 
 def compared(went_in: Any, came_out: Any) -> Guarantee:
-    """Return the verdict on a row that came out as another one."""
+    """Return the verdict on an input row whose output is another row."""
     row = Input(key=None, place=Place("in", 0, 0), row=went_in)
     return check_stateless([row], [Output(key=None, place=Place("out", 0, 0), values=came_out)]).guarantee
 
@@ -49,7 +49,7 @@ SAME = [
     ('{"x": 1}', '{"x": 1.0}'),
     ('{"x": 1.10}', '{"x": 1.1}'),
     ('{"x": 1.0E23}', '{"x": 1e23}'),
-    # Older Java writes a digit more than the shortest form of a double.
+    # Older Java writes one digit more than the shortest form of a double.
     ('{"x": 2.0E-3}', '{"x": 0.0020}'),
     ('{"x": 8.409999999999999E21}', '{"x": 8.409999999999999e+21}'),
     ('{"x": 1e999}', '{"x": 10e998}'),

@@ -1,6 +1,7 @@
-"""Histories: what a processor has processed (`events`), and what a whole system may be seen to do (the other modules).
+"""Histories: the events of a processor (`events`), and all observable behaviours of a whole system (the other modules).
 
 The formal model of *Delivery, consistency, and determinism* reads in this order: `elements` (Γ and D), `system` (the
 steps), `observer` (P, by enumerating every order), `definitions` (5 to 10), `mechanisms` (those of the papers) and
-`theorem` (Theorem 1). It is for small instances: a handful of inputs, one or two failures, nothing sampled.
+`theorem` (Theorem 1). It is for small instances: a handful of inputs and one or two failures. It enumerates everything
+and samples nothing.
 """

@@ -1,7 +1,7 @@
-"""Definitions 5 to 10, each as it stands in the paper, over all that can be observed of an instance.
+"""Definitions 5 to 10, each as written in the paper, over all observations of an instance.
 
-One verdict is ours: *exact state, repeated delivery*. An engine whose state is exact but that delivers again what it
-had delivered (counts 1, 2, 3, 2, 3) fits no A' of Definition 8.
+One verdict is not in the paper: *exact state, repeated delivery*. An engine with exact state that delivers results a
+second time (counts 1, 2, 3, 2, 3) fits no A' of Definition 8.
 Source: Delivery, consistency, and determinism, §III-D to §III-F.
 """
 
@@ -17,7 +17,7 @@ from falkirk.theory.history.system import Instance
 
 
 class Guarantee(StrEnum):
-    """What a system guarantees, the strongest first; the words are those of `falkirk check`."""
+    """The guarantees of a system, the strongest first. The words are those of `falkirk check`."""
 
     EXACTLY_ONCE = "exactly-once"
     REPEATED_DELIVERY = "repeated delivery with exact state"
@@ -27,7 +27,7 @@ class Guarantee(StrEnum):
 
 
 class Judge:
-    """An instance with its observers: of itself, of its reference, of the reference behind a flawed channel."""
+    """An instance with its observers: of itself, of its reference, and of the reference behind a flawed channel."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -39,7 +39,7 @@ class Judge:
 
     @cached_property
     def reference(self) -> Observer:
-        """P_ref, Definition 4. A failure that changes nothing need not be waited for."""
+        """P_ref, Definition 4. It needs no failures: under reference recovery a failure changes nothing."""
         return Observer(replace(self.instance, reference=True, failures=0))
 
     @cached_property
@@ -49,7 +49,7 @@ class Judge:
 
     @cached_property
     def repeating(self) -> Observer:
-        """P_ref on every A' in which elements of A come again, each at most as often as there are failures."""
+        """P_ref on every A' in which elements of A are repeated, each at most once per failure."""
         return Observer(replace(self.reference.instance, repetitions=self.instance.failures))
 
     def is_consistent(self, observation: Observation) -> bool:
@@ -57,11 +57,11 @@ class Judge:
         return self.reference.probability(observation) > 0
 
     def inconsistent(self) -> Iterator[Observation]:
-        """Yield what can be observed and is not consistent."""
+        """Yield the observations that are not consistent."""
         return (each for each in self.observer.observations() if not self.is_consistent(each))
 
     def is_exactly_once(self) -> bool:
-        """Definition 6: every output that can be observed can be observed under reference recovery."""
+        """Definition 6: every observable output is also observable under reference recovery."""
         return not any(True for _ in self.inconsistent())
 
     def is_at_most_once(self) -> bool:
@@ -73,11 +73,11 @@ class Judge:
         return all(self.repeating.probability(each) > 0 for each in self.observer.observations())
 
     def repeats_delivery(self) -> bool:
-        """Exact state, repeated delivery: … but for outputs that had come before."""
+        """Exact state, repeated delivery: … except for outputs that were delivered before."""
         return all(self.is_consistent_or_repeated(each) for each in self.observer.observations())
 
     def is_consistent_or_repeated(self, observation: Observation) -> bool:
-        """Tell whether an output had come before, or is consistent once those that came again are left out."""
+        """Return whether an output was delivered before, or is consistent after the repeated outputs are removed."""
         came, seen, output = observation
         return any(
             output in kept or self.is_consistent(Observation(came, kept, output))
@@ -100,7 +100,7 @@ class Judge:
 
 
 def first_occurrences(seen: tuple[Hashable, ...], reference: Observer) -> list[tuple[Hashable, ...]]:
-    """Return each way to leave repetitions out of what was seen, so that the reference can show the rest."""
+    """Return each way to remove repetitions from the seen outputs, so that the reference can show the rest."""
     found: list[tuple[Hashable, ...]] = [()]
     for output in seen:
         found = [
@@ -118,6 +118,6 @@ def is_non_commutative(operation: Operation, inputs: Iterable[Hashable]) -> bool
 
 
 def _shown(operation: Operation, order: Iterable[Element]) -> set[tuple[tuple[str, str], ...]]:
-    """Return the contents of all that may come of inputs in this order."""
+    """Return the contents of all possible outcomes of inputs in this order."""
     outcomes = operation.outcomes(operation.initial, order)
     return {tuple(sorted((e.kind, repr(e.content)) for e in made)) for made in outcomes}

@@ -1,8 +1,8 @@
-"""Elements and operations: Γ, all that can be in a stream processing system, and D, what a user makes of it.
+"""Elements and operations: Γ, all elements of a stream processing system, and D, the user's transformations.
 
-States are ordinary elements, and so are snapshots: a transformation takes a state and an input out of the working set
-and puts another state and a result in their place. An element knows its *lineage*, the inputs it was made from in the
-order in which they were applied (the inverse of the transitive closure of D); a consumer sees its content alone.
+States are ordinary elements, and so are snapshots. A transformation takes a state and an input out of the working set,
+and replaces them by another state and a result. An element knows its *lineage*: the inputs from which it was made, in
+the order in which they were applied (the inverse of the transitive closure of D). A consumer sees only its content.
 Source: Delivery, consistency, and determinism, §III-B, Definition 1.
 """
 
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Protocol
 INPUT, STATE, RESULT, SNAPSHOT, ACKNOWLEDGEMENT = "input", "state", "result", "snapshot", "acknowledgement"
 
 Place = tuple[int, int]
-"""t, an input's place in the total order: its number, and 0, or which repetition of it this is."""
+"""t, an input's place in the total order: its number, and which repetition of it this is (0: the original)."""
 
 
 class Element(NamedTuple):
-    """An element of Γ. A result and its state were made together and have the same lineage."""
+    """An element of Γ. A result and the state made with it have the same lineage."""
 
     kind: str
     content: Hashable
@@ -27,17 +27,17 @@ class Element(NamedTuple):
 
     @property
     def t(self) -> Place:
-        """The place of the last input that went into it."""
+        """The place of the last input in its lineage."""
         return self.lineage[-1]
 
 
 Elements = frozenset[Element]
 Outcomes = Iterable[tuple[Hashable, Hashable]]
-"""What may come of applying an operation: (content of the next state, content of the result)."""
+"""The possible outcomes of applying an operation: (content of the next state, content of the result)."""
 
 
 class Transform(NamedTuple):
-    """One pair of D: X ⊆ Γ, which is taken, and Y ⊆ Γ, which takes its place."""
+    """One pair of D: X ⊆ Γ, the taken elements, and Y ⊆ Γ, the elements that replace them."""
 
     taken: Elements
     made: Elements
@@ -61,7 +61,7 @@ class Operation:
     """D of one operation with a state that takes its inputs one at a time.
 
     Args: name. start: the state's content at the beginning. apply: from the contents of a state and an input to each
-        possible outcome; a single one unless the operation draws lots.
+        possible outcome; there is a single one unless the operation is random.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Operation:
                 yield Transform(frozenset((state, element)), made)
 
     def outcomes(self, state: Element, order: Iterable[Element]) -> set[Elements]:
-        """Return each possible Y, one state and the results, of inputs that are applied in this order."""
+        """Return each possible Y, one state and the results, for inputs applied in this order."""
         found = {frozenset((state,))}
         for element in order:
             found = {made for working in found for made in self._after(working, element)}
@@ -94,7 +94,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """D of the same operation where X is all that waits: a small collection, processed atomically in whatever order."""
+    """D of the same operation with X = all waiting inputs: a small collection, processed atomically in any order."""
 
     operation: Operation
 
@@ -116,23 +116,23 @@ def state_of(working: Elements) -> Element:
 
 
 def inputs_of(working: Elements) -> list[Element]:
-    """Return the inputs that wait in a working set, in their order."""
+    """Return the waiting inputs of a working set, in their order."""
     return sorted((e for e in working if e.kind == INPUT), key=lambda e: e.t)
 
 
 def results_of(elements: Elements) -> list[Element]:
-    """Return the results among some elements in the order in which they were made."""
+    """Return the results among some elements, in the order in which they were made."""
     return sorted((e for e in elements if e.kind == RESULT), key=lambda e: len(e.lineage))
 
 
 def parts(snapshot: Element) -> Elements:
-    """Return what a snapshot holds: a state, and the results that had been made and had not left."""
+    """Return the elements in a snapshot: a state, and the results that were made but not yet released."""
     assert isinstance(snapshot.content, frozenset)
     return snapshot.content
 
 
 def concatenation(window: int = 2) -> Operation:
-    """Return the paper's example: the last inputs, joined. Source: Figure 1, Table II."""
+    """Return the paper's example: the concatenation of the last inputs. Source: Figure 1, Table II."""
 
     def apply(state: str, text: str) -> Outcomes:
         joined = (state + text)[-window:]
@@ -141,15 +141,15 @@ def concatenation(window: int = 2) -> Operation:
     return Operation(f"concatenation of {window}", "", apply)
 
 
-#: Twice what it was, and the input: states in another order are other states, however many inputs there were.
+#: Twice the former state plus the input: another order of the same inputs gives another state.
 DOUBLING = Operation("doubling", 0, lambda total, number: [(2 * total + number, 2 * total + number)])
-#: How many there have been.
+#: The number of inputs so far.
 COUNT = Operation("count", 0, lambda count, _: [(count + 1, count + 1)])
-#: The sum so far. The last sum is the same in whichever order; those before it are not.
+#: The sum so far. The last sum is the same in every order. The earlier sums are not.
 SUM = Operation("sum", 0, lambda total, number: [(total + number, total + number)])
 #: No state; each input gives its own result.
 UPPER = Operation("upper", "", lambda _, text: [("", text.upper())])
-#: The last input is kept, but nothing of it is seen in what comes later.
+#: The state is the last input, but no later result depends on it.
 LATEST = Operation("latest", "", lambda _, text: [(text, text)])
-#: How many there have been, where a lot decides whether one counts.
+#: The number of counted inputs, where a random choice decides whether an input counts.
 LOTS = Operation("lots", 0, lambda count, _: [(count + lot, count + lot) for lot in (0, 1)])

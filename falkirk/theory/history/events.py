@@ -1,7 +1,7 @@
-"""Histories: the events a processor has processed, and the part of them that a frontier keeps.
+"""Histories: the events that a processor has processed, and the part of them that a frontier keeps.
 
-H(p) is the sequence of events, H@f its events with times in f. A processor that is rolled back selectively keeps H@f
-although it need not be a prefix of H: its state then may be one in which it never was (Figure 3).
+H(p) is the sequence of events, and H@f contains its events with times in f. A processor that is rolled back selectively
+keeps H@f although it may not be a prefix of H. Then its state may be one that it never had before (Figure 3).
 Source: Falkirk Wheel, §3.4, Figure 4.
 """
 
@@ -24,7 +24,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The delivery of a message or, with none, of a notification that its time is complete; and what that sent."""
+    """The delivery of a message, with the messages that it caused. Without a message: the notification of a complete
+    time."""
 
     time: Time
     message: Message | None = None
@@ -42,17 +43,17 @@ class History:
         return History(tuple(e for e in self.events if e.time in frontier))
 
     def without(self, frontier: Frontier) -> "History":
-        """Return what of H is not in H@f."""
+        """Return the events of H that are not in H@f."""
         return History(tuple(e for e in self.events if e.time not in frontier))
 
     def is_prefix(self, frontier: Frontier) -> bool:
-        """Tell whether H@f is the beginning of H, so that the processor was once in that state."""
+        """Return whether H@f is a prefix of H, so that the processor once had that state."""
         kept = self.at(frontier).events
         return kept == self.events[: len(kept)]
 
     @property
     def notifications(self) -> tuple[Time, ...]:
-        """The times of which the processor was told that they are complete."""
+        """The times that the processor was notified of as complete."""
         return tuple(e.time for e in self.events if e.message is None)
 
     @property

@@ -1,7 +1,7 @@
-"""Mechanisms: how systems come back from a failure, each in a few lines over the same parts.
+"""Mechanisms: the ways in which systems recover from a failure, each in a few lines over the same parts.
 
-What each guarantees is nowhere written down here; `definitions` computes it. The parts are rules about B, since all
-that outlives a failure has left the system: results, snapshots, acknowledgements.
+This module does not say what each mechanism guarantees; `definitions` computes it. The parts are rules about B. Only B
+survives a failure: results, snapshots and acknowledgements have left the system.
 Source: Delivery, consistency, and determinism, §IV and §V; the Falkirk Wheel, §2.1, for acknowledgements.
 """
 
@@ -26,7 +26,7 @@ Mechanism = Callable[[Operation], System]
 
 
 def holds(outputs: Elements, element: Element) -> bool:
-    """Tell whether an element, or what was made from it, is in the last snapshot: it is recoverable."""
+    """Return whether the last snapshot contains an element or something made from it: the element is recoverable."""
     return saved(outputs)[: len(element.lineage)] == element.lineage
 
 
@@ -34,22 +34,22 @@ def holds(outputs: Elements, element: Element) -> bool:
 
 
 def when_saved(result: Element, outputs: Elements) -> bool:
-    """Release what is recoverable, and nothing else."""
+    """Release only recoverable results."""
     return holds(outputs, result)
 
 
 def barrier(result: Element, outputs: Elements) -> bool:
-    """Drop what has t ≤ that of the last result which the consumer accepted. Source: §V-A2."""
+    """Drop results with t ≤ that of the last result that the consumer has accepted. Source: §V-A2."""
     return any(result.t <= e.t for e in outputs if e.kind == RESULT)
 
 
 def once_per_input(result: Element, outputs: Elements) -> bool:
-    """Drop what an input gives when it is processed again, if a result of it is out."""
+    """Drop the result of an input that is processed again, if a result of the input is already published."""
     return any(result.t == e.t for e in outputs if e.kind == RESULT)
 
 
 def once_per_turn(result: Element, outputs: Elements) -> bool:
-    """Drop as many results as the consumer has: the n-th one counts as the n-th, whatever it came from."""
+    """Drop the n-th result if the consumer has n results, whatever inputs they come from."""
     return len(result.lineage) <= sum(e.kind == RESULT for e in outputs)
 
 
@@ -57,17 +57,17 @@ def once_per_turn(result: Element, outputs: Elements) -> bool:
 
 
 def in_order(transform: Transform, working: Elements, outputs: Elements) -> bool:
-    """Take inputs by t. They enter by t, so the first that waits is the first of all."""
+    """Take inputs by t. They enter by t, so the first waiting input is the first of all."""
     return inputs_of(working)[0] in transform.taken
 
 
 def after_saving(transform: Transform, working: Elements, outputs: Elements) -> bool:
-    """Let nothing be influenced by what is not recoverable."""
+    """Let nothing depend on a state that is not recoverable."""
     return holds(outputs, state_of(working))
 
 
 def one_by_one(transform: Transform, working: Elements, outputs: Elements) -> bool:
-    """Take the next input when the result of the one before has left."""
+    """Take the next input after the result of the former one has left."""
     return not results_of(working)
 
 
@@ -75,7 +75,7 @@ def one_by_one(transform: Transform, working: Elements, outputs: Elements) -> bo
 
 
 def restored(initial: Element, outputs: Elements) -> Elements:
-    """Return what the last snapshot holds but what the consumer has."""
+    """Return the content of the last snapshot without the results that the consumer has."""
     snapshot = snapshot_of(outputs)
     return parts(snapshot) - outputs if snapshot else frozenset((initial,))
 
@@ -86,12 +86,12 @@ def replay(initial: Element, inputs: Inputs, outputs: Elements) -> Elements:
 
 
 def replay_unacknowledged(initial: Element, inputs: Inputs, outputs: Elements) -> Elements:
-    """R: what was saved last, and every input that has not been acknowledged, whether it is in there or not."""
+    """R: the last snapshot, and every input that is not acknowledged, whether the snapshot contains it or not."""
     return restored(initial, outputs) | {a for a in inputs if a.t[0] not in acknowledged(outputs)}
 
 
 def skip(initial: Element, inputs: Inputs, outputs: Elements) -> Elements:
-    """R: what was saved last. Inputs that were on their way are gone."""
+    """R: the last snapshot. Inputs that were not yet processed are lost."""
     return restored(initial, outputs)
 
 
@@ -99,7 +99,7 @@ def skip(initial: Element, inputs: Inputs, outputs: Elements) -> Elements:
 
 
 def naive_replay(operation: Operation) -> System:
-    """Replay what is not in the snapshot, in whatever order, and release what comes of it."""
+    """Replay the inputs that are not in the snapshot, in any order, and release all results."""
     return System(name="naive replay", operation=operation, recover=replay, admits=one_by_one)
 
 
@@ -118,9 +118,9 @@ def naive_replay_once(operation: Operation) -> System:
 
 
 def record_acknowledgements(operation: Operation) -> System:
-    """Storm: state and result are saved before the result leaves, and a record is replayed until it is acknowledged.
+    """Storm: saves state and result before the result is released, and replays a record until it is acknowledged.
 
-    That is upstream backup. An input whose acknowledgement a failure prevents is applied a second time.
+    This is upstream backup. If a failure prevents an acknowledgement, the input is applied a second time.
     """
     return System(
         name="record acknowledgements",
@@ -133,14 +133,14 @@ def record_acknowledgements(operation: Operation) -> System:
 
 
 def strong_productions(operation: Operation) -> System:
-    """MillWheel: every result and state is saved before it influences anything. Source: §IV-A."""
+    """MillWheel: saves every result and state before anything depends on it. Source: §IV-A."""
     return System(
         name="strong productions", operation=operation, recover=replay, admits=after_saving, releases=when_saved
     )
 
 
 def micro_batches(operation: Operation) -> System:
-    """Trident, Spark Streaming: small collections as atomic elements, whose results are saved as one. Source: §IV-B."""
+    """Trident, Spark Streaming: small collections as atomic elements; results are saved together. Source: §IV-B."""
     return System(
         name="micro-batches",
         operation=Batched(operation),
@@ -151,12 +151,12 @@ def micro_batches(operation: Operation) -> System:
 
 
 def distributed_snapshots(operation: Operation) -> System:
-    """Flink: results wait until the snapshot that holds them is committed. Source: §IV-C."""
+    """Flink: results wait until the snapshot that contains them is committed. Source: §IV-C."""
     return System(name="distributed snapshots", operation=operation, recover=replay, releases=when_saved)
 
 
 def over_determinism(operation: Operation) -> System:
-    """FlameStream: inputs by t, results on arrival, a barrier. Snapshots and release do not wait for one another.
+    """FlameStream: inputs by t, results on arrival, a barrier. Snapshots and releases do not wait for each other.
 
     Source: §V.
     """
@@ -171,7 +171,7 @@ def ordered_replay(operation: Operation) -> System:
 
 
 def skipping(operation: Operation) -> System:
-    """Strong productions, and after a failure what had not been processed is not."""
+    """Strong productions, but after a failure the unprocessed inputs are skipped."""
     return System(
         name="skipping what was under way", operation=operation, recover=skip, admits=after_saving, releases=when_saved
     )

@@ -1,7 +1,7 @@
-"""Observers: with which probability an output is seen, by enumerating every order of steps and every failure.
+"""Observers: the probability of each output, by enumerating every order of steps and every failure.
 
-Nothing is sampled. An observer follows what has been seen so far: it knows every moment at which the system may be now
-and with which probability (a Bayes filter), and works out what may be seen next. What it has worked out, it remembers.
+Nothing is sampled. An observer follows the outputs seen so far. It knows every moment at which the system may now be,
+with its probability (a Bayes filter), and computes the possible next outputs. It caches the results.
 Source: Delivery, consistency, and determinism, Definitions 2 and 4.
 """
 
@@ -13,11 +13,11 @@ from typing import NamedTuple
 from falkirk.theory.history.system import End, Instance, Moment, Step
 
 Belief = dict[Moment, Fraction]
-"""The moments at which a run may be, and how probable each is, together with what was seen on the way."""
+"""The moments at which a run may be, each with its probability joint with the outputs seen on the way."""
 
 
 class Observation(NamedTuple):
-    """b_τ with A and B: how many inputs had come, the contents that had been seen, and what is seen now."""
+    """b_τ with A and B: the number of inputs so far, the contents seen so far, and the content seen now."""
 
     came: int
     seen: tuple[Hashable, ...]
@@ -25,7 +25,7 @@ class Observation(NamedTuple):
 
 
 class Observer:
-    """What can be seen of an instance."""
+    """The observer of one instance."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -34,9 +34,9 @@ class Observer:
         self._next: dict[tuple[Hashable, ...], dict[tuple[int, Hashable], Fraction]] = {}
 
     def probability(self, observation: Observation) -> Fraction:
-        """Return P(b_τ | A, B): among all that may be seen next when these inputs have come, how often it is b_τ.
+        """Return P(b_τ | A, B): the probability that b_τ is seen next, given the number of inputs and B.
 
-        0 where B itself cannot be seen.
+        It is 0 if B itself can't be seen.
         """
         came, seen, output = observation
         possible = self.after(seen)
@@ -52,7 +52,7 @@ class Observer:
             yield from self.observations((*seen, output))
 
     def after(self, seen: tuple[Hashable, ...]) -> dict[tuple[int, Hashable], Fraction]:
-        """Return the probability to see this and then, when so many inputs have come, that: {(inputs, output): P}."""
+        """Return the probability to see `seen`, and then an output after n inputs: {(n, output): P}."""
         if seen not in self._next:
             self._next[seen] = {}
             if seen[:-1] not in self._next:
@@ -77,7 +77,7 @@ class Observer:
         return self._steps[now]
 
     def _look(self, seen: tuple[Hashable, ...], belief: Belief) -> None:
-        """Follow every run from here until something is seen."""
+        """Follow every run from here until an output is seen."""
         found = self._next[seen]
         while belief:
             following: Belief = defaultdict(Fraction)

@@ -1,14 +1,15 @@
-"""Systems: which steps are possible at a moment, and what each leads to; races and failures are choices among them.
+"""Systems: the possible steps at a moment, and the result of each. Races and failures are choices among steps.
 
-A system is D with an architecture: rules, each a small function of what is known at the moment, that say which
-transformations are admitted, which results may leave, when a snapshot may be taken, and what a failure brings back.
-Every step that is possible at a moment is as probable as the others. They are those of Definition 1, and one of ours:
+A system is D with an architecture. An architecture is a set of rules: small functions of the present moment. They
+decide which transformations are admitted, which results may be released, when a snapshot may be taken, and what a
+failure restores. All possible steps at a moment have the same probability. They are the steps of Definition 1, and
+`end`, which is not in the paper:
 
     input         the next input enters: A ∪ {a}, W ∪ {a}
     transform     (X, Y) ∈ D with X ⊆ W: (W - X) ∪ Y
     output        B ∪ {b}: a result leaves W for the consumer, a snapshot of W is stored, the producer has an answer
     failure       W := R(A, B)
-    end           nothing else is possible; observed, because a lost input could not be told from a late one otherwise
+    end           no other step is possible; observable, since otherwise a lost input would look like a late one
 
 Source: Delivery, consistency, and determinism, §III-B, Definition 1, Table I.
 """
@@ -35,15 +36,15 @@ from falkirk.theory.history.elements import (
 
 
 class End(Enum):
-    """What is observed when a run has ended."""
+    """The observation that a run has ended."""
 
     END = "end"
 
 
 class Moment(NamedTuple):
-    """An exact time τ: how many inputs have come by, A, W, B, and how many failures may still come.
+    """An exact time τ: the number of inputs so far, A, W, B, and the number of failures that may still happen.
 
-    Of snapshots, B keeps the last: the store overwrites the one before.
+    B contains only the last snapshot: the store overwrites the former one.
     """
 
     came: int
@@ -54,7 +55,7 @@ class Moment(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step, the moment that it leads to, and what a consumer sees of it: a result's content, the end, or None."""
+    """A step, the moment after it, and the consumer's observation: a result's content, the end, or None."""
 
     kind: str
     then: Moment
@@ -84,11 +85,12 @@ class System:
         name: as in the papers.
         operation: D.
         recover: R(A, B).
-        admits: whether a transformation may be drawn in W, B.
-        releases: whether a result may leave, given B.
-        drops: whether a result is dropped where it would be released, given B.
-        snapshots: whether a state may be saved, with the results that wait in W, given B. One is saved once.
-        acknowledges: whether the producer is told which inputs it need not send again: those with a released result.
+        admits: whether a transformation is possible in W, B.
+        releases: whether a result may be released, given B.
+        drops: whether a result is dropped instead of released, given B.
+        snapshots: whether a state may be saved, with the waiting results in W, given B. Each state is saved once.
+        acknowledges: whether the producer gets acknowledgements of inputs with a released result. It need not send an
+            acknowledged input again.
     """
 
     name: str
@@ -103,15 +105,15 @@ class System:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A system and what happens to it.
+    """A system and its environment.
 
     Args:
         system.
-        waves: the contents of the inputs. Those of a wave race; a wave comes when the one before is dealt with.
-        failures: how many there are at most, each at any moment.
-        reference: recovery restores exactly the working set that was lost. Source: Definition 3.
+        waves: the contents of the inputs. The inputs of one wave race. A wave arrives when the former one is processed.
+        failures: the maximum number of failures, each at any moment.
+        reference: recovery restores exactly the lost working set. Source: Definition 3.
         loses: inputs may be lost on their way to the system. Source: Definition 7, A' ⊆ A.
-        repetitions: how often each input may come again. Source: Definition 8.
+        repetitions: the maximum number of repetitions of each input. Source: Definition 8.
     """
 
     system: System
@@ -127,7 +129,7 @@ class Instance:
         return Moment(0, (), frozenset((self.system.operation.initial,)), frozenset(), self.failures)
 
     def steps(self, now: Moment) -> list[Step]:
-        """Return every step that is possible at a moment; each is as probable as the others."""
+        """Return every possible step at a moment. All have the same probability."""
         steps = [*self._input(now), *self._transforms(now), *self._outputs(now)]
         if not steps:
             steps = [Step("end", now, End.END)]
@@ -143,7 +145,7 @@ class Instance:
             yield Step("loss", came)
 
     def _is_busy(self, now: Moment) -> bool:
-        """Tell whether something but the state is in W, or the producer has not been told of something that is out."""
+        """Return whether W contains more than the state, or an acknowledgement to the producer is missing."""
         return len(now.working) > 1 or any(self._acknowledgements(now))
 
     def _arriving(self, came: int) -> tuple[Hashable, bool]:
@@ -155,7 +157,7 @@ class Instance:
         return None, False
 
     def _repetitions(self, now: Moment) -> Iterator[Step]:
-        """Yield the repetitions of inputs. One waits at a time: which of two were to come first makes no difference."""
+        """Yield the repetitions of inputs. Only one waits at a time, since the order of two makes no difference."""
         if not self.repetitions or any(element.t[1] for element in inputs_of(now.working)):
             return
         last = {element.t[0]: element for element in now.inputs}
@@ -170,7 +172,7 @@ class Instance:
                 yield Step("transform", now._replace(working=working))
 
     def _outputs(self, now: Moment) -> Iterator[Step]:
-        """Yield what may leave: the oldest result (results leave in order), a snapshot, acknowledgements."""
+        """Yield the possible outputs: the oldest result (results leave in order), a snapshot, acknowledgements."""
         system, outputs = self.system, now.outputs
         results = results_of(now.working)
         for result in results[:1]:
@@ -208,11 +210,11 @@ def snapshot_of(outputs: Elements) -> Element | None:
 
 
 def saved(outputs: Elements) -> tuple[Place, ...]:
-    """Return the lineage of the last snapshot in B: nothing, if there is none."""
+    """Return the lineage of the last snapshot in B; () without a snapshot."""
     snapshot = snapshot_of(outputs)
     return snapshot.lineage if snapshot else ()
 
 
 def acknowledged(outputs: Elements) -> set[int]:
-    """Return the numbers of the inputs that have been acknowledged in B."""
+    """Return the numbers of the acknowledged inputs in B."""
     return {e.t[0] for e in outputs if e.kind == ACKNOWLEDGEMENT}
