@@ -173,7 +173,7 @@ def test_what_the_task_cannot_do_spark_does(
     changing = Changing(session, tmp_path, program, edges=EDGES)
     with caplog.at_level(logging.INFO, "falkirk"):
         changing.epoch(edges=added([(2, 0), (5, 0)]))
-    assert "this is left to Spark's jobs: Unsuitable: a division by nothing" in caplog.text
+    assert "Spark jobs compute this, since one task could not: Unsuitable: a division by zero" in caplog.text
     assert changing.result == {(n,): 1 for n in (0, 1, 2, 5)}
 
 
