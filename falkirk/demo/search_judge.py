@@ -1,8 +1,8 @@
 """Judge of the search engine: recomputes all results from the input, in plain Python.
 
-It shares no code with the application and knows nothing of the run. An answer names what it has read, and the judge
-checks that too. The named views existed. They are the result of the modules. No later answer read an older version of
-a view. And these views give exactly this answer.
+It shares no code with the application and knows nothing of the run. An answer names the views that it has read. The
+judge checks that these views existed, that they are the result of the modules, and that they give exactly this answer.
+It also checks that no later answer has read an older version of a view.
 """
 
 import math
