@@ -1,1 +1,1 @@
-"""Benches: what Falkirk costs and gives, measured in one run against the same work without it."""
+"""Bench: measures the cost and the effects of Falkirk, side by side with the same work without it."""

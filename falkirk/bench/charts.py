@@ -1,4 +1,4 @@
-"""Charts of the benches that compare with plain Spark, of backpressure over time, and of iterations."""
+"""Charts: draws the results of the benches of overhead, regimes, guarantees, backpressure and iterations."""
 
 from pathlib import Path
 from statistics import median
@@ -12,12 +12,12 @@ from falkirk.bench.regimes import REGIMES
 from falkirk.bench.report import Report
 
 _BLUE, _ORANGE, _GREY, _RED = "#1f6f8b", "#d08a2e", "#8a8f98", "#b3261e"
-#: Of the changes of a graph that are drawn.
+#: The line styles of the changes of a graph that are drawn.
 _STYLES = {"insert": "o-", "delete": "v--"}
 
 
 def draw_overhead(run: OverheadRun, pairs: tuple[str, ...], folder: Path) -> Path:
-    """Draw the ratio of each round, and their median; return the file.
+    """Draw the ratio of each round, and the median of all; return the file.
 
     Raises: MachineError: `PLOTS_MISSING`: matplotlib is not installed.
     """
@@ -41,7 +41,7 @@ def draw_overhead(run: OverheadRun, pairs: tuple[str, ...], folder: Path) -> Pat
 
 
 def draw_regimes(report: Report, folder: Path) -> Path:
-    """Draw latency, throughput, what is made durable and what a kill costs, by regime; return the file.
+    """Draw latency, throughput, durable bytes and the cost of a kill, by regime; return the file.
 
     Raises: as `draw_overhead`.
     """
@@ -49,7 +49,7 @@ def draw_regimes(report: Report, folder: Path) -> Path:
 
 
 def draw_guarantees(report: Report, folder: Path) -> Path:
-    """Draw the same by mechanism; return the file. Raises: as `draw_overhead`."""
+    """Draw the same figures by mechanism; return the file. Raises: as `draw_overhead`."""
     return _draw_bars(report, MECHANISMS, folder / "guarantees.png")
 
 
@@ -80,7 +80,7 @@ def _draw_bars(report: Report, known: tuple[str, ...], file: Path) -> Path:
 
 
 def draw_pressure(run: PressureRun, folder: Path) -> Path:
-    """Draw what waits, and memory, over time; return the file. Raises: as `draw_overhead`."""
+    """Draw waiting records and memory over time; return the file. Raises: as `draw_overhead`."""
     prepare(folder)
     from matplotlib import pyplot
 

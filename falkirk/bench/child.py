@@ -1,5 +1,7 @@
-"""Children: what is measured runs in a process and a JVM of its own, so that no variant is warmed up by another, and
-one can be killed."""
+"""Children: runs each measured subject in a separate process and JVM.
+
+So no variant runs in a JVM that another one has warmed up, and the bench can kill a subject.
+"""
 
 import contextlib
 import multiprocessing
@@ -25,8 +27,8 @@ T = TypeVar("T")
 class Child:
     """A subject that has been started. Leave it with `stop` or `kill`.
 
-    Args: body: a module's function that is called in the child with what is given and a pipe; it calls `serve`.
-        label: names it in errors.
+    Args: body: a function of a module. It is called in the child with `given` and a pipe, and calls `serve`.
+        label: the name of the subject in errors.
     """
 
     def __init__(self, body: "Callable[[T, Pipe[Any, Any]], None]", given: T, label: str) -> None:
@@ -38,12 +40,12 @@ class Child:
         theirs.close()
 
     def await_running(self) -> None:
-        """Wait until it runs. Raises: SparkError: `BENCH_INCOMPLETE`: it failed."""
+        """Wait until the subject runs. Raises: SparkError: `BENCH_INCOMPLETE`: it failed."""
         self._receive(START_S)
 
     def stop(self) -> Any:
-        """Stop it, and return its account. Raises: SparkError: `BENCH_INCOMPLETE`: it had failed before."""
-        with contextlib.suppress(OSError):  # it is gone, and what it said last is in the pipe
+        """Stop the subject and return its account. Raises: SparkError: `BENCH_INCOMPLETE`: it failed before."""
+        with contextlib.suppress(OSError):  # it has died, and its last message is in the pipe
             self._pipe.send("stop")
         account = self._receive(STOP_S)
         self._process.join(30.0)
@@ -51,7 +53,7 @@ class Child:
         return account
 
     def kill(self) -> None:
-        """kill -9 of the process and its JVM, which must not be left behind as a writer."""
+        """Kill the process and its JVM with -9, so that neither continues to write."""
         found = self.processes()
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -60,7 +62,7 @@ class Child:
         self._process.join(30.0)
 
     def processes(self) -> list[psutil.Process]:
-        """Return the process, its JVM, and whatever else it has started."""
+        """Return the process, its JVM, and all other processes that it has started."""
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self._process.pid)
             return [root, *root.children(recursive=True)]
@@ -75,17 +77,17 @@ class Child:
             raise SparkError(
                 "BENCH_INCOMPLETE",
                 f"{self.label}: {answer or 'no answer'}.",
-                hint="What it printed above may say why.",
+                hint="Read its output above for the cause.",
             )
         return answer
 
 
 def serve(pipe: "Pipe[Any, Any]", start: Callable[[], T], finish: Callable[[T], object]) -> None:
-    """Start what is measured, run it until the bench says so or is gone, and send its account."""
+    """Start the subject, run it until the bench stops it or dies, and send its account."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the bench ends its children
     try:
         running = start()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # PySpark has put a handler of its own there
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # PySpark has installed its own handler
     except Exception as error:
         pipe.send(str(error).split("\n")[0])
         raise
@@ -96,18 +98,18 @@ def serve(pipe: "Pipe[Any, Any]", start: Callable[[], T], finish: Callable[[T], 
 
 
 class Declared(Protocol):
-    """What declares an application that is measured."""
+    """Declares an application that is measured."""
 
     @property
     def bootstrap(self) -> str:
-        """The broker."""
+        """The address of the broker."""
 
     def application(self) -> App:
-        """Return what runs."""
+        """Return the application."""
 
 
 def serve_application(given: Declared, pipe: "Pipe[Any, Any]") -> None:
-    """Run an application in a child; its account is how many results it computed again and held back."""
+    """Run an application in a child. Its account is the number of results that it computed again and suppressed."""
 
     def start() -> Query:
         spark_session("falkirk-bench", master="local[24]")

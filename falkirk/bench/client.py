@@ -1,4 +1,4 @@
-"""The measuring client: a process of its own that produces records at a steady rate and reads what comes of them."""
+"""Client: a separate process that produces records at a steady rate and measures the latency of their results."""
 
 import json
 import multiprocessing
@@ -12,19 +12,20 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-#: After the last record was sent: how long nothing may come, and how long what comes late is waited for in all.
+#: After the last record was sent: the longest time without a result, and the longest wait for late results in all.
 SILENCE_S = 30.0
 PATIENCE_S = 90.0
-#: After everything came: how long a repetition is waited for.
+#: After the last expected result: how long the client waits for repeated results.
 LINGER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What to send and where to read. Each record is (identity, key, value, outputs that it will cause).
+    """The records to send, and the topic to read. Each record is (identity, key, value, number of outputs).
 
     Args:
-        identity_field: of an output value, naming the record that caused it. warm_up_s: sent first and not counted.
+        identity_field: the field of an output that names the record that caused it. warm_up_s: the time at the
+            beginning whose records are not counted.
     """
 
     bootstrap: str
@@ -38,9 +39,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Latencies in seconds of the records counted, with when each was sent on the monotonic clock.
+    """The latencies of the counted records, in seconds, and when each was sent, on the monotonic clock.
 
-    Args: missing: never came out in full. repeated: outputs beyond those that were due, of all records.
+    Args: missing: the number of records without all their outputs. repeated: surplus outputs, of all records.
     """
 
     latencies_s: list[float]
@@ -53,7 +54,7 @@ class Measured:
         return sorted(zip(self.sent_at_s, self.latencies_s, strict=True))
 
     def longest_per(self, interval_s: float) -> list[float]:
-        """Return the longest latency of each full interval: what a checkpoint made a record wait."""
+        """Return the longest latency of each full interval: the longest wait for a checkpoint."""
         points = self.points()
         if not points:
             return []
@@ -99,7 +100,7 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
             done_s = done_s or time.monotonic()
             if time.monotonic() - max(last_s, done_s) > SILENCE_S or time.monotonic() - done_s > PATIENCE_S:
                 break
-        message = consumer.poll(0.1)  # returns at once with the first message; consume() would wait for more
+        message = consumer.poll(0.1)  # poll() returns the first message at once; consume() would wait for more
         if message is None or message.error() is not None:
             continue
         now = last_s = time.monotonic()

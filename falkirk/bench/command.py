@@ -1,4 +1,4 @@
-"""The command `falkirk bench`."""
+"""Command: defines `falkirk bench`."""
 
 import signal
 from dataclasses import replace
@@ -24,8 +24,8 @@ from falkirk.terminal import Terminal
 
 @click.group()
 def bench() -> None:
-    """Measure what Falkirk costs and gives on this machine."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of a bench is left behind then either
+    """Measure the cost and the effects of Falkirk on this machine."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a bench cleans up after SIGTERM too
 
 
 _EXISTING = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -41,7 +41,7 @@ _plots = click.option(
 @_json
 @_plots
 def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | None) -> None:
-    """Latency of exactly-once, of repeated delivery, and of plain Real-time Mode, in one run."""
+    """Measure the latency of exactly-once and repeated delivery, and of plain Real-time Mode."""
     console = Terminal()
     settings = LatencySettings.quick(source) if quick else LatencySettings(source=source)
     run = run_latency(settings, lambda text: console.print(text, soft_wrap=True))
@@ -68,12 +68,12 @@ def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | N
     "--input",
     "topology",
     type=_EXISTING,
-    help="Edges to measure instead of drawn ones: two names a line.",
+    help="Edges to measure instead of random ones: two names a line.",
 )
 @_json
 @_plots
 def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path | None) -> None:
-    """The rollback solver from scratch, and kept up to date, on applications of growing size."""
+    """Measure the rollback solver and the incremental monitor on applications of growing size."""
     console = Terminal()
     settings = MonitorSettings.quick(topology) if quick else MonitorSettings(topology=topology)
     report, sizes = run_monitor(settings, lambda text: console.print(text, soft_wrap=True))
@@ -87,11 +87,14 @@ def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path |
 
 @bench.command()
 @click.option("--quick", is_flag=True, help="Two rounds and short windows: about five minutes.")
-@click.option("--pair", "pairs", type=click.Choice(PAIRS), multiple=True, help="Only this one; can be repeated.")
+@click.option("--pair", "pairs", type=click.Choice(PAIRS), multiple=True, help="Only this pair. Can be repeated.")
 @_json
 @_plots
 def overhead(quick: bool, pairs: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
-    """The same jobs in plain Spark and with Falkirk, as ratios: live, micro-batches, batches, batches beside live."""
+    """Run the same jobs in plain Spark and with Falkirk, and print ratios.
+
+    The pairs are live queries, micro-batches, batches, and batches beside live queries.
+    """
     console = Terminal()
     settings = OverheadSettings.quick() if quick else OverheadSettings()
     settings = replace(settings, pairs=pairs or settings.pairs)
@@ -104,11 +107,11 @@ def overhead(quick: bool, pairs: tuple[str, ...], file: Path | None, plots: Path
 
 @bench.command()
 @click.option("--quick", is_flag=True, help="Short windows: about five minutes.")
-@click.option("--regime", "regimes", type=click.Choice(REGIMES), multiple=True, help="Only this one; can be repeated.")
+@click.option("--regime", "regimes", type=click.Choice(REGIMES), multiple=True, help="Only this one. Can be repeated.")
 @_json
 @_plots
 def regimes(quick: bool, regimes: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
-    """One input through each regime: latency, throughput, what is made durable, what a kill -9 costs."""
+    """Run one input under each policy: latency, throughput, durable bytes, and the cost of a kill -9."""
     console = Terminal()
     settings = RegimesSettings.quick() if quick else RegimesSettings()
     settings = replace(settings, regimes=regimes or settings.regimes)
@@ -122,17 +125,17 @@ def regimes(quick: bool, regimes: tuple[str, ...], file: Path | None, plots: Pat
 @bench.command()
 @click.option("--quick", is_flag=True, help="Short windows: less than eight minutes.")
 @click.option(
-    "--mechanism", "mechanisms", type=click.Choice(MECHANISMS), multiple=True, help="Only this one; can be repeated."
+    "--mechanism", "mechanisms", type=click.Choice(MECHANISMS), multiple=True, help="Only this one. Can be repeated."
 )
 @click.option(
-    "--job", type=click.Choice(GUARANTEES_JOBS), default="count", help="With a running count, or without state."
+    "--job", type=click.Choice(GUARANTEES_JOBS), default="count", help="A running count, or a job without state."
 )
 @_json
 @_plots
 def guarantees(quick: bool, mechanisms: tuple[str, ...], job: str, file: Path | None, plots: Path | None) -> None:
-    """One job under each mechanism of the papers: latency, throughput, what is made durable, a kill -9, the verdict.
+    """Run one job under each mechanism of the papers, with a kill -9 and the checker's verdict.
 
-    Exit code 1 when a mechanism does not show what it is known by.
+    It measures latency, throughput and durable bytes. Exit code 1: a mechanism does not show its signature.
     """
     console = Terminal()
     settings = GuaranteesSettings.quick() if quick else GuaranteesSettings()
@@ -147,11 +150,11 @@ def guarantees(quick: bool, mechanisms: tuple[str, ...], job: str, file: Path | 
 
 
 @bench.command()
-@click.option("--quick", is_flag=True, help="Less load, for less long: about two minutes.")
+@click.option("--quick", is_flag=True, help="Less load for a shorter time: about two minutes.")
 @_json
 @_plots
 def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
-    """What waits, and in how much memory, while a table takes nothing; and how it is made up for."""
+    """Show waiting records and memory while a table accepts nothing, and how the stream catches up."""
     console = Terminal()
     settings = PressureSettings.quick() if quick else PressureSettings()
     run = run_pressure(settings, lambda text: console.print(text, soft_wrap=True))
@@ -163,18 +166,18 @@ def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
 
 
 @bench.command()
-@click.option("--quick", is_flag=True, help="One drawn graph, fewer changes: about four minutes.")
+@click.option("--quick", is_flag=True, help="One random graph, fewer changes: about four minutes.")
 @click.option(
     "--input",
     "inputs",
     type=_EXISTING,
     multiple=True,
-    help="Edges to measure besides drawn ones: two whole numbers a line, and maybe a time. Can be repeated.",
+    help="Edges to measure besides random ones: two whole numbers a line, optionally a time. Can be repeated.",
 )
 @_json
 @_plots
 def iterate(quick: bool, inputs: tuple[Path, ...], file: Path | None, plots: Path | None) -> None:
-    """Components and ranks of graphs that change, kept up to date, beside computing them from scratch."""
+    """Measure incremental components and ranks of changing graphs against a computation from scratch."""
     console = Terminal()
     settings = IterateSettings.quick(inputs) if quick else IterateSettings(inputs=inputs)
     run = run_iterate(settings, lambda text: console.print(text, soft_wrap=True))

@@ -1,4 +1,4 @@
-"""Durable: how many bytes were written into folders that are tidied up all the while."""
+"""Durable: measures how many bytes are written into folders whose files are also deleted."""
 
 import itertools
 import os
@@ -6,13 +6,13 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-#: More often than anything that is written there is dropped again.
+#: The pause between two looks, shorter than the life of any file in the folders.
 LOOK_S = 0.2
 
 
 class Durable:
-    """Watches folders within a ``with`` block; afterwards `bytes_made` is what their files have grown by, those that
-    are gone again included. What is written in place, as the pages of a database, counts once."""
+    """Watches folders within a ``with`` block. Afterwards `bytes_made` is the growth of their files, deleted files
+    included. Bytes that are overwritten in place, as in the pages of a database, count once."""
 
     def __init__(self, *folders: Path) -> None:
         self._folders, self.bytes_made = folders, 0
@@ -50,5 +50,5 @@ class Durable:
                 try:
                     found[path] = os.stat(path).st_size
                 except FileNotFoundError:
-                    continue  # it was dropped meanwhile
+                    continue  # it was deleted meanwhile
         return found

@@ -1,4 +1,4 @@
-"""Graphs to iterate over, read from files or drawn with a seed, and what one thread in memory makes of them."""
+"""Edges: reads or generates graphs for the bench of iterations, and computes results with one thread in memory."""
 
 import gzip
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,15 @@ from falkirk.errors import MachineError
 
 Numbers = npt.NDArray[np.int64]
 
-#: Of a drawn graph: how many edges there are for each node, and the exponent of its degrees.
+#: The number of edges per node of a generated graph, and the exponent of its degrees.
 EDGES_PER_NODE, _GAMMA = 4, 2.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Edges:
-    """A graph. Edges are in the order in which they come: the oldest first.
+    """A graph. Its edges are in the order of their arrival, the oldest first.
 
-    Args: bridge: an edge besides, which alone joins two halves. skipped: what was not read, in words.
+    Args: bridge: one more edge, the only one between the two halves. skipped: which lines were not read, in words.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Edges:
 
     @property
     def number(self) -> int:
-        """How many edges there are, without the bridge."""
+        """The number of edges, without the bridge."""
         return len(self.src)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What each node has come to, in the order of the nodes. Args: rounds: that it took; 0: there are none."""
+    """The result of each node, in the order of the nodes. Args: rounds: their number; 0 without rounds."""
 
     nodes: Numbers
     values: npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -48,11 +48,13 @@ class Answer:
 
 
 def read_graph(file: Path, seed: int = 1) -> Edges:
-    """Return the graph of a file, `.gz` or not: on each line two whole numbers and maybe a time, parted by white space
-    or commas. Where each has a time they come in its order, else in a drawn one. An edge that is there again, comments,
-    and other lines are skipped, and so is a line at the beginning that says how many others there are.
+    """Return the graph of a file, which may be a `.gz` file.
 
-    Raises: MachineError: `INPUT_MISSING`: there are no edges in it.
+    A line has two whole numbers and optionally a time, separated by white space or commas. If every line has a time,
+    edges arrive in that order, otherwise in a random one. It skips repeated edges, comments, other lines, and a first
+    line that counts the others.
+
+    Raises: MachineError: `INPUT_MISSING`: the file has no edges.
     """
     with gzip.open(file, "rt", errors="replace") if file.suffix == ".gz" else file.open(errors="replace") as lines:
         read, comments, strange = _parsed(lines)
@@ -60,7 +62,7 @@ def read_graph(file: Path, seed: int = 1) -> Edges:
     read = read[1:] if counted else read
     if not read:
         raise MachineError(
-            "INPUT_MISSING", "there are no edges in it.", where=file, hint="Two whole numbers a line: source, target."
+            "INPUT_MISSING", "the file has no edges.", where=file, hint="Write two numbers a line: source, target."
         )
     pairs = np.array([edge[:2] for edge in read], dtype=np.int64)
     if all(len(edge) > 2 for edge in read):
@@ -72,8 +74,8 @@ def read_graph(file: Path, seed: int = 1) -> Edges:
     told = {
         "comments": comments,
         "a line that counts the others": int(counted),
-        "edges that were there again": len(pairs) - len(first),
-        f"lines that are no edges (the first: {strange[0]!r})" if strange else "": len(strange),
+        "repeated edges": len(pairs) - len(first),
+        f"lines without an edge (the first: {strange[0]!r})" if strange else "": len(strange),
     }
     skipped = "; ".join(f"{number:,} {what}" if number > 1 else what for what, number in told.items() if number)
     pairs = pairs[first]
@@ -81,14 +83,14 @@ def read_graph(file: Path, seed: int = 1) -> Edges:
 
 
 def _counts(read: list[tuple[float, ...]]) -> bool:
-    """Whether the first line says how many nodes and edges there are on the others."""
+    """Whether the first line contains the numbers of nodes and edges on the other lines."""
     if len(read) < 2 or read[0][-1] != len(read) - 1:
         return False
     return read[0][0] >= len({node for edge in read[1:] for node in edge[:2]})
 
 
 def _parsed(lines: Iterator[str]) -> tuple[list[tuple[float, ...]], int, list[str]]:
-    """Return the numbers of each line that has some, how many comments there are, and what other lines say."""
+    """Return the numbers of each line with an edge, the number of comments, and the other lines."""
     read: list[tuple[float, ...]] = []
     comments, strange = 0, []
     for line in lines:
@@ -105,14 +107,14 @@ def _parsed(lines: Iterator[str]) -> tuple[list[tuple[float, ...]], int, list[st
     return read, comments, strange
 
 
-# -- drawn ------------------------------------------------------------------------------------------------------------
+# -- generated --------------------------------------------------------------------------------------------------------
 
 
 def drawn_graph(edges: int, seed: int) -> Edges:
-    """Return a graph with degrees after a power law: two halves, and a bridge between the greatest node of each.
+    """Return a random graph whose degrees follow a power law: two halves, and a bridge between their greatest nodes.
 
-    Both ends of an edge are drawn by the nodes' weights (Chung and Lu), and the nodes' numbers as well: the least one
-    is nobody special.
+    Both ends of an edge are chosen at random by the nodes' weights (Chung and Lu). The nodes' numbers are random too,
+    so the least number is no special node.
     """
     rng = np.random.default_rng(seed)
     nodes = max(4, edges // EDGES_PER_NODE)
@@ -138,7 +140,7 @@ def _half(rng: np.random.Generator, nodes: int, edges: int) -> Numbers:
 
 
 def components(src: Numbers, dst: Numbers) -> Answer:
-    """Return the least node that each is connected with: union and find, in plain Python."""
+    """Return the least node that is connected with each node: union-find, in plain Python."""
     nodes, numbered = np.unique(np.concatenate((src, dst)), return_inverse=True)
     parent = list(range(len(nodes)))
     for one, other in zip(numbered[: len(src)].tolist(), numbered[len(src) :].tolist(), strict=True):
@@ -152,13 +154,13 @@ def components(src: Numbers, dst: Numbers) -> Answer:
             parent[other] = one
         elif other < one:
             parent[one] = other
-    for node, above in enumerate(parent):  # which is lesser, and has been looked at
+    for node, above in enumerate(parent):  # its parent is lesser, so it is already complete
         parent[node] = parent[above]
     return Answer(nodes=nodes, values=nodes[np.array(parent, dtype=np.int64)])
 
 
 def ranks(src: Numbers, dst: Numbers, tolerance: float, damping: float = 0.85) -> Answer:
-    """Return the rank of each node, by power iteration until none moves by more than the tolerance."""
+    """Return the rank of each node, by power iteration, until no rank moves by more than the tolerance."""
     nodes, numbered = np.unique(np.concatenate((src, dst)), return_inverse=True)
     source, target = numbered[: len(src)], numbered[len(src) :]
     share = damping / np.bincount(source, minlength=len(nodes))[source]
@@ -170,6 +172,6 @@ def ranks(src: Numbers, dst: Numbers, tolerance: float, damping: float = 0.85) -
 
 
 def names_of(graphs: Sequence[Edges]) -> list[str]:
-    """Return a name for each graph that no other one has, fit for a figure's name."""
+    """Return a unique name for each graph, suitable as part of a figure's name."""
     plain = ["".join(c if c.isalnum() else "_" for c in graph.name).lower() for graph in graphs]
     return [f"{name}_{plain[:i].count(name) + 1}" if name in plain[:i] else name for i, name in enumerate(plain)]

@@ -1,8 +1,8 @@
-"""`falkirk bench guarantees`: one job under each mechanism of the papers: how soon a record is answered, how many get
-through, what is made durable, what a kill -9 costs, and what the checker says of it all.
+"""Guarantees bench: runs one job under each mechanism of the papers (`falkirk bench guarantees`).
 
-Each row must show its mechanism's signature, or the bench has not measured what it says; so it looks for that itself.
-The mechanisms take turns, each in a JVM of its own.
+It measures latency, throughput, durable bytes and the cost of a kill -9, and the checker judges the results. Each
+mechanism must also show its signature, or the bench did not measure the mechanism that it names; the bench checks that.
+The mechanisms run one after the other, each in a separate JVM.
 """
 
 import json
@@ -28,20 +28,21 @@ from falkirk.logs.topics import Topics
 from falkirk.regions.checkpoint import committed_at_s, last_committed_batch
 
 PARTITIONS = 2
-#: Of the text in each record.
+#: The number of letters in each record.
 TEXT = 500
-#: Determinism answers below this, on a busy machine too, a batch above it.
+#: The limit between latencies: determinism answers faster than this, on a busy machine too, and a batch slower.
 ON_ARRIVAL_MS = 100.0
-#: From a checkpoint until what it covers is in the sink: the coordinator's look each half second, and a Spark job.
+#: From a checkpoint until its results are in the sink: the coordinator looks each half second, then a Spark job runs.
 COPYING_S = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuaranteesSettings:
-    """What is measured: times in seconds, rates per second.
+    """The settings: times in seconds, rates per second.
 
     Args: interval_s: between checkpoints of live regions. every_s: between epochs of batches. kill_after_s: of steady
-        load, in which nothing is counted, and until it is amid two checkpoints; after_kill_s: how long it goes on.
+        load, which is not counted; then the bench waits for a moment between two checkpoints. after_kill_s: of load
+        after the kill.
     """
 
     mechanisms: tuple[str, ...] = MECHANISMS
@@ -65,9 +66,9 @@ class GuaranteesSettings:
 
 
 def run_guarantees(settings: GuaranteesSettings, say: Callable[[str], None]) -> Report:
-    """Measure, and return what was found. `say` takes a line of progress at a time.
+    """Measure, and return the report. Args: say: receives one line of progress at a time.
 
-    Raises: SparkError: `BENCH_INCOMPLETE`: what ran failed, or did not answer all.
+    Raises: SparkError: `BENCH_INCOMPLETE`: a subject failed, or did not answer all records.
     """
     report = Report(bench="guarantees", settings=asdict(settings))
     folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
@@ -126,13 +127,13 @@ def _burst(probe: Probe, settings: GuaranteesSettings, label: str) -> float:
 
 
 def _logs(home: Path, broker: Path) -> list[Path]:
-    """Return the folders in which the broker keeps the application's own logs."""
+    """Return the folders in which the broker stores the application's internal logs."""
     identity = json.loads((home / "falkirk.json").read_text())["identity"]
     return [path for path in broker.rglob(f"falkirk.*.{identity}.*") if path.is_dir()]
 
 
 def _amid(subject: Subject) -> None:
-    """Wait until what reads the source is amid two checkpoints, so that every mechanism has something to lose."""
+    """Wait for a moment between two checkpoints of the source's reader, so that every mechanism can lose results."""
     shape = read_shape(subject.home)
     assert shape is not None, "it has run"
     (reader,) = shape.layout.readers(subject.source)
@@ -163,7 +164,7 @@ def _judge(subject: Subject, killed: Killed, report: Report) -> None:
 
 
 def signature(name: str, found: Mapping[str, float], *, interval_s: float, every_s: float) -> tuple[str, bool]:
-    """Return by what a mechanism is known, with the figures, and whether it shows; its verdict is asked for besides.
+    """Return a mechanism's signature with its figures, and whether it shows. The verdict is checked separately.
 
     Args: found: the mechanism's figures.
     """
@@ -190,8 +191,8 @@ def signature(name: str, found: Mapping[str, float], *, interval_s: float, every
 
 
 def guarantees_table(report: Report) -> Table:
-    """Return what was found, a mechanism a line: bytes made durable for a record, seconds from the kill until results
-    came again, and how many of them came twice."""
+    """Return a table with one line per mechanism: durable bytes per record, seconds from the kill until the next
+    results, the number of repeated results, and others."""
     columns = {
         "p50_ms": "p50 ms",
         "p99_ms": "p99 ms",
@@ -216,5 +217,5 @@ def _short(value: float) -> str:
 
 
 def all_seen(report: Report) -> bool:
-    """Tell whether each mechanism that was measured has shown its signature."""
+    """Return whether each measured mechanism has shown its signature."""
     return all(value for name, value in report.figures.items() if name.endswith("_signature_seen"))

@@ -1,8 +1,8 @@
-"""`falkirk bench iterate`: what a change of a graph costs where components and ranks are kept up to date, beside doing
-it all again: with DataFrames in the same session, and by one thread in memory, which is the honest lower bound.
+"""Iterate bench: measures the cost of a change to a graph whose components and ranks are incremental.
 
-Edges come and go in the graph's order: those that are put in have been held back, those that are taken away are the
-oldest ones. After each change all of the result is compared with what one thread comes to.
+`falkirk bench iterate` compares it with two computations from scratch: DataFrames in the same session, and one thread
+in memory, which is the honest lower bound. Edges change in the graph's order: inserted edges were left out of the load,
+and deleted ones are the oldest. After each change, the whole result is compared with that of one thread.
 """
 
 import shutil
@@ -35,19 +35,20 @@ from falkirk.local.spark import session as spark_session
 
 ALGORITHMS = ("components", "pagerank")
 TOLERANCE, DAMPING = 1e-4, 0.85
-#: A change of so many edges is measured where there are this many times as many.
+#: A change of n edges is measured only on graphs with this many times as many edges.
 _ROOM = 10
 _WARMING = 2_000
-#: The truth about ranks is computed to a tolerance finer by this factor.
+#: The exact ranks are computed with a tolerance that is smaller by this factor.
 _FINER = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterateSettings:
-    """What is measured.
+    """The settings.
 
-    Args: edges: of the drawn graphs. inputs: files of edges, besides. changes: how many edges at once. repeated: how
-        often each change, by algorithm. pagerank_edges_max: of greater graphs no ranks are computed.
+    Args: edges: sizes of the generated graphs. inputs: files with further graphs. changes: numbers of edges that change
+        at once. repeated: how many times each change runs, by algorithm. pagerank_edges_max: the size of the greatest
+        graph whose ranks are computed.
     """
 
     edges: tuple[int, ...] = (100_000, 400_000, 1_600_000)
@@ -65,7 +66,7 @@ class IterateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """An epoch that was measured. Args: kind: load, insert, delete, split or join. edges: how many changed."""
+    """A measured epoch. Args: kind: load, insert, delete, split or join. edges: the number of changed edges."""
 
     kind: str
     edges: int
@@ -76,9 +77,9 @@ class Change:
 
 @dataclass(kw_only=True)
 class Case:
-    """A graph and an algorithm, with what was measured.
+    """The measurements of one algorithm on one graph.
 
-    Args: recompute_s: with DataFrames, the graph as loaded. single_s: one thread in memory, after each change.
+    Args: recompute_s: DataFrames, on the graph as loaded. single_s: one thread in memory, after each change.
     """
 
     graph: str
@@ -90,7 +91,7 @@ class Case:
     single_s: list[float] = field(default_factory=list)
 
     def typical(self) -> list[Change]:
-        """Return one change of each kind and size, with the medians of all."""
+        """Return one change of each kind and size, with the medians of its repetitions."""
         groups: dict[tuple[str, int], list[Change]] = {}
         for change in self.changes:
             groups.setdefault((change.kind, change.edges), []).append(change)
@@ -108,14 +109,14 @@ class Case:
 
 @dataclass(kw_only=True)
 class IterateRun:
-    """What was found."""
+    """The results of the bench."""
 
     report: Report
     cases: list[Case] = field(default_factory=list)
 
 
 def run_iterate(settings: IterateSettings, say: Callable[[str], None]) -> IterateRun:
-    """Measure, and return what was found. `say` takes a line of progress at a time.
+    """Measure, and return the results. Args: say: receives one line of progress at a time.
 
     Raises: SparkError: `BENCH_INCOMPLETE`: a result was wrong. MachineError: `INPUT_MISSING`.
     """
@@ -133,7 +134,7 @@ def run_iterate(settings: IterateSettings, say: Callable[[str], None]) -> Iterat
     for algorithm in ALGORITHMS:
         for graph in graphs:
             if algorithm == "pagerank" and graph.number > settings.pagerank_edges_max:
-                say(f"{graph.name}: no ranks of more than {settings.pagerank_edges_max:,} edges")
+                say(f"{graph.name}: skipped ranks, since it has more than {settings.pagerank_edges_max:,} edges")
                 continue
             case = _measure(spark, graph, algorithm, settings, say)
             run.cases.append(case)
@@ -159,7 +160,7 @@ def _measure(
 
 
 class _Subject:
-    """A graph whose edges come and go, and what is kept up to date about it."""
+    """A graph whose edges change, and its incremental result."""
 
     def __init__(
         self, spark: SparkSession, graph: Edges, algorithm: str, settings: IterateSettings, folder: Path
@@ -169,7 +170,7 @@ class _Subject:
         self._case = Case(graph=graph.name, edges=graph.number + (graph.bridge is not None), algorithm=algorithm)
         self._repeated = settings.repeated[algorithm]
         self._sizes = [n for n in settings.changes if n * self._repeated * _ROOM <= graph.number]
-        #: Of the graph's edges those from the first to before the last are there, and maybe the bridge.
+        #: The graph contains the edges from the first to before the last, and possibly the bridge.
         self._first, self._last = 0, graph.number - self._repeated * sum(self._sizes)
         self._has_bridge = graph.bridge is not None
         like = spark.createDataFrame([], "src LONG, dst LONG")
@@ -179,7 +180,7 @@ class _Subject:
         self._state = State()
 
     def measure(self, say: Callable[[str], None]) -> Case:
-        """Load the graph, compute it again, and change it this way and that."""
+        """Load the graph, compute it from scratch, and then measure the changes."""
         case, graph = self._case, self._graph
         file = self._folder / "edges.parquet"
         pq.write_table(_rows(*self._there(), 1), file)
@@ -187,7 +188,7 @@ class _Subject:
         self._advance("load", self._last - self._first + self._has_bridge, there)
         self._again(there.drop(DIFFERENCE))
         say(
-            f"{case.algorithm} of {graph.name}: loaded in {case.changes[0].seconds:.1f} s, computed again in "
+            f"{case.algorithm} of {graph.name}: loaded in {case.changes[0].seconds:.1f} s, from scratch in "
             f"{case.recompute_s:.1f} s, by one thread in {case.single_s[0]:.2f} s"
         )
         if graph.bridge is not None and case.algorithm == "components":
@@ -220,14 +221,14 @@ class _Subject:
         self._advance("delete", size, self._spark.createDataFrame(rows))
 
     def _there(self) -> tuple[Numbers, Numbers]:
-        """Return the edges that are there."""
+        """Return the present edges."""
         src, dst = (ends[self._first : self._last] for ends in (self._graph.src, self._graph.dst))
         if self._has_bridge and self._graph.bridge is not None:
             src, dst = np.append(src, self._graph.bridge[0]), np.append(dst, self._graph.bridge[1])
         return src, dst
 
     def _advance(self, kind: str, edges: int, rows: DataFrame) -> None:
-        """Work off an epoch, and see that all of the result is right then."""
+        """Compute an epoch, and check its whole result."""
         case = self._case
         began = time.perf_counter()
         advanced: Advanced = self._flow.advance(self._state, {"edges": rows}, f"{len(case.changes)}-{kind}")
@@ -242,7 +243,7 @@ class _Subject:
         sweep(self._folder / "flow", self._state.files())
 
     def _again(self, edges: DataFrame) -> None:
-        """Compute it all again with DataFrames."""
+        """Compute everything from scratch with DataFrames."""
         case, answer = self._case, self._single()
         began = time.perf_counter()
         if case.algorithm == "components":
@@ -266,7 +267,7 @@ class _Subject:
             raise SparkError(
                 "BENCH_INCOMPLETE",
                 f"{self._case.algorithm} of {self._graph.name}, {what}: {wrong}.",
-                hint="The figures of a result that is wrong say nothing; please report it.",
+                hint="Ignore the figures, since the result is wrong. Please report it.",
             )
 
 
@@ -275,32 +276,32 @@ def _rows(src: Numbers, dst: Numbers, times: int) -> pa.Table:
 
 
 def difference(found: pa.Table, answer: Answer) -> str:
-    """Return in what rows of nodes and values differ from an answer, in words; nothing: in nothing.
+    """Return how a result differs from an answer, in words; empty if it does not. Args: found: rows (node, value).
 
-    Ranks may differ by what the tolerance allows. The deviations of all nodes flow together as ranks do, so that one's
-    is bounded by its rank: `tolerance * rank / (1 - damping)`.
+    Ranks may differ within the tolerance. The errors of all nodes spread as ranks do, so the error of a node is bounded
+    by its rank: `tolerance * rank / (1 - damping)`.
     """
     if DIFFERENCE in found.column_names and set(found.column(DIFFERENCE).unique().to_pylist()) - {1}:
-        return "a node is there twice, or less than not at all"
+        return "the count of a node is not 1"
     nodes, values = (found.column(i).to_numpy() for i in (0, 1))
     order = np.argsort(nodes, kind="stable")
     if not np.array_equal(nodes[order], answer.nodes):
-        return f"{len(nodes):,} nodes and not {len(answer.nodes):,}, or others"
+        return f"{len(nodes):,} nodes instead of {len(answer.nodes):,}, or other nodes"
     exact = answer.values
     bound = exact * (TOLERANCE * (1 + _FINER) / (1 - DAMPING)) if exact.dtype.kind == "f" else 0
     wrong = np.abs(values[order] - exact) > bound
     if not wrong.any():
         return ""
     worst = int(np.argmax(np.abs(values[order] - exact) - bound))
-    told = f"node {answer.nodes[worst]} has {values[order][worst]} and not {exact[worst]}"
+    told = f"node {answer.nodes[worst]} has {values[order][worst]} instead of {exact[worst]}"
     return f"{int(wrong.sum()):,} of {len(wrong):,} nodes are wrong; {told}"
 
 
-# -- told -------------------------------------------------------------------------------------------------------------
+# -- report -----------------------------------------------------------------------------------------------------------
 
 
 def figures(case: Case) -> dict[str, float]:
-    """Return what was measured of a graph and an algorithm, by stable names."""
+    """Return the figures of a graph and an algorithm, by stable names."""
     prefix = f"{case.graph}_{case.algorithm}"
     found: dict[str, float] = {
         f"{prefix}_edges": case.edges,
@@ -323,7 +324,7 @@ def figures(case: Case) -> dict[str, float]:
 
 
 def iterate_table(cases: list[Case]) -> Table:
-    """Return each change of each graph, and by how many times computing it again with DataFrames takes longer."""
+    """Return a table of each change of each graph, with the ratio of the time from scratch to that of the change."""
     table = Table(title="iterate: seconds of a change", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("graph, algorithm,\nchange", no_wrap=True)
     for column in ("seconds", "rounds", "s/round", "jobs", "again", "ratio", "one\nthread"):

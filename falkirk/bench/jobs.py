@@ -1,4 +1,4 @@
-"""The jobs that are measured: keyed count and word index, with Falkirk and as plain Real-time Mode without it."""
+"""Jobs: defines the measured jobs, keyed count and word index, with Falkirk and as plain Real-time Mode."""
 
 import json
 import random
@@ -22,7 +22,7 @@ Records = list[tuple[str, str, str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job to measure: its name, its source's schema, and the output field that names the causing record."""
+    """A measured job: its name, its source's schema, and the output field that names the causing record."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ def count_records(number: int) -> Records:
 
 
 def page_records(pages: list[Page], number: int) -> Records:
-    """Return records of the word index, going round the pages as often as needed."""
+    """Return records of the word index; the pages repeat until there are enough records."""
     found = []
     for n in range(number):
         page = pages[n % len(pages)]
@@ -92,7 +92,7 @@ def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s
 def plain(
     job: Job, session: SparkSession, bootstrap: str, source: str, sink: str, interval_s: float, home: Path
 ) -> Any:
-    """Start the job as plain Real-time Mode in one query, as one would write it without Falkirk; return the query."""
+    """Start the job as one plain Real-time Mode query, written without Falkirk. Return the query."""
     reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     raw = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
     rows = raw.select(F.from_json(F.col("value").cast("string"), job.schema).alias("r")).select("r.*")
@@ -122,7 +122,7 @@ def plain(
 
 
 def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
-    """Apply the example's own transformation to a plain DataFrame."""
+    """Apply the example's transformation to a plain DataFrame."""
     from falkirk.plan.region import steps_of
     from falkirk.stream import ProcessorNode
 
@@ -130,7 +130,7 @@ def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
     for step in steps_of(body(Stream(ProcessorNode(name="records"))).node):
         if step.operation == "explode":
             column, name = step.arguments
-            # An inner explode would make Spark filter by the array's size first, and compute it all over for that.
+            # For an inner explode Spark would first filter by the array's size, and compute the array twice for that.
             data = data.select("*", F.explode_outer(column).alias(name))
         elif step.operation == "select":
             data = data.select(*step.arguments)

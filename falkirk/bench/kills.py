@@ -1,4 +1,4 @@
-"""Kills: what a kill -9 under a steady load costs, whatever runs."""
+"""Kills: measures the cost of a kill -9 under a steady load, for any subject."""
 
 import threading
 import time
@@ -11,13 +11,13 @@ from falkirk.bench.probe import Probe, Window
 from falkirk.errors import SparkError
 
 C = TypeVar("C", bound=Child)
-#: What was in flight when it was killed has arrived by then.
+#: Results that were in flight at the kill arrive within this time.
 IN_FLIGHT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Killed:
-    """Seconds from the kill until results came again, and the longest that a record waited for its own."""
+    """Seconds from the kill until the first new result, and the longest latency of a record."""
 
     recovery_s: float
     longest_s: float
@@ -33,11 +33,11 @@ def kill_under_load(
     after_s: float,
     await_moment: Callable[[], None] = lambda: None,
 ) -> tuple[C, Killed]:
-    """Kill with -9 what runs under a steady load, start it again at once, and wait until all is answered; return what
-    runs then.
+    """Kill a subject with -9 under a steady load, start it again at once, and wait until all records are answered.
 
-    Args: before_s, after_s: how long the load is there before the kill, and after it. await_moment: waits for the
-        moment to kill, at the cost of `after_s`.
+    Args: before_s, after_s: the time of the load before and after the kill. await_moment: waits for the moment of the
+        kill; its time is part of `after_s`.
+    Returns: the new subject, and the measurements.
     Raises: SparkError: `BENCH_INCOMPLETE`.
     """
     windows: list[Window] = []
@@ -61,16 +61,16 @@ def kill_under_load(
 
 
 def answered(window: Window, label: str) -> Window:
-    """Return a window all of whose records were answered. Raises: SparkError: `BENCH_INCOMPLETE`."""
+    """Return a window, after checking that all its records were answered. Raises: SparkError: `BENCH_INCOMPLETE`."""
     if window.missing:
         raise incomplete(label, window.missing)
     return window
 
 
 def incomplete(label: str, missing: int) -> SparkError:
-    """Return the error that records were not answered."""
+    """Return the error for unanswered records."""
     return SparkError(
         "BENCH_INCOMPLETE",
         f"{label}: {missing:,} records were not answered.",
-        hint="What it printed above may say why.",
+        hint="Read its output above for the cause.",
     )

@@ -1,8 +1,8 @@
-"""`falkirk bench latency`: what exactly-once costs in latency, against the same job without it, in one run.
+"""Latency bench: measures the latency of exactly-once against the same job without it (`falkirk bench latency`).
 
-The experiment of Delivery, consistency, and determinism, §VI: keyed count at 100 records/s and the word index at 50
-pages/s, with checkpoints every 10, 30 and 60 s, and the timeline around a kill (its Figure 9). The variants take turns,
-each in a JVM of its own: side by side they would measure each other, on two processors.
+The experiment is that of Delivery, consistency, and determinism, §VI. It runs keyed count at 100 records/s and the word
+index at 50 pages/s, with checkpoints every 10, 30 and 60 s. The timeline around a kill is its Figure 9. The variants
+run one after the other, each in a separate JVM: on two processors, variants side by side would disturb each other.
 """
 
 import shutil
@@ -28,16 +28,17 @@ from falkirk.logs.ranges import read_range
 from falkirk.logs.topics import Topics
 
 VARIANTS = ("none", "repeated", "exactly-once")
-#: Of the timeline.
+#: In the timeline: seconds of counted load before the kill.
 KILL_AFTER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySettings:
-    """What is measured: intervals and times in seconds, rates per second. `source`: text for the word index.
+    """The settings: intervals and times in seconds, rates per second. `source`: text for the word index.
 
-    Args: warm_up_s: sent first and not counted. window_s: counted, but at least two intervals. timeline_s: how long
-        records are sent in the run with a kill; 0: there is none. variants: of `VARIANTS`.
+    Args: warm_up_s: time at the beginning whose records are not counted. window_s: counted time, extended to two
+        intervals if it is shorter. timeline_s: the time of sending in the run with a kill; 0: no such run. variants:
+        some of `VARIANTS`.
     """
 
     intervals_s: tuple[float, ...] = (10.0, 30.0, 60.0)
@@ -56,20 +57,20 @@ class LatencySettings:
         return cls(intervals_s=(5.0,), warm_up_s=12.0, window_s=10.0, timeline_s=0.0, variants=variants, source=source)
 
     def window_of(self, interval_s: float) -> float:
-        """Return the seconds that are counted at one interval: a checkpoint or two must be among them."""
+        """Return the counted seconds at one interval; they include at least one checkpoint."""
         return max(self.window_s, 2 * interval_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The run with a kill: each record's latency by when it was sent, in seconds since the kill."""
+    """The run with a kill. Args: points: for each record, its time in seconds since the kill, and its latency."""
 
     points: tuple[tuple[float, float], ...]
 
 
 @dataclass(kw_only=True)
 class LatencyRun:
-    """What was found. `latencies_s`: by the stem of their figures."""
+    """The results of the bench. Args: latencies_s: by the stem of their figures."""
 
     report: Report
     latencies_s: dict[str, list[float]] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class LatencyRun:
 
 
 def run_latency(settings: LatencySettings, say: Callable[[str], None]) -> LatencyRun:
-    """Measure, and return what was found. `say` takes a line of progress at a time.
+    """Measure, and return the results. Args: say: receives one line of progress at a time.
 
     Raises: SparkError: `BENCH_INCOMPLETE`: a subject failed.
     """
@@ -143,7 +144,7 @@ class _Bench:
             self._tell(name, f"{job.title}, {variant}, checkpoint every {interval_s:g} s")
 
     def timeline(self) -> None:
-        """Kill the word index with -9 while pages arrive, start it again, and follow the latency through it."""
+        """Kill the word index with -9 while pages arrive, start it again, and record the latency of each page."""
         interval_s, total_s = self.settings.intervals_s[0], self.settings.warm_up_s + self.settings.timeline_s
         subject = self._subject(WORD_INDEX, "exactly-once", interval_s)
         records, rate = self._records(WORD_INDEX, total_s)
@@ -228,7 +229,7 @@ class _Bench:
     def _tell(self, name: str, title: str) -> None:
         figures = self.run.report.figures
         if f"{name}_p50_ms" not in figures:
-            self.say(f"{title}: nothing came out")
+            self.say(f"{title}: no results")
             return
         behind = f"; {figures[f'{name}_missing_count']:,} missing" if figures[f"{name}_missing_count"] else ""
         self.say(f"{title}: p50 {figures[f'{name}_p50_ms']:,} ms, p99 {figures[f'{name}_p99_ms']:,} ms{behind}")
@@ -245,5 +246,5 @@ class _Bench:
 
 
 def figure_name(job: str, variant: str, interval_s: float) -> str:
-    """Return the stem of the figures of one variant, such as ``keyed_count_exactly_once_10s``."""
+    """Return the stem of the figures of one variant, for example ``keyed_count_exactly_once_10s``."""
     return f"{job}_{variant.replace('-', '_')}_{interval_s:g}s"

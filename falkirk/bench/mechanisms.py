@@ -1,9 +1,9 @@
-"""Mechanisms: the jobs of `falkirk bench guarantees`, each under any mechanism, and what must come out of them.
+"""Mechanisms: defines the jobs of `falkirk bench guarantees` under each mechanism, and checks their results.
 
-    count   each record gets its word in capitals, and each word is counted on and on, with a result per record
-    enrich  the first half alone, which has no state
+    count   writes each record's word in capitals, and counts each word, with one result per record
+    enrich  only writes the word in capitals, without state
 
-A record is (word, n, text); text is some hundred random letters, as what flows is larger than what is kept of it.
+A record is (word, n, text). The text is some hundred random letters, so that records are larger than states.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from falkirk.policy import Acknowledged, Delivery, Eager, Ephemeral, Lazy, LogSe
 from falkirk.stream import Stream, latest, source_node
 
 JOBS = ("count", "enrich")
-#: What runs on streams, with the policy that its interval makes.
+#: The mechanisms of streams, with the policy for an interval.
 LIVE: dict[str, Callable[[float], Policy]] = {
     "determinism": Lazy,
     "snapshots": Snapshots,
@@ -51,7 +51,7 @@ _STATE, _RETURNS = "version LONG", "word STRING, version LONG, n LONG, loud STRI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What runs: a job under a mechanism, between two topics, in a home.
+    """A job under a mechanism, between two topics, in a home.
 
     Args: interval_s: between checkpoints of live regions. every_s: between epochs of batches.
     """
@@ -67,11 +67,11 @@ class Subject:
 
     @property
     def promise(self) -> Delivery:
-        """What its sink asks for."""
+        """The delivery that its sink declares."""
         return Delivery.AT_LEAST_ONCE if self.mechanism == "acknowledgements" else Delivery.EXACTLY_ONCE
 
     def application(self) -> App:
-        """Return it as an application."""
+        """Return the application."""
         app = App("bench-guarantees", home=self.home)
         app.sources["records"] = source_node("records", Kafka(self.source, schema=SCHEMA, key="word"))
         if self.mechanism == "log_sends":
@@ -92,21 +92,21 @@ class Subject:
         if self.job == "enrich":
             app.add_processor("result", _enriched, reads=("records",), policy=policy)
             return
-        # What is acknowledged has no state: what counts reads it, and saves its own.
+        # An acknowledged processor has no state. So a second processor counts, and saves its own checkpoints.
         first, second = (policy, Lazy(self.interval_s)) if isinstance(policy, Acknowledged) else (Ephemeral(), policy)
         app.add_processor("enriched", _enriched, reads=("records",), policy=first)
         app.add_processor("result", _counted, reads=("enriched",), policy=second)
 
 
 class RunningSubject(Child):
-    """A subject that has been started; its account is how many results it computed again and held back."""
+    """A started subject. Its account is the number of results that it computed again and suppressed."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(serve_application, subject, f"{subject.job}, {subject.mechanism}")
 
 
 def judge(subject: Subject) -> tuple[Verdict, int]:
-    """Return the checker's verdict on all that a subject has read and written, and how many bytes it has read."""
+    """Return the checker's verdict on a subject's input and output, and the number of input bytes."""
     config = {"bootstrap.servers": subject.bootstrap}
     inputs, processed = [], 0
     for record in read_topic(config, subject.source):
@@ -121,11 +121,11 @@ def judge(subject: Subject) -> tuple[Verdict, int]:
 
 
 def is_expected(mechanism: str, verdict: Verdict) -> bool:
-    """Tell whether the checker has found of a mechanism what it promises, and no more than that."""
+    """Return whether the verdict is exactly what a mechanism promises."""
     exactly_once = verdict.satisfies(Guarantee.EXACTLY_ONCE)
     if mechanism != "acknowledgements":
         return exactly_once
-    return verdict.satisfies(Guarantee.AT_LEAST_ONCE) and not exactly_once  # without a state they are exact, repeated
+    return verdict.satisfies(Guarantee.AT_LEAST_ONCE) and not exactly_once  # without state, results are only repeated
 
 
 def _enriched(records: Stream) -> Stream:

@@ -1,8 +1,8 @@
-"""Monitor bench: how long a solution takes from scratch, and one more checkpoint, as applications grow.
+"""Monitor bench: measures a solution from scratch, and the arrival of one checkpoint, for applications of growing size.
 
-Applications are drawn with a seed: layers of processors, epochs and sequence numbers mixed, edges forward and some
-back, and policies mixed as in Figure 1. Every processor that saves does so at every epoch, in an order of its own
-each time, which is the hardest order: nothing of an epoch can settle before its last neighbour has come.
+Applications are generated from a seed: layers of processors, a mix of epochs and sequence numbers, edges forward and
+some back, and a mix of policies as in Figure 1. Every processor that saves does so at every epoch, in a new random
+order. This is the hardest order: nothing of an epoch is settled before its last checkpoint has arrived.
 """
 
 import math
@@ -27,23 +27,23 @@ from falkirk.theory.times import TopicPartition
 
 _EPOCHS = StructuredFrontier.of(1, [])
 _OFFSETS = OffsetFrontier(())
-#: Policies and their share, in percent.
+#: Policies, and the share of each in percent.
 _MIX: tuple[tuple[Policy, int], ...] = ((EPHEMERAL, 35), (LAZY, 30), (BATCH, 10), (EAGER, 25))
-#: Of the processors that save, the share that count in sequence numbers; of all processors, those that are notified.
+#: The share of saving processors that count in sequence numbers; the share of all processors that are notified.
 _COUNTING, _NOTIFIED = 0.2, 0.1
-#: Of the edges, the share that leads back.
+#: The share of edges that lead back.
 _BACK = 0.02
 _LAYERS = 50
-#: Messages on an edge per epoch, where they are counted.
+#: The number of messages on an edge per epoch, if they are counted.
 _PER_EPOCH = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSettings:
-    """What is measured.
+    """The settings.
 
-    Args: processors: sizes, ascending; figures without a size are of the last. epochs: checkpoints per processor.
-        topology: lines of two names or numbers, an edge each, instead of drawn ones; then it is the only size.
+    Args: processors: sizes, ascending; figures without a size are of the last one. epochs: checkpoints per processor.
+        topology: a file of edges, two names or numbers a line; it replaces the generated edges and is the only size.
     """
 
     processors: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -60,7 +60,7 @@ class MonitorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What was measured of one size. Times in seconds, memory in bytes (of the whole process, at its peak)."""
+    """The measurements of one size: times in seconds, memory in bytes (the peak of the whole process)."""
 
     processors: int
     edges: int
@@ -72,13 +72,13 @@ class Size:
 
 
 def read_edges(file: Path) -> list[tuple[str, str]]:
-    """Return the edges of a file: two names a line, which white space or a comma parts. Other lines are skipped."""
+    """Return the edges of a file: two names a line, with white space or a comma between. Skip other lines."""
     pairs = (line.replace(",", " ").split() for line in file.read_text().splitlines() if not line.startswith("#"))
     return [(pair[0], pair[1]) for pair in pairs if len(pair) >= 2]
 
 
 def drawn_edges(rng: random.Random, processors: int, number: int) -> Iterator[tuple[str, str]]:
-    """Yield edges from each layer to the next, and a few back; at least one from every processor but the last ones."""
+    """Yield edges from each layer to the next, and a few back. Each processor before the last layer has one."""
     layer = max(1, processors // _LAYERS)
     for i in range(number):
         source = i if i < processors - layer else rng.randrange(processors - layer)
@@ -88,7 +88,7 @@ def drawn_edges(rng: random.Random, processors: int, number: int) -> Iterator[tu
 
 
 class Drawn:
-    """An application with policies drawn for its processors. Args: pairs: its edges, by name."""
+    """An application with random policies. Args: pairs: its edges, by the names of processors."""
 
     def __init__(self, rng: random.Random, pairs: list[tuple[str, str]]) -> None:
         names = list(dict.fromkeys(name for pair in pairs for name in pair))
@@ -107,7 +107,7 @@ class Drawn:
         edges = []
         for number, (source, target) in enumerate(pairs):
             if target in counting and self.policies[source] not in (LAZY, EAGER):
-                continue  # what keeps no count can't say what is fixed on such an edge
+                continue  # a sender without a count can't say what is fixed on such an edge
             counted = source in counting or target in counting
             log = {TopicPartition(topic=str(number), partition=0)} if target in counting else set()
             edges.append(
@@ -117,7 +117,7 @@ class Drawn:
                 )
             )  # fmt: skip
         self.graph, self.saving, self.counting = Graph(processors, edges), saving, counting
-        #: Those that make something durable at each epoch: state, or what they send.
+        #: The processors that save at each epoch: state, or the messages that they send.
         self.durable = [n for n in names if self.policies[n] is not EPHEMERAL]
 
     def available(self) -> dict[str, Available]:
@@ -125,7 +125,7 @@ class Drawn:
         return {name: policy.available(name, self.graph) for name, policy in self.policies.items()}
 
     def checkpoint(self, name: str, epoch: int) -> Metadata:
-        """Return Ξ of a processor that has received and sent something on every edge at every epoch."""
+        """Return Ξ of a processor that has received and sent messages on every edge at every epoch."""
         inputs, outputs = self.graph.inputs[name], self.graph.outputs[name]
         at = StructuredFrontier.through_epoch(epoch)
 
@@ -150,7 +150,7 @@ class Drawn:
 
 
 def measure(pairs: list[tuple[str, str]], epochs: int, seed: int) -> Size:
-    """Measure one application. Run it in a process of its own, for its memory's sake."""
+    """Measure one application. Run it in a separate process, so that its memory can be measured."""
     rng = random.Random(seed)
     drawn = Drawn(rng, pairs)
     available = drawn.available()
@@ -174,7 +174,7 @@ def measure(pairs: list[tuple[str, str]], epochs: int, seed: int) -> Size:
             monitor.forget_below(name)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     solution = solve(drawn.graph, available)
-    assert all(monitor.low_watermark(n) == m.frontier for n, m in solution.chosen.items()), "the monitor went astray"
+    assert all(monitor.low_watermark(n) == m.frontier for n, m in solution.chosen.items()), "they must agree"
     return Size(
         processors=len(drawn.graph.processors), edges=len(drawn.graph.edges), solve_empty_s=solve_empty_s,
         solve_s=math.nan, arrivals_s=tuple(arrivals), grown=grown, memory_bytes=memory,
@@ -182,7 +182,7 @@ def measure(pairs: list[tuple[str, str]], epochs: int, seed: int) -> Size:
 
 
 def measure_from_scratch(pairs: list[tuple[str, str]], epochs: int, seed: int) -> float:
-    """Return how long the solver takes where no monitor is, as when a coordinator starts. In a process of its own."""
+    """Return the time of the solver without a monitor, as when a coordinator starts. Run it in a separate process."""
     drawn = Drawn(random.Random(seed), pairs)
     available = drawn.available()
     for epoch in range(epochs):
@@ -198,7 +198,7 @@ def measure_from_scratch(pairs: list[tuple[str, str]], epochs: int, seed: int) -
 
 
 def run_monitor(settings: MonitorSettings, say: Callable[[str], None]) -> tuple[Report, list[Size]]:
-    """Measure every size, each in a process of its own; return the report and what was measured."""
+    """Measure each size in a separate process. Return the report and the measurements."""
     sizes = []
     if settings.topology is not None:
         cases = [read_edges(settings.topology)]

@@ -1,8 +1,8 @@
-"""`falkirk bench overhead`: the same jobs in plain Spark and with Falkirk, pair by pair, as ratios.
+"""Overhead bench: runs the same jobs in plain Spark and with Falkirk, in pairs, as ratios (`falkirk bench overhead`).
 
-Both sides of a pair run at the same time, each in a JVM of its own, and have the load in turns: whatever else the
-machine does meets both, and both are equally warm. The one that has none costs about a seventh of a processor, plain or
-not. What a ratio is worth tells the spread over the rounds, of the ratio and of the plain side alone.
+Both sides of a pair run at the same time, each in a separate JVM, and receive the load in turns. So other work on the
+machine affects both, and both are equally warm. A side without load uses about a seventh of a processor, with or
+without Falkirk. The spread over the rounds, of the ratio and of the plain side alone, shows how reliable a ratio is.
 """
 
 import shutil
@@ -29,20 +29,20 @@ from falkirk.logs.topics import Topics
 
 PARTITIONS = 2
 SIDES = ("plain", "falkirk")
-#: What is compared, with how far apart the two may be.
+#: The measures, with the limit of the ratio.
 MEASURES = {"p50_ms": 1.05, "p99_ms": 1.05, "records_per_s": 0.98}
-#: Between two turns: what the other side has begun is done with.
+#: Seconds between two turns, in which the other side completes its work.
 SETTLE_S = 1.0
 BURSTS_WARMING = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadSettings:
-    """What is measured: times in seconds, rates per second.
+    """The settings: times in seconds, rates per second.
 
-    Args: warm_up_s: of each side, before the rounds. window_s: of steady load, per side and round. burst_records: at
-        once, per side and round; of the batch, an epoch. live_burst_records: as many of the live pairs, so that it says
-        little whether a checkpoint falls into it. facts_rate: of what the batch beside the live part reads.
+    Args: warm_up_s: of each side, before the rounds. window_s: of steady load, per side and round. burst_records: sent
+        at once, per side and round; for the batch, one epoch. live_burst_records: the same for live pairs; the burst is
+        so large that a checkpoint in it matters little. facts_rate: the input rate of the batch beside the live part.
     """
 
     pairs: tuple[str, ...] = PAIRS
@@ -65,21 +65,21 @@ class OverheadSettings:
 
 @dataclass(kw_only=True)
 class OverheadRun:
-    """What was found. `values`: by pair, side and measure, one a round."""
+    """The results of the bench. Args: values: by pair, side and measure, one value per round."""
 
     report: Report
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
 
     def ratios(self, pair: str, measure: str) -> list[float]:
-        """Return Falkirk's share of plain Spark's, round by round."""
+        """Return Falkirk's value divided by plain Spark's, for each round."""
         plain, falkirk = (self.values.get((pair, side, measure), []) for side in SIDES)
         return [f / p for f, p in zip(falkirk, plain, strict=True)]
 
 
 def run_overhead(settings: OverheadSettings, say: Callable[[str], None]) -> OverheadRun:
-    """Measure, and return what was found. `say` takes a line of progress at a time.
+    """Measure, and return the results. Args: say: receives one line of progress at a time.
 
-    Raises: SparkError: `BENCH_INCOMPLETE`: a side failed, or did not answer all.
+    Raises: SparkError: `BENCH_INCOMPLETE`: a side failed, or did not answer all records.
     """
     run = OverheadRun(report=Report(bench="overhead", settings=asdict(settings)))
     folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
@@ -94,7 +94,7 @@ def run_overhead(settings: OverheadSettings, say: Callable[[str], None]) -> Over
 
 
 class _Pair:
-    """One pair, with its topics and what is found about it."""
+    """One pair, with its topics and measurements."""
 
     def __init__(
         self, name: str, settings: OverheadSettings, bootstrap: str, folder: Path, run: OverheadRun,
@@ -126,7 +126,7 @@ class _Pair:
         )
 
     def measure(self) -> None:
-        """Start both sides, warm them up, and give them the load in turns."""
+        """Start both sides, warm them up, and send them the load in turns."""
         settings, running, probes = self._settings, [], {}
         try:
             for side in SIDES:
@@ -171,7 +171,7 @@ class _Pair:
         return window
 
     def _burst(self, probe: Probe) -> float:
-        """Return how many records a second were answered; of a batch, from when all of its epoch were there."""
+        """Return the answered records per second; for a batch, from the moment when its whole epoch was sent."""
         records = self._settings.live_burst_records if self._is_live else self._settings.burst_records
         burst = probe.burst(records)
         if burst is None:
@@ -180,7 +180,7 @@ class _Pair:
 
     @contextmanager
     def _beside(self, side: str) -> Iterator[None]:
-        """Let the batch beside the live part have something to do, if there is one."""
+        """Send input to the batch beside the live part, if there is one."""
         if self._name != "beside":
             yield
             return
@@ -227,7 +227,7 @@ class _Pair:
 
 
 def _send(bootstrap: str, topic: str, rate: float, done: threading.Event) -> None:
-    """Send records at a rate, a tenth of a second's at a time, until it is done."""
+    """Send records at a rate, every tenth of a second, until `done` is set."""
     producer, sent = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 0}), 0
     while not done.wait(0.1):
         for _ in range(int(rate / 10)):
@@ -241,13 +241,13 @@ def _incomplete(pair: str, missing: int) -> SparkError:
     return SparkError(
         "BENCH_INCOMPLETE",
         f"{pair}: {missing:,} records were not answered.",
-        hint="What it printed above may say why.",
+        hint="Read its output above for the cause.",
     )
 
 
 def overhead_table(run: OverheadRun, pairs: Sequence[str]) -> Table:
-    """Return both sides of each pair, and the median ratio with its least and greatest. It is within the target when it
-    is so in each round, and unclear when the rounds disagree."""
+    """Return a table of both sides of each pair, with the median, least and greatest ratio. A ratio is within the limit
+    if it is so in each round, and unclear if the rounds disagree."""
     table = Table(title="overhead: plain Spark and Falkirk", title_justify="left")
     for column in ("", "plain", "Falkirk", "ratio", "least", "greatest", "alone", "within"):
         table.add_column(column, justify="right" if column else "left", no_wrap=not column)

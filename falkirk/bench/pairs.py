@@ -1,12 +1,13 @@
-"""Pairs: each job as a careful engineer writes it in plain Spark, and with Falkirk, with the same function where there
-is one.
+"""Pairs: defines each job twice, as a careful engineer writes it in plain Spark, and with Falkirk.
+
+Both sides use the same function where they have one.
 
     live     a running count per key: a Real-time Mode query; a live processor
-    stream   a count per key of whatever has come: a micro-batch query with `foreachBatch`; an eager stream
-    batch    a count per key of so many records: a job that reads their range, and notes it behind its results; a batch
-    beside   `live` with a batch of another topic every two seconds beside it, in the same session
+    stream   a count per key of the records that have arrived: a micro-batch query with `foreachBatch`; an eager stream
+    batch    a count per key of a fixed number of records: a job that reads a range and then records its end; a batch
+    beside   `live`, and in the same session a batch of another topic every two seconds
 
-Plain Spark repeats results after a failure in all four, and its batch may also be half done.
+Plain Spark repeats results after a failure in all four, and its batch may also be half complete.
 """
 
 import json
@@ -37,9 +38,9 @@ from falkirk.query import run_here
 from falkirk.stream import source_node
 
 PAIRS = ("live", "stream", "batch", "beside")
-#: How often a plain batch job looks for what there is to read, as Falkirk's does.
+#: The pause between two looks of a plain batch job for input, as in Falkirk.
 LOOK_S = 0.1
-#: Of the batch beside the live part.
+#: The interval of the batch beside the live part.
 BESIDE_S = 2.0
 
 
@@ -47,8 +48,8 @@ BESIDE_S = 2.0
 class Side:
     """One side of a pair.
 
-    Args: interval_s: between checkpoints of what is live. records: of an epoch of the batch. facts, tallies: what the
-        batch beside the live part reads and writes.
+    Args: interval_s: between checkpoints of the live part. records: the number in an epoch of the batch. facts,
+        tallies: the input and the output of the batch beside the live part.
     """
 
     pair: str
@@ -64,14 +65,14 @@ class Side:
 
 
 class RunningSide(Child):
-    """A side that has been started. What `stop` returns says nothing."""
+    """A side that has been started. The account that `stop` returns is only True."""
 
     def __init__(self, side: Side) -> None:
         super().__init__(_run, side, f"{side.pair}, {'Falkirk' if side.falkirk else 'plain'}")
 
 
 def counted(records: DataFrame) -> DataFrame:
-    """Count per word, and tell the last number: what batches and micro-batches do."""
+    """Return the count and the greatest number of each word: the function of batches and micro-batches."""
     return records.groupBy("word").agg(F.count("*").alias("version"), F.max(F.col("n").cast("long")).alias("n"))
 
 
@@ -101,14 +102,14 @@ def _with_falkirk(side: Side) -> Callable[[], None]:
 
 
 def add_batch(app: App, name: str, source: str, sink: str, cut: Cut, policy: Any) -> None:
-    """Add the count of a topic, from its source to its sink."""
+    """Add to an application the count of a topic: source, batch and sink."""
     app.sources[name] = source_node(name, Kafka(source, schema=KEYED_COUNT.schema, key="word"))
     app.add_processor(f"{name}-counted", counted, reads=(name,), policy=policy, cut=cut)
     app.sink(f"{name}-counted", f"{name}-counted", Kafka(sink, key="word"))
 
 
 def _without(side: Side) -> Callable[[], None]:
-    # The same session: its scheduling pools and its file system are no invention of ours.
+    # The same kind of session as Falkirk's: any plain application can have its scheduling pools and file system.
     session = spark_session("plain", master="local[24]")
     if side.pair == "stream":
         return _micro_batches(session, side).stop
@@ -155,7 +156,7 @@ def _write(result: DataFrame, bootstrap: str, topic: str) -> None:
 
 
 class _Job:
-    """A plain batch job, run whenever there is something for it: reads a range, writes, and notes where it ended."""
+    """A plain batch job. When there is input, it reads a range, writes results, and records the end of the range."""
 
     def __init__(self, session: SparkSession, side: Side, source: str, sink: str, cut: Cut) -> None:
         self._session = session.newSession()
@@ -168,12 +169,12 @@ class _Job:
         self._thread = threading.Thread(target=self._work, name="plain-batch", daemon=True)
 
     def start(self) -> None:
-        """Start looking for work."""
+        """Start to look for input."""
         self._note.parent.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop once the present job has ended."""
+        """Stop after the current job."""
         self._stopping.set()
         self._thread.join()
 

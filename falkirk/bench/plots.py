@@ -1,4 +1,5 @@
-"""Plots of the benches; those of the latency after Figures 9 to 12 of Delivery, consistency, and determinism."""
+"""Plots: draws the results of the benches; those of latency follow Figures 9 to 12 of Delivery, consistency, and
+determinism."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ _COLOURS = {"none": "#8a8f98", "repeated": "#d08a2e", "exactly-once": "#1f6f8b"}
 
 
 def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> list[Path]:
-    """Draw the percentiles of each job at each interval and the timeline of the kill; return the files.
+    """Draw the percentiles of each job at each interval, and the timeline of the kill; return the files.
 
     Raises: MachineError: `PLOTS_MISSING`: matplotlib is not installed.
     """
@@ -25,7 +26,7 @@ def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> li
 
 
 def draw_monitor(sizes: Sequence[Size], folder: Path) -> Path:
-    """Draw how the time of a solution and of a checkpoint, and memory, grow; return the file.
+    """Draw the growth of memory and of the times of a solution and of a checkpoint; return the file.
 
     Raises: MachineError: as `draw_latency`.
     """
@@ -57,7 +58,7 @@ def draw_monitor(sizes: Sequence[Size], folder: Path) -> Path:
 
 
 def prepare(folder: Path) -> None:
-    """Make ready to draw into a folder. Raises: MachineError: `PLOTS_MISSING`."""
+    """Prepare matplotlib, and create a folder for the files. Raises: MachineError: `PLOTS_MISSING`."""
     try:
         import matplotlib
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""`falkirk bench backpressure`: a table that takes nothing for a while, over time: what waits, where, and in how much
-memory; and how it is made up for.
+"""Backpressure bench: records waiting records and memory while a table accepts nothing, and the recovery after that.
 
-An eager stream writes a SQLite table, on which the bench itself begins a transaction and keeps it.
+`falkirk bench backpressure` runs an eager stream that writes a SQLite table. The bench itself locks the table: it
+begins a transaction and keeps it open.
 """
 
 import contextlib
@@ -45,10 +45,10 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PressureSettings:
-    """What is measured: times in seconds, a rate per second.
+    """The settings: times in seconds, a rate per second.
 
-    Args: before_s: of undisturbed load. closed_s: the table takes nothing. patience_s: for what waits then; the load
-        goes on until it has been made up for.
+    Args: before_s: of undisturbed load. closed_s: how long the table accepts nothing. patience_s: the longest wait
+        until the stream has caught up; the load continues until then.
     """
 
     rate: float = 2_000.0
@@ -64,12 +64,12 @@ class PressureSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One look.
+    """One measurement.
 
     Args:
-        at_s: since the table was closed.
-        sent, read, kept: records in the source, in complete epochs, and in the table.
-        epochs: complete and not in the table.
+        at_s: seconds since the table was closed.
+        sent, read, kept: the number of records in the source, in complete epochs, and in the table.
+        epochs: the number of complete epochs that are not in the table.
         host_bytes, jvm_bytes: resident memory.
     """
 
@@ -84,7 +84,7 @@ class Sample:
 
 @dataclass(kw_only=True)
 class PressureRun:
-    """What was found."""
+    """The results of the bench."""
 
     report: Report
     closed_s: float
@@ -122,9 +122,9 @@ def _run(stream: _Stream, pipe: "Pipe[Any, Any]") -> None:
 
 
 def run_pressure(settings: PressureSettings, say: Callable[[str], None]) -> PressureRun:
-    """Measure, and return what was found. `say` takes a line of progress at a time.
+    """Measure, and return the results. Args: say: receives one line of progress at a time.
 
-    Raises: SparkError: `BENCH_INCOMPLETE`: the stream failed, or has not made up for what waited.
+    Raises: SparkError: `BENCH_INCOMPLETE`: the stream failed, or did not catch up.
     """
     run = PressureRun(report=Report(bench="backpressure", settings=asdict(settings)), closed_s=settings.closed_s)
     folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
@@ -152,7 +152,7 @@ def run_pressure(settings: PressureSettings, say: Callable[[str], None]) -> Pres
 
 
 class _Watch:
-    """Load, the closed table, and a look now and then."""
+    """Sends the load, closes the table, and takes samples."""
 
     def __init__(
         self, stream: _Stream, running: Child, topics: Topics, settings: PressureSettings, run: PressureRun,
@@ -165,7 +165,7 @@ class _Watch:
         self._closed_at_s = math.inf
 
     def follow(self) -> None:
-        """Send, close the table, open it, and send until all that waited is made up for."""
+        """Send, close the table, open it, and send until the stream has caught up."""
         done = threading.Event()
         load = threading.Thread(target=_send, args=(self._stream.bootstrap, self._settings.rate, done), daemon=True)
         load.start()
@@ -173,7 +173,11 @@ class _Watch:
             began = time.monotonic()
             while _in_table(self._stream.database)[0] == 0:
                 if time.monotonic() - began > self._settings.patience_s:
-                    raise SparkError("BENCH_INCOMPLETE", "nothing came.", certainty="maybe")
+                    raise SparkError(
+                        "BENCH_INCOMPLETE",
+                        f"no record was in the table after {self._settings.patience_s:g} s.",
+                        certainty="maybe",
+                    )
                 time.sleep(LOOK_S)
             self._closed_at_s = time.monotonic() + self._settings.before_s
             self._look_until(self._closed_at_s)
@@ -184,18 +188,22 @@ class _Watch:
             deadline = time.monotonic() + self._settings.patience_s
             while self._is_behind():
                 if time.monotonic() > deadline:
-                    raise SparkError("BENCH_INCOMPLETE", "what waited has not been made up for.", certainty="maybe")
+                    raise SparkError(
+                        "BENCH_INCOMPLETE",
+                        f"the stream did not catch up within {self._settings.patience_s:g} s.",
+                        certainty="maybe",
+                    )
                 time.sleep(LOOK_S)
         finally:
             done.set()
             load.join()
-        self._say("all of it is in the table")
+        self._say("the stream has caught up")
         deadline = time.monotonic() + self._settings.patience_s
         while (last := self._sample()).kept < last.sent and time.monotonic() < deadline:
             time.sleep(LOOK_S)
 
     def _is_behind(self) -> bool:
-        """Tell whether more waits than did before the table was closed."""
+        """Return whether more records wait than before the table was closed."""
         usual = max((s.sent - s.kept for s in self._run.samples if s.at_s < 0), default=0)
         now = self._sample()
         return now.sent - now.kept > max(usual, self._settings.rate)
@@ -227,7 +235,7 @@ class _Watch:
 
 
 def _in_table(database: Path) -> tuple[int, int]:
-    """Return how many rows are there, and up to which epoch."""
+    """Return the number of rows in the table, and its last epoch."""
     with contextlib.closing(sqlite3.connect(database)) as db:
         if not db.execute(f"SELECT 1 FROM sqlite_master WHERE name = '{TABLE}'").fetchall():
             return 0, -1
@@ -238,14 +246,14 @@ def _in_table(database: Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _closed(database: Path) -> Iterator[None]:
-    """Keep everybody else from writing the database; it can still be read."""
+    """Lock the database against other writers. It can still be read."""
     with contextlib.closing(sqlite3.connect(database, timeout=60, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         yield
 
 
 def _send(bootstrap: str, rate: float, done: threading.Event) -> None:
-    """Send records at a rate, a tenth of a second's at a time, until it is done."""
+    """Send records at a rate, every tenth of a second, until `done` is set."""
     producer, sent = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 0}), 0
     began = time.monotonic()
     while not done.wait(0.1):

@@ -1,8 +1,8 @@
-"""Probes: load for a subject that keeps running, and what it makes of it, round by round.
+"""Probes: sends load to a running subject, and measures its results, round by round.
 
-A record is *answered* once a result of its key that has seen it can be read: a running count answers each record with a
-result of its own, an epoch all that it has read of a key with one. Records of a key are numbered upwards and stay in
-one partition, so a result with the number n answers all of its key up to n.
+A record is *answered* once a result of its key that includes it can be read. A running count answers each record with
+one result; an epoch answers all its records of a key with one result. Records of a key have rising numbers and stay in
+one partition, so a result with the number n answers all records of its key up to n.
 """
 
 import json
@@ -18,16 +18,16 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.topics import Topics
 
 WORDS = 40
-#: After the last record was sent: how long nothing may come before what is missing is given up.
+#: After the last record was sent: the longest time without a result before the probe gives up.
 SILENCE_S = 300.0
-#: How often it is looked whether all results of a burst are there.
+#: The pause between two looks for the results of a burst.
 LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Records at a steady rate: latencies in seconds of those that were answered, with when each was sent on the
-    monotonic clock, in the order of sending. `missing`: were not answered."""
+    """Records at a steady rate: the latencies of answered records, in seconds, and when each was sent on the monotonic
+    clock, in the order of sending. Args: missing: the number of records without an answer."""
 
     latencies_s: list[float]
     sent_at_s: list[float]
@@ -36,7 +36,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """Records at once: from the first that was sent, and from when all were there, to when all were answered."""
+    """Records sent at once. Args: since_first_s: from the first record until all were answered. since_there_s: from
+    the moment when all were sent."""
 
     records: int
     since_first_s: float
@@ -46,8 +47,8 @@ class Burst:
 class Probe:
     """Sends records (word, n) to one topic and reads results (word, n) from another.
 
-    Args: each: every record has a result of its own, so that results need only be counted. text: so many random
-        letters are in each record, besides.
+    Args: each: every record has a separate result, so results need only be counted. text: the number of random letters
+        in each record.
     """
 
     def __init__(self, bootstrap: str, source: str, sink: str, *, each: bool, text: int = 0) -> None:
@@ -59,7 +60,7 @@ class Probe:
         self._in_bursts = Producer({**common, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000})
         self._consumer = Consumer({**common, "group.id": "bench", "enable.auto.commit": False})
         self.sent = 0
-        #: Of each word, the records that wait for an answer, oldest first.
+        #: The records that wait for an answer, oldest first, by word.
         self._waiting: dict[str, deque[tuple[int, float]]] = {f"w{i}": deque() for i in range(WORDS)}
         self._lock = threading.Lock()
 
@@ -68,7 +69,7 @@ class Probe:
         self._consumer.close()
 
     def steady(self, rate: float, seconds: float) -> Window:
-        """Send records at a steady rate, and wait until all are answered, or nothing comes any more."""
+        """Send records at a steady rate. Wait until all are answered, or no result has arrived for a long time."""
         self._from_now()
         found: list[tuple[float, float]] = []
         done = threading.Event()
@@ -76,7 +77,7 @@ class Probe:
         last_s = time.monotonic()
         sender.start()
         while not (done.is_set() and not self._left()):
-            message = self._consumer.poll(0.1)  # returns at once with the first one
+            message = self._consumer.poll(0.1)  # returns the first message at once
             now = time.monotonic()
             if message is not None and message.error() is None:
                 last_s = now
@@ -91,7 +92,7 @@ class Probe:
         return Window(latencies_s=[s for _, s in found], sent_at_s=[at for at, _ in found], missing=missing)
 
     def burst(self, records: int) -> Burst | None:
-        """Send records as fast as it goes, and wait for the results; None: they did not all come."""
+        """Send records as fast as possible, and wait for the results. None: some results did not arrive."""
         values = [self._record() for _ in range(records)]
         before = self._results()
         self._from_now()
@@ -108,8 +109,8 @@ class Probe:
         return Burst(records=records, since_first_s=now - began, since_there_s=now - there)
 
     def results_beyond(self) -> int:
-        """Return how many results there are beyond those that are due; of epochs, by how many the counts are too high.
-        Fewer than are due is negative."""
+        """Return the number of surplus results; for epochs, by how much the counts are too high. It is negative if
+        results are missing."""
         ends = self._topics.end_positions(self._sink)
         if self._each:
             return sum(ends.values()) - self.sent
@@ -172,7 +173,7 @@ class Probe:
             done.set()
 
     def _answer(self, value: bytes) -> list[float]:
-        """Return when the records were sent that a result answers and none has answered before."""
+        """Return when the records were sent that a result answers first."""
         row = json.loads(value)
         answered = []
         with self._lock:

@@ -1,7 +1,7 @@
-"""Computes components and ranks from scratch with plain DataFrames, as one would who has a graph that has changed.
+"""Recompute: computes components and ranks from scratch with plain DataFrames, as the baseline for incremental results.
 
-Written with care: what does not change is divided and sorted by its key once and cached, what changes is cut from its
-lineage in each round, and only what has changed is told to neighbours. Sessions have no adaptive execution.
+The code is careful: tables that do not change are partitioned and sorted by key once, and cached. The lineage of other
+tables is cut in each round. Nodes send only changes to their neighbours. Sessions have no adaptive execution.
 """
 
 from pyspark.sql import DataFrame
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 
 def components(edges: DataFrame, partitions: int) -> tuple[DataFrame, int]:
-    """Return `(node, component)`, made durable, and how many rounds it took."""
+    """Return `(node, component)` as a local checkpoint, and the number of rounds."""
     there = edges.select(F.col("src").alias("node"), F.col("dst").alias("neighbour"))
     back = edges.select(F.col("dst").alias("node"), F.col("src").alias("neighbour"))
     ways = _kept(there.unionAll(back), partitions)
@@ -29,7 +29,7 @@ def components(edges: DataFrame, partitions: int) -> tuple[DataFrame, int]:
 
 
 def ranks(edges: DataFrame, partitions: int, rounds: int, damping: float = 0.85) -> DataFrame:
-    """Return `(node, rank)`, made durable, after so many rounds."""
+    """Return `(node, rank)` as a local checkpoint, after a number of rounds."""
     ways = edges.select(F.col("src").alias("node"), F.col("dst").alias("next"))
     degrees = ways.groupBy("node").agg(F.count("*").alias("degree"))
     shares = ways.join(degrees, "node").select("node", "next", (damping / F.col("degree")).alias("share"))

@@ -1,8 +1,8 @@
-"""`falkirk bench regimes`: one input through each regime, so that one can choose: how soon a record is answered, how
-many get through, what is made durable for it, and what a kill -9 costs.
+"""Regimes bench: runs one input under each policy, to help with the choice (`falkirk bench regimes`).
 
-The regimes take turns, each in a JVM of its own. What they compute differs as they do: an ephemeral region keeps
-nothing, so it only passes records on; a lazy one counts on and on; the others count what is new in each epoch.
+It measures latency, throughput, durable bytes, and the cost of a kill -9. The regimes run one after the other, each in
+a separate JVM. Their results differ: an ephemeral region has no state, so it only passes records on; a lazy one has a
+running count; the others count the new records of each epoch.
 """
 
 import shutil
@@ -42,10 +42,10 @@ BURSTS_WARMING = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegimesSettings:
-    """What is measured: times in seconds, rates per second.
+    """The settings: times in seconds, rates per second.
 
     Args: interval_s: between checkpoints of live regions. every_s: between epochs of batches. kill_after_s: of steady
-        load, in which nothing is counted; after_kill_s: how long it goes on.
+        load, which is not counted. after_kill_s: of load after the kill.
     """
 
     regimes: tuple[str, ...] = REGIMES
@@ -70,7 +70,7 @@ class RegimesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """What runs: a regime by name, topics, a home, and how often it saves or cuts."""
+    """A subject: a regime by name, topics, a home, and its intervals."""
 
     name: str
     bootstrap: str
@@ -82,11 +82,11 @@ class Regime:
 
     @property
     def each(self) -> bool:
-        """Whether every record has a result of its own."""
+        """Whether every record has a separate result."""
         return self.name not in _EPOCHS
 
     def application(self) -> App:
-        """Return it as an application."""
+        """Return the application."""
         if self.name == "lazy":
             return application(KEYED_COUNT, self.source, self.sink, Delivery.EXACTLY_ONCE, self.interval_s, self.home)
         app = App("bench-regime", home=self.home)
@@ -100,7 +100,7 @@ class Regime:
         return app
 
     def cut_off(self) -> int:
-        """Return how many records are in epochs that were cut and not completed, while nothing of it runs."""
+        """Return the number of records in epochs that were cut but not completed. Call it while the subject is down."""
         if self.each:
             return 0
         app = self.application()
@@ -118,16 +118,16 @@ def _passed(records: Stream) -> Stream:
 
 
 class RunningRegime(Child):
-    """A regime that has been started; its account is how many results it computed again and held back."""
+    """A started regime. Its account is the number of results that it computed again and suppressed."""
 
     def __init__(self, regime: Regime) -> None:
         super().__init__(serve_application, regime, regime.name)
 
 
 def run_regimes(settings: RegimesSettings, say: Callable[[str], None]) -> Report:
-    """Measure, and return what was found. `say` takes a line of progress at a time.
+    """Measure, and return the report. Args: say: receives one line of progress at a time.
 
-    Raises: SparkError: `BENCH_INCOMPLETE`: a regime failed, or did not answer all.
+    Raises: SparkError: `BENCH_INCOMPLETE`: a regime failed, or did not answer all records.
     """
     report = Report(bench="regimes", settings=asdict(settings))
     folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
@@ -188,7 +188,7 @@ def _measure(regime: Regime, settings: RegimesSettings, report: Report) -> None:
 def _kill(
     regime: Regime, probe: Probe, running: RunningRegime, settings: RegimesSettings, report: Report
 ) -> RunningRegime:
-    """Kill it with -9 under steady load and start it again at once; return what runs then."""
+    """Kill a regime with -9 under steady load, and start it again at once. Return the new one."""
     cut_off: list[int] = []
 
     def start() -> RunningRegime:
@@ -218,7 +218,7 @@ def _burst(regime: Regime, probe: Probe, records: int) -> float:
 
 
 def regimes_table(report: Report) -> Table:
-    """Return what was found, a regime a line."""
+    """Return a table with one line per regime."""
     columns = {
         "p50_ms": "p50, ms",
         "p99_ms": "p99, ms",

@@ -1,4 +1,4 @@
-"""Reports: figures with stable names that carry units, as a table, as JSON, and the percentiles behind them."""
+"""Reports: holds the figures of a bench under stable names with units, and writes them as a table and as JSON."""
 
 import json
 import os
@@ -31,8 +31,8 @@ def percentile(ordered: Sequence[float], point: float) -> float:
 
 @dataclass(kw_only=True)
 class Report:
-    """What a bench found. `figures`: stable names with units. `settings`: what it was run with. `findings`: what it has
-    found that is no number, by stable names too."""
+    """The results of a bench. Args: figures: numbers, by stable names with units. settings: of the run. findings:
+    results that are no numbers, by stable names too."""
 
     bench: str
     settings: dict[str, object]
@@ -40,14 +40,14 @@ class Report:
     findings: dict[str, str] = field(default_factory=dict)
 
     def add_latencies(self, name: str, latencies_s: Sequence[float]) -> None:
-        """Add the percentiles of some latencies as `<name>_p50_ms` and so on, and how many there were."""
+        """Add the percentiles of latencies as `<name>_p50_ms` and so on, and their number as `<name>_count`."""
         ordered = sorted(latencies_s)
         self.figures[f"{name}_count"] = len(ordered)
         for point in POINTS if ordered else ():
             self.figures[f"{name}_{point_name(point)}_ms"] = round(1000 * percentile(ordered, point), 3)
 
     def add_difference(self, name: str, one: str, other: str, points: Sequence[float] = (50.0, 99.0)) -> None:
-        """Add what `one` costs above `other` at some percentiles, where both were measured."""
+        """Add the difference between `one` and `other` at some percentiles, if both were measured."""
         for point in points:
             suffix = f"_{point_name(point)}_ms"
             if one + suffix in self.figures and other + suffix in self.figures:

@@ -1,4 +1,4 @@
-"""The subject of a measurement of latency: one variant of a job, and what it tells in the end."""
+"""Subjects: one variant of a job in the latency bench, and the account that it gives at the end."""
 
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -18,7 +18,7 @@ PARTITIONS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What runs: a job by name, `none` or a delivery kind, a checkpoint interval in seconds, topics, and a folder."""
+    """A variant of a job. Args: variant: `none`, or a delivery. interval_s: between checkpoints."""
 
     job: str
     variant: str
@@ -31,10 +31,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a subject tells in the end.
+    """The account of a subject at its end.
 
-    Args: hops: its internal topics. suppressed: results that it found released already. phases_ms: of its last region's
-        batches, the median time of each phase at a batch's boundary.
+    Args: hops: its internal topics. suppressed: the number of results that were already published. phases_ms: the
+        median time of each phase at the boundary of a batch, of its last region.
     """
 
     hops: tuple[str, ...]
@@ -43,7 +43,7 @@ class Account:
 
 
 class Running(Child):
-    """A subject of the latency bench that has been started; its account is an `Account`."""
+    """A started subject of the latency bench. Its account is an `Account`."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(_run, subject, f"{subject.job}, {subject.variant}")
@@ -62,7 +62,7 @@ def _finish(subject: Subject, query: Any, live: Any) -> Account:
 
 
 def _start(subject: Subject) -> tuple[Any, Any]:
-    """Return the running query, and how to come by the StreamingQuery of its last region."""
+    """Return the running query, and a function that returns the StreamingQuery of its last region."""
     job = JOBS[subject.job]
     session = spark_session("falkirk-bench", master="local[24]", state_partitions=PARTITIONS)
     topics = (subject.source, subject.sink)
@@ -75,7 +75,7 @@ def _start(subject: Subject) -> tuple[Any, Any]:
 
 
 def _phases_ms(progress: list[Any], interval_s: float) -> dict[str, float]:
-    """Return the median of each phase over the batches of full length, but the first, which warms up."""
+    """Return the median of each phase over all batches of full length except the first, which is warm-up."""
     durations = [p["durationMs"] for p in progress[1:] if p["durationMs"].get("addBatch", 0) >= 1000 * interval_s]
     if not durations:
         return {}

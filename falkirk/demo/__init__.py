@@ -1,1 +1,1 @@
-"""The demo: an application at work on real text, killed with -9 and judged at the end."""
+"""Demo: runs an application on real text, kills it with -9, and judges all its results at the end."""

@@ -1,4 +1,4 @@
-"""The command `falkirk demo`."""
+"""Command: defines `falkirk demo`."""
 
 import signal
 import sys
@@ -12,22 +12,22 @@ from falkirk.terminal import Terminal
 
 @click.command()
 @click.argument("name", default="search", type=click.Choice(["search", "word-index"]))
-@click.option("--modules", "--pages", type=click.IntRange(1), help="How many to send at most.  [400; word index 1000]")
-@click.option("--rate", type=click.FloatRange(0.1), help="How many per second.  [5; word index 20]")
-@click.option("--users", default=8, show_default=True, type=click.IntRange(0), help="How many ask the search engine.")
+@click.option("--modules", "--pages", type=click.IntRange(1), help="The most to send.  [400; word index 1000]")
+@click.option("--rate", type=click.FloatRange(0.1), help="The number per second.  [5; word index 20]")
+@click.option("--users", default=8, show_default=True, type=click.IntRange(0), help="The number of simulated users.")
 @click.option(
     "--input", "source", type=click.Path(path_type=Path, exists=True), help="Your own text: a file or folder."
 )
-@click.option("--seed", type=int, help="Another order; the same for the same seed.")
+@click.option("--seed", type=int, help="Send in a random order that this seed determines.")
 @click.option("--prompt/--no-prompt", default=None, help="Ask the search engine yourself while it runs.")
-@click.option("--keep", is_flag=True, help="Keep the home and the broker for a look around.")
+@click.option("--keep", is_flag=True, help="Keep the home and the broker at the end.")
 def demo(
     name: str, modules: int | None, rate: float | None, users: int, source: Path | None, seed: int | None,
     prompt: bool | None, keep: bool,
 ) -> None:  # fmt: skip
-    """Watch a live search engine (or a word index), while its Spark process is killed with -9 and comes back.
+    """Watch a live search engine (or a word index) recover after its Spark process is killed with -9.
 
-    In the end a judge recomputes all that came out. Exit code 1 when anything is wrong.
+    At the end a judge recomputes all results. Exit code 1: a result is wrong.
     """
     console = Terminal()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -44,6 +44,6 @@ def demo(
             )
             good = search.run_demo(settings, console)
     except KeyboardInterrupt:
-        console.print("stopped; nothing is left behind" if not keep else "stopped")
+        console.print("stopped; the demo has removed its files and its broker" if not keep else "stopped")
         sys.exit(130)
     sys.exit(0 if good else 1)

@@ -1,4 +1,4 @@
-"""The crowd: users who ask the search engine, read the answer, think, and ask again; and whoever sits at the prompt."""
+"""Crowd: users who send queries to the search engine, read the answers, think, and ask again; and the prompt's user."""
 
 import json
 import random
@@ -18,17 +18,17 @@ NAMES = (
     "ada", "alan", "barbara", "donald", "edsger", "frances", "grace", "jean", "john", "katherine", "ken", "leslie",
     "lynn", "margaret", "niklaus", "radia", "robin", "sophie", "tim", "tony",
 )  # fmt: skip
-#: Seconds between an answer and the next question of the same user, on average.
+#: The average number of seconds between an answer and the same user's next question.
 THINKS_S = 1.5
-#: Words as short as these are asked for by nobody.
+#: The least length of a word in a question.
 LETTERS_MIN = 5
-#: Of one question in so many nobody has written anything.
+#: One question in this many contains no word of any module.
 IN_VAIN_EVERY = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question on its way: who asked what, and when."""
+    """A question without an answer yet: its user, its text, and when it was asked."""
 
     user: str
     text: str
@@ -36,12 +36,13 @@ class Question:
 
 
 class Crowd(threading.Thread):
-    """Asks and reads answers, until `silent` (nobody asks any more) and `stopping` (nobody reads any more) are set.
-    Each user waits for the answer, however long it takes.
+    """Sends questions until `silent` is set, and reads answers until `stopping` is set. Each user waits for the answer,
+    however long it takes.
 
-    Args: users: how many. sent: returns the modules that can be asked about. on_answer: takes each answer with its
-        question and how long it took, in seconds. visitor: posts the questions of the first user over HTTP.
-    Attributes: asked: all questions by id. answers: all answers, in the order in which they came. received: how many.
+    Args: users: their number. sent: returns the modules that can be asked about. on_answer: receives each answer with
+        its question and its latency in seconds. visitor: posts the questions of the first user over HTTP.
+    Attributes: asked: all questions, by id. answered: the ids of questions with an answer. received: the number of
+        answers, duplicates included.
     """
 
     def __init__(
@@ -66,12 +67,12 @@ class Crowd(threading.Thread):
 
     @property
     def waiting(self) -> int:
-        """How many questions have no answer yet."""
+        """The number of questions without an answer."""
         return len(self.asked) - len(self.answered)
 
     @property
     def words_asked(self) -> int:
-        """How many words all questions have, each counted once per question."""
+        """The number of words in all questions; a word counts once per question."""
         return sum(len(set(words(question.text))) for question in list(self.asked.values()))
 
     def ask(self, user: str, text: str) -> str:
@@ -88,7 +89,7 @@ class Crowd(threading.Thread):
         return number
 
     def run(self) -> None:
-        """Ask and read."""
+        """Send questions and read answers."""
         while not self.stopping.is_set():
             for message in self._consumer.consume(100, 0.05):
                 if message.error() is None:
@@ -107,7 +108,7 @@ class Crowd(threading.Thread):
         self.last_at_s = now_s
         question = self.asked.get(answer["id"])
         if question is None or answer["id"] in self.answered:
-            return  # the judge will see it
+            return  # the judge reports it
         self.answered.add(answer["id"])
         self.latencies_s.append(now_s - question.at_s)
         self._recent.append((now_s, now_s - question.at_s))
@@ -116,7 +117,7 @@ class Crowd(threading.Thread):
         self._on_answer(question, answer, now_s - question.at_s)
 
     def recent_s(self, window_s: float = 10.0) -> list[float]:
-        """Return how long the answers of the last seconds took."""
+        """Return the latencies of the answers of the last seconds."""
         horizon = time.monotonic() - window_s
         while self._recent and self._recent[0][0] < horizon:
             self._recent.popleft()
@@ -126,7 +127,7 @@ class Crowd(threading.Thread):
         return self._random.expovariate(1 / THINKS_S)
 
     def _idea(self) -> str:
-        """Return something to ask for: a word or two of a module; empty while there is none."""
+        """Return the text of a question: a word or two of a module; empty while there are no modules."""
         modules = self._sent()
         if not modules:
             return ""
@@ -138,5 +139,5 @@ class Crowd(threading.Thread):
 
 
 def name_of(number: int) -> str:
-    """Return the name of the user of that number."""
+    """Return the name of a user by number."""
     return NAMES[number % len(NAMES)] + (str(number // len(NAMES) + 1) if number >= len(NAMES) else "")

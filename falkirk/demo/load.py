@@ -1,4 +1,4 @@
-"""The demos' outside world: who sends what is to be found, and who reads what comes out and how long it takes."""
+"""Load: sends the input of the demos, reads their output as any client would, and measures latencies."""
 
 import json
 import threading
@@ -13,18 +13,18 @@ from falkirk.demo.modules import Event
 from falkirk.demo.pages import Page, words
 
 T = TypeVar("T")
-#: A broker that is gone keeps nobody from leaving.
+#: Seconds that a producer waits for a dead broker when it closes.
 FLUSH_S = 5.0
 
 
 def producer_of(bootstrap: str) -> Producer:
-    """Return a producer that repeats nothing, and waits for the broker as long as it takes."""
+    """Return a producer that sends no duplicates, and waits for the broker without a limit."""
     settings = {"linger.ms": 0, "enable.idempotence": True, "delivery.timeout.ms": 2_147_483_647, "log_level": 0}
     return Producer({"bootstrap.servers": bootstrap, **settings})
 
 
 def consumer_of(bootstrap: str, topic: str, partitions: int) -> Consumer:
-    """Return a reader of a topic from its beginning, in no group."""
+    """Return a consumer that reads a topic from its beginning, without a group."""
     settings = {"group.id": "demo", "enable.auto.commit": False, "fetch.wait.max.ms": 5, "log_level": 0}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
@@ -32,7 +32,7 @@ def consumer_of(bootstrap: str, topic: str, partitions: int) -> Consumer:
 
 
 class Collector(threading.Thread, Generic[T]):
-    """Reads what will be sent while Spark starts: parsing a thousand modules takes several seconds."""
+    """Reads the items to send while Spark starts: parsing a thousand modules takes several seconds."""
 
     def __init__(self, source: Iterator[T]) -> None:
         super().__init__(name="demo-collector", daemon=True)
@@ -41,7 +41,7 @@ class Collector(threading.Thread, Generic[T]):
         self.found: list[T] = []
 
     def run(self) -> None:
-        """Read until there are no more or `stopping` is set."""
+        """Read until the items end or `stopping` is set."""
         for each in self._source:
             self.found.append(each)
             if self.stopping.is_set():
@@ -49,9 +49,10 @@ class Collector(threading.Thread, Generic[T]):
 
 
 class Sender(threading.Thread, Generic[T]):
-    """Sends to a topic at a steady rate, noting when each was sent. `record` says what of each.
+    """Sends items to a topic at a steady rate, and records when each was sent. Subclasses define `record`.
 
-    Attributes: held: while it is set, nothing is sent. changes_due: how many change records follow from what was sent.
+    Attributes: held: while it is set, nothing is sent. changes_due: the number of change records that the sent items
+        cause.
     """
 
     def __init__(self, bootstrap: str, topic: str, items: Iterable[T], rate: float) -> None:
@@ -64,18 +65,18 @@ class Sender(threading.Thread, Generic[T]):
         self.changes_due = 0
 
     def record(self, item: T) -> tuple[str, str, dict[str, Any], int]:
-        """Return what an item is called, its key, its record, and how many change records follow from it."""
-        raise AssertionError("of the classes below")
+        """Return the name of an item, its key, its record, and the number of change records that it causes."""
+        raise AssertionError("the subclasses define it")
 
     def run(self) -> None:
-        """Send one item, wait until it has come through (`warm`), then send until they end or `stopping` is set."""
+        """Send one item, wait for its results (`warm`), then send until the items end or `stopping` is set."""
         self.began_s = due_s = time.monotonic()
         for number, item in enumerate(self._items):
             if number == 1:
                 self.warm.wait()
             while self.held.is_set() and not self.stopping.is_set():
                 self.stopping.wait(0.05)
-            due_s = max(due_s, time.monotonic() - 1.0)  # what a pause has cost is not made up for
+            due_s = max(due_s, time.monotonic() - 1.0)  # after a pause the sender does not catch up
             if self.stopping.wait(max(0.0, due_s - time.monotonic())):
                 break
             due_s += 1 / self._rate
@@ -87,7 +88,7 @@ class Sender(threading.Thread, Generic[T]):
         self._producer.flush(FLUSH_S)
 
     def recent(self, window_s: float = 10.0) -> int:
-        """Return how many were sent in the last seconds."""
+        """Return the number of items sent in the last seconds."""
         horizon = time.monotonic() - window_s
         return sum(sent_at_s >= horizon for sent_at_s in list(self.sent_at_s.values()))
 
@@ -110,9 +111,9 @@ class ModuleProducer(Sender[Event]):
 
 
 class Reader(threading.Thread):
-    """Reads change records as any consumer would, and measures how long after its cause each arrives.
+    """Reads change records as any consumer would, and measures the latency of each.
 
-    Args: sent_at_s: when each cause was sent.
+    Args: sent_at_s: when each item was sent, by name.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, sent_at_s: dict[str, float]) -> None:
@@ -125,7 +126,7 @@ class Reader(threading.Thread):
         self._recent: deque[tuple[float, float]] = deque()
 
     def take(self, change: dict[str, Any]) -> str:
-        """Take a change record; return what caused it."""
+        """Process a change record. Return the name of the item that caused it."""
         return f"{change['module']} {change['version']}"
 
     def run(self) -> None:
@@ -133,7 +134,7 @@ class Reader(threading.Thread):
         while not self.stopping.is_set():
             for message in self._consumer.consume(500, 0.05):
                 if message.error() is not None:
-                    continue  # the broker's passing troubles; what matters is what arrives
+                    continue  # a temporary error of the broker; only records matter
                 now = time.monotonic()
                 latency_s = now - self._sent_at_s.get(self.take(json.loads(message.value() or b"{}")), now)
                 self.received += 1
@@ -150,7 +151,7 @@ class Reader(threading.Thread):
 
 
 class IndexReader(Reader):
-    """Reads the change records of the word index, and keeps them to look words up."""
+    """Reads the change records of the word index, and stores them so that words can be looked up."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, sent_at_s: dict[str, float]) -> None:
         super().__init__(bootstrap, topic, partitions, sent_at_s)
@@ -163,7 +164,7 @@ class IndexReader(Reader):
 
 
 def percentiles_ms(latencies_s: list[float]) -> list[float]:
-    """Return the 50th, 95th and 99th percentile of latencies in milliseconds (nearest rank), then the greatest; empty
+    """Return the 50th, 95th and 99th percentile (nearest rank) and the maximum of latencies, in milliseconds; empty
     without latencies."""
     if not latencies_s:
         return []

@@ -1,6 +1,6 @@
-"""Modules: what the search engine finds, with what each says and which others it relies on; and how they change.
+"""Modules: reads the documents of the search engine, with their text and imports, and generates versions of them.
 
-They are the modules of this Python, those in a folder of the user's, or pages of text with the links between them.
+They are the modules of this Python, those in a folder of the user, or pages of text with the links between them.
 """
 
 import ast
@@ -15,16 +15,16 @@ from typing import Any
 
 from falkirk.demo.pages import Page, docstrings, installed, pages, parsed, python_files, shuffled, words
 
-#: What one version of a module says is cut at so many characters: many modules make a better search than long ones.
+#: The greatest number of characters of a version: many modules make a better search than long ones.
 TEXT_MAX = 1_200
-#: One event in so many is an edit of a module that is there already.
+#: One event in this many is an edit of a module that was sent before.
 EDIT_EVERY = 8
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """A module as it is found: its name, all that it says in paragraphs, and what it imports."""
+    """A module: its name, its text in paragraphs, and the modules that it imports."""
 
     name: str
     paragraphs: tuple[str, ...]
@@ -33,7 +33,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A version of a module, from 1: what is sent."""
+    """A version of a module, as it is sent. Versions begin at 1."""
 
     name: str
     version: int
@@ -41,15 +41,15 @@ class Event:
     imports: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the event as it is sent."""
+        """Return the event as a record."""
         return {"name": self.name, "version": self.version, "text": self.text, "imports": list(self.imports)}
 
 
 def modules(source: Path | None = None, *, seed: int | None = None) -> Iterator[Module]:
-    """Yield modules in a fixed order: of a folder of Python files, or of text, else of this Python, whose best known
-    come first. Nothing is read before it is asked for.
+    """Yield modules in a fixed order, from a folder of Python files, from text, or from this Python, with well-known
+    modules first. It reads each file only when it is needed.
 
-    Args: seed: another order, which is the same for the same seed.
+    Args: seed: determines another, random order.
     Raises: MachineError: `INPUT_MISSING`.
     """
     files = installed() if source is None else python_files(source) if source.is_dir() else {}
@@ -67,8 +67,8 @@ def modules(source: Path | None = None, *, seed: int | None = None) -> Iterator[
 
 
 def events(found: Iterator[Module], count: int, *, seed: int = 0) -> Iterator[Event]:
-    """Yield `count` versions of modules: mostly the first one of the next, now and then another of one that is there
-    already. The same for the same seed."""
+    """Yield `count` versions of modules: mostly the first version of the next module, sometimes a new version of an
+    earlier one. The seed determines the result."""
     rng, sent = random.Random(seed), list[tuple[Module, int]]()
     for number in range(count):
         edits = bool(sent) and number % EDIT_EVERY == EDIT_EVERY - 1
@@ -85,14 +85,14 @@ def events(found: Iterator[Module], count: int, *, seed: int = 0) -> Iterator[Ev
 
 
 def _renown(name: str) -> tuple[bool, bool, int, str]:
-    """Return what orders modules: those that everybody knows first."""
+    """Return the sort key of a module; well-known modules come first."""
     top = name.partition(".")[0]
     return top not in sys.stdlib_module_names, top.startswith("_"), name.count("."), name
 
 
 def _version(module: Module, version: int) -> Event:
-    """Return a version of a module: its first paragraph stays, the others say something else each time, and every other
-    version has dropped an import."""
+    """Return a version of a module. All versions have the first paragraph; each has other further paragraphs, and every
+    second version lacks one import."""
     first, *rest = module.paragraphs
     begin = (version - 1) * 5 % max(1, len(rest))
     text = first
@@ -105,13 +105,13 @@ def _version(module: Module, version: int) -> Event:
 
 
 def _module(name: str, text: str, imports: tuple[str, ...]) -> Module:
-    # A docstring may hold half a surrogate pair, which no encoding has.
+    # A docstring may contain half of a surrogate pair, which can't be encoded.
     plain = text.encode("utf-8", "replace").decode()
     return Module(name=name, paragraphs=tuple(re.split(r"\n\s*\n", plain)), imports=imports)
 
 
 def _imports(tree: ast.Module, module: str, is_package: bool, known: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the modules that a module imports, of those that are known."""
+    """Return the known modules that a module imports."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -126,7 +126,7 @@ def _imports(tree: ast.Module, module: str, is_package: bool, known: Callable[[s
 
 
 def _links(page: Page) -> tuple[str, ...]:
-    """Return the pages that a page of Markdown links to."""
+    """Return the pages to which a page of Markdown links."""
     folder, found = PurePosixPath(page.name).parent, set[str]()
     for link in _LINK.findall(page.text):
         if "://" not in link:

@@ -1,4 +1,4 @@
-"""Pages: documents that every machine has, or the user's own text."""
+"""Pages: reads documents that every machine has, or the user's text."""
 
 import ast
 import random
@@ -15,7 +15,7 @@ from falkirk.errors import MachineError
 
 #: Longer pages are cut: at four bytes each, a record stays below Kafka's default limit of 1 MB.
 CHARACTERS_MAX = 200_000
-#: What counts as text in a folder.
+#: The suffixes of text files in a folder.
 SUFFIXES = {".md", ".rst", ".txt"}
 _HEADING = re.compile(r"^\s*((?:= )+)([^=].*?)(?: =)+\s*$")
 _WORD = re.compile(r"[a-z0-9_]+")
@@ -31,30 +31,30 @@ class Page:
 
 
 def opened(found: Iterator[_T], source: Path | None) -> Iterator[_T]:
-    """Return what was found of an input, having seen that there is anything.
+    """Return the documents of an input, after checking that there is at least one.
 
     Raises: MachineError: `INPUT_MISSING`.
     """
     first = next(found, None)
     if first is None:
         raise MachineError(
-            "INPUT_MISSING", "there are no words in it.", where=source, hint="Name some text with --input."
+            "INPUT_MISSING", "the input has no words.", where=source, hint="Name a file or folder of text with --input."
         )
     return chain([first], found)
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in order, as the index understands them."""
+    """Return the words of a text in order, as the index splits them."""
     return _WORD.findall(text.lower())
 
 
 def pages(source: Path | None = None, *, seed: int | None = None) -> Iterator[Page]:
-    """Yield pages in a fixed order: of a file or folder of text, else the docstrings of the installed Python modules.
+    """Yield pages in a fixed order, from a file or folder of text, or from the docstrings of installed Python modules.
 
-    A file is cut into sections at headings such as `` = Title = ``; without headings it is one page. A folder gives
-    a page per text file. Pages without words are left out. Nothing is read before it is asked for.
+    A file is divided into sections at headings like `` = Title = ``; without headings it is one page. In a folder each
+    text file is a page. Pages without words are left out. Each page is read only when it is needed.
 
-    Args: seed: another order, which is the same for the same seed; None is the natural one.
+    Args: seed: determines another, random order; None is the natural order.
     Raises: MachineError: `INPUT_MISSING`.
     """
     if source is None:
@@ -67,7 +67,7 @@ def pages(source: Path | None = None, *, seed: int | None = None) -> Iterator[Pa
     else:
         raise MachineError("INPUT_MISSING", f"there is no file or folder {source}.", hint="Name one with --input.")
     for page in found:
-        # A docstring may hold half a surrogate pair, which no encoding has.
+        # A docstring may contain half of a surrogate pair, which can't be encoded.
         text = page.text[:CHARACTERS_MAX].encode("utf-8", "replace").decode()
         if _WORD.search(text.lower()):
             yield Page(name=page.name, text=text)
@@ -79,7 +79,7 @@ def _ordered(files: Iterable[Path], seed: int | None) -> list[Path]:
 
 
 def shuffled(items: list[_T], seed: int) -> list[_T]:
-    """Shuffle a list; the order is the same for the same seed."""
+    """Shuffle a list, and return it. The seed determines the order."""
     random.Random(seed).shuffle(items)
     return items
 
@@ -113,24 +113,24 @@ def _docstrings(seed: int | None) -> Iterator[Page]:
 
 
 def installed() -> dict[str, Path]:
-    """Return the files of the installed Python modules by name; the standard library's first."""
+    """Return the files of the installed Python modules by name, the standard library first."""
     modules: dict[str, Path] = {}
     paths = sysconfig.get_paths()
     for name in ("stdlib", "purelib", "platlib"):
         for module, file in python_files(Path(paths[name])).items():
-            if not module.startswith("site-packages."):  # it is a root of its own
+            if not module.startswith("site-packages."):  # it is a separate root
                 modules.setdefault(module, file)
     return modules
 
 
 def python_files(root: Path) -> dict[str, Path]:
-    """Return the Python files of a folder by the names that they have as modules."""
+    """Return the Python files of a folder by module name."""
     files = {file: file.relative_to(root).with_suffix("").parts for file in sorted(root.rglob("*.py"))}
     return {".".join(parts).removesuffix(".__init__"): file for file, parts in files.items()}
 
 
 def parsed(file: Path) -> ast.Module | None:
-    """Return a module's syntax; None when it can't be parsed."""
+    """Return a module's syntax tree, or None if it can't be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's modules
@@ -140,7 +140,7 @@ def parsed(file: Path) -> ast.Module | None:
 
 
 def docstrings(tree: ast.Module) -> str:
-    """Return all docstrings of a module, the module's first."""
+    """Return all docstrings of a module, the module's own first."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
     return "\n\n".join(text for text in found if text)

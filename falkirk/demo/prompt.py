@@ -1,4 +1,4 @@
-"""The prompt: lines that the user types while the screen is being drawn, or that come from a pipe."""
+"""Prompt: reads lines that the user types while the screen is redrawn, or lines from a pipe."""
 
 import contextlib
 import os
@@ -12,10 +12,10 @@ _ERASE, _KILL = ("\x7f", "\b"), "\x15"
 
 
 class Prompt:
-    """Reads lines from standard input without waiting for them, while it is entered.
+    """Reads lines from standard input without waiting for them, within a ``with`` block.
 
-    On a terminal keys are neither echoed nor kept until the line ends: `typed` is what there is of the present line.
-    Ctrl-C works as always.
+    On a terminal, keys are neither echoed nor buffered until the end of the line. `typed` is the current line so far.
+    Ctrl-C works as usual.
     """
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class Prompt:
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
-            with contextlib.suppress(termios.error):  # the terminal is gone
+            with contextlib.suppress(termios.error):  # the terminal was closed
                 termios.tcsetattr(self._handle, termios.TCSADRAIN, self._before)
 
     def lines(self) -> list[str]:
-        """Return the lines that have been completed since the last call."""
+        """Return the lines that were completed since the last call."""
         found = []
         while not self._ended and select.select([self._handle], [], [], 0)[0]:
             data = os.read(self._handle, 4096)

@@ -1,4 +1,4 @@
-"""The demos' screen: rates, latencies, regions and events while they run; plain lines where there is no terminal."""
+"""Screen: shows rates, latencies, regions and events of a demo on a terminal, or prints plain lines elsewhere."""
 
 import contextlib
 import time
@@ -14,14 +14,14 @@ from rich.text import Text
 from falkirk.demo.load import IndexReader, PageProducer, percentiles_ms
 from falkirk.terminal import Terminal
 
-#: Rates and latencies are those of so many last seconds.
+#: Rates and latencies are those of this many last seconds.
 WINDOW_S = 10.0
 EVENTS_SHOWN = 8
 LINE_EVERY_S = 5.0
 
 
 def latency(percentiles: list[float]) -> str:
-    """Return percentiles as `percentiles_ms` gives them in words."""
+    """Return the percentiles of `percentiles_ms` as text."""
     if not percentiles:
         return "nothing yet"
     p50, p95, p99, most = percentiles
@@ -30,7 +30,7 @@ def latency(percentiles: list[float]) -> str:
 
 @dataclass(kw_only=True)
 class Screen:
-    """What both demos show: the host's last status, and a line per event. What else there is to be seen, each says in
+    """The common part of both demos' screens: the host's last status, and one line per event. Subclasses define
     `picture` and `line`."""
 
     console: Terminal
@@ -42,31 +42,31 @@ class Screen:
     _status_at_s: float = 0.0
 
     def say(self, text: str) -> None:
-        """Add an event. The coordinator says its own from its thread."""
+        """Add an event. The coordinator adds its events from its thread."""
         self.events.append(f"{time.monotonic() - self.began_s:5.0f} s  {text}")
         if not self.console.is_terminal:
             self.console.print(self.events[-1], soft_wrap=True)
 
     def take(self, status: dict[str, Any]) -> None:
-        """Take the host's status, unless it is the last word of the one that was killed."""
+        """Process the host's status, unless it is a late one of the killed host."""
         if status["pid"] != self.killed:
             self.host, self.regions, self._status_at_s = status["pid"], status["regions"], status["at_s"]
 
     def mark_killed(self) -> None:
-        """Note that the host is no more: its regions are gone until the next one tells of them."""
+        """Record that the host was killed. Its regions count as killed until the next host reports them."""
         self.killed = self.host
         self.regions = [{**region, "state": "killed", "checkpoint_age_s": None} for region in self.regions]
 
     def running(self) -> bool:
-        """Tell whether all regions run."""
+        """Return whether all regions run."""
         return bool(self.regions) and all(region["state"] == "running" for region in self.regions)
 
     def line(self) -> str:
-        """Return this moment in one line."""
+        """Return the current status in one line."""
         raise AssertionError("each demo has its own")
 
     def picture(self) -> RenderableType:
-        """Return this moment for a terminal."""
+        """Return the current status for a terminal."""
         raise AssertionError("each demo has its own")
 
     def state(self, region: dict[str, Any]) -> Text:
@@ -74,7 +74,7 @@ class Screen:
         return Text(region["state"], style="green" if region["state"] == "running" else "bold red")
 
     def checkpoint_age_s(self, region: dict[str, Any]) -> float | None:
-        """Return how old a region's last checkpoint is by now."""
+        """Return the age of a region's last checkpoint."""
         age_s = region["checkpoint_age_s"]
         return None if age_s is None else float(age_s) + max(0.0, time.time() - self._status_at_s)
 
@@ -84,7 +84,7 @@ class Screen:
 
 
 class Show:
-    """Shows a screen while it is entered: on a terminal as a picture, elsewhere as a line now and then."""
+    """Shows a screen within a ``with`` block: as a picture on a terminal, elsewhere as a line every few seconds."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen, self._console = screen, screen.console
@@ -101,12 +101,12 @@ class Show:
     def __exit__(self, *error: Any) -> None:
         if self._live is not None:
             self._live.__exit__(*error)
-            if error[0] is None:  # once more, to stay on the terminal
+            if error[0] is None:  # a last time, so that it remains on the terminal
                 with contextlib.suppress(KeyboardInterrupt):
                     self._console.print(self._screen.picture())
 
     def refresh(self) -> None:
-        """Show this moment; called several times a second."""
+        """Show the current status. The demo calls it several times a second."""
         now_s = time.monotonic()
         if self._live is not None:
             self._live.update(self._screen.picture())
@@ -116,13 +116,13 @@ class Show:
 
 
 def rate(count: int, began_s: float | None) -> str:
-    """Return a count of the last `WINDOW_S` as a rate; empty before anything has begun."""
+    """Return a count of the last `WINDOW_S` as a rate; empty before the load has begun."""
     return "" if began_s is None else f"{count / min(WINDOW_S, max(1.0, time.monotonic() - began_s)):,.0f}/s"
 
 
 @dataclass(kw_only=True)
 class IndexScreen(Screen):
-    """The screen of the word index: what the outside world sent and received."""
+    """The screen of the word index: sent pages, received changes, and regions."""
 
     producer: PageProducer
     reader: IndexReader
@@ -165,5 +165,5 @@ class IndexScreen(Screen):
 
 
 def bar(done: int, total: int) -> ProgressBar:
-    """Return how much is done."""
+    """Return a progress bar."""
     return ProgressBar(total=max(1, total), completed=done, width=30)

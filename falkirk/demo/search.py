@@ -1,4 +1,4 @@
-"""The search engine live: modules stream in, a crowd asks, everything is killed once, and a judge has the last word."""
+"""Search demo: runs the live search engine with simulated users, kills it once, and lets a judge check all results."""
 
 import contextlib
 import json
@@ -37,17 +37,17 @@ from falkirk.terminal import Terminal
 
 #: `modules` has one partition, so that "the first n modules" has one meaning, which the judge needs.
 PARTITIONS = {"modules": 1, "queries": 2, "index": 2, "answers": 2}
-#: Seconds without anything new after which the rest is given up for lost.
+#: Seconds without progress after which the demo gives up the remaining results.
 PATIENCE_S = 120.0
 FAULTS_SHOWN = 5
-#: Each user has had so many answers before anything is killed.
+#: The number of answers that each user has received on average before the kill.
 ANSWERS_BEFORE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """What the user can choose: how many modules to send, per second, from where and in which order; how many users
-    there are; whether to ask as well; and whether to keep what the demo leaves."""
+    """The options of the demo. Args: modules: their number. rate: of modules, per second. source, seed: their origin
+    and order. users: their number. prompt: whether to read questions from it. keep: whether to keep the files."""
 
     modules: int = 400
     rate: float = 5.0
@@ -64,22 +64,22 @@ def example() -> Path:
 
 
 def run_demo(settings: SearchSettings, console: Terminal) -> bool:
-    """Run the demo; return whether the judge found nothing wrong.
+    """Run the demo. Return whether the judge found no fault.
 
-    Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
+    Raises: FalkirkError: the demo could not run. KeyboardInterrupt: the user stopped it; it has cleaned up.
     """
     found = opened(modules(settings.source, seed=settings.seed), settings.source)
     collector = Collector(events(found, settings.modules, seed=settings.seed or 0))
     collector.start()
     console.print(f"a search engine over {settings.source or 'the modules of this Python'}:", soft_wrap=True)
     console.print(
-        "words go into a live index, batches weigh and rank, each answer reads the newest epoch of each view\n",
+        "a live index of words, batches for weights and ranks; each answer reads the newest epoch of each view\n",
         soft_wrap=True,
     )
     try:
         with stage.workplace(keep=settings.keep, console=console) as folder:
             os.environ["SEARCH_DATA"] = str(folder)
-            # A driver that lives for minutes: compiling thoroughly costs it more than it brings.
+            # The driver lives for minutes only, so thorough compilation would cost more time than it saves.
             os.environ.setdefault(
                 "SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
             )
@@ -95,7 +95,7 @@ def run_demo(settings: SearchSettings, console: Terminal) -> bool:
 
 
 class Drama:
-    """One run: who takes part in it, and what happens to them in which order."""
+    """One run of the demo: its processes and threads, and the order of its events."""
 
     def __init__(
         self, settings: SearchSettings, collector: Collector[Event], bootstrap: str, folder: Path, console: Terminal
@@ -116,7 +116,7 @@ class Drama:
         self._application = stage.Performance(example(), bootstrap, folder / "home", self._screen)
 
     def play(self) -> None:
-        """Play it to its end. Raises: FalkirkError: what ended the application."""
+        """Run the demo to its end. Raises: FalkirkError: the application failed."""
         try:
             self._application.start()
             self._reader.start()
@@ -142,7 +142,7 @@ class Drama:
         self._crowd.silent.set()
 
     def _watch(self) -> None:
-        """Show what goes on, and take the questions that the user has."""
+        """Show the progress, and send the questions that the user types."""
         screen, progress, progress_s = self._screen, (0, 0, 0), time.monotonic()
         prompt = Prompt() if self._settings.prompt else None
         with prompt or contextlib.nullcontext(), Show(screen) as show:
@@ -151,7 +151,7 @@ class Drama:
                 if now != progress or self._producer.began_s is None or not screen.running():
                     progress, progress_s = now, time.monotonic()
                 if time.monotonic() - progress_s > PATIENCE_S:
-                    screen.say(f"nothing has come for {PATIENCE_S:.0f} s; the rest is given up")
+                    screen.say(f"no result has arrived for {PATIENCE_S:.0f} s; the demo stops waiting")
                     break
                 if self._application.has_ended():
                     break
@@ -164,12 +164,12 @@ class Drama:
             screen.typed = None
 
     def _plot(self) -> Iterator[None]:
-        """What happens, in order; yields while something has to come first."""
+        """The events of the demo, in order. It yields while it waits for a condition."""
         screen, producer, reader, crowd = self._screen, self._producer, self._reader, self._crowd
         screen.say("starting Spark")
         yield from _until(lambda: screen.running() and not self._collector.is_alive())
         screen.total = len(self._collector.found)
-        screen.say("all regions run; modules begin to arrive, and people to ask. You can ask as well:")
+        screen.say("all regions run; modules and queries begin to arrive. You can ask too:")
         screen.console.print(self._visitor.curl(), soft_wrap=True)
         producer.start()
         yield from _until(lambda: reader.received)
@@ -177,7 +177,7 @@ class Drama:
         for _ in _until(lambda: crowd.received >= min(1, self._settings.users)):
             self._hold_back()
             yield
-        screen.say("the first answer: by now there is an epoch of each view")
+        screen.say("the first answer: each view has an epoch now")
         for _ in _until(
             lambda: (
                 len(producer.sent_at_s) >= screen.total / 2 and crowd.received >= self._settings.users * ANSWERS_BEFORE
@@ -188,14 +188,14 @@ class Drama:
         yield from self._kill()
         producer.held.clear()
         yield from _until(lambda: not producer.is_alive() and reader.received >= producer.changes_due)
-        screen.say("all modules are in the index; nobody asks any more")
+        screen.say("all modules are in the index; users stop asking")
         crowd.silent.set()
         yield from _until(lambda: not crowd.waiting and self._counted() >= crowd.words_asked)
         screen.say("all queries are answered and counted; the batches read the last modules")
         yield from _until(self._have_read_all)
 
     def _hold_back(self) -> None:
-        """Keep some modules for later on a machine on which all else takes long."""
+        """Hold back the last modules until after the kill, if the machine is slow."""
         if len(self._producer.sent_at_s) >= self._screen.total * 3 / 4:
             self._producer.held.set()
 
@@ -203,19 +203,19 @@ class Drama:
         screen, crowd = self._screen, self._crowd
         screen.say(f"so far: answers {latency(percentiles_ms(crowd.latencies_s))}")
         began_s = time.monotonic()
-        screen.say(f"kill -9 of the Spark application: {self._application.kill()} processes, and no word of warning")
+        screen.say(f"kill -9 of the Spark application, without warning: {self._application.kill()} processes")
         screen.mark_killed()
         cut_off = self._cut_off()
         if cut_off:
-            screen.say(f"cut off: {cut_off}; what was decided is computed again, from the same input and views")
+            screen.say(f"interrupted: {cut_off}; Falkirk computes them again, from the same input and views")
         yield from _until(screen.running)
         screen.say(f"all regions run again after {time.monotonic() - began_s:.0f} s; {crowd.waiting} queries wait")
-        answered = crowd.received  # what was on its way to the reader when it happened has come by now
+        answered = crowd.received  # answers that were in flight at the kill have arrived by now
         yield from _until(lambda: crowd.received > answered or not crowd.waiting)
-        screen.say(f"answers come again after {time.monotonic() - began_s:.0f} s")
+        screen.say(f"answers resume after {time.monotonic() - began_s:.0f} s")
 
     def _cut_off(self) -> str:
-        """Return the epochs that were decided and are not complete."""
+        """Return the epochs that were decided but are not complete, in words."""
         with contextlib.closing(Store(self._folder / "home" / "decisions.db")) as store:
             found = []
             for name in store.region_names():
@@ -226,11 +226,11 @@ class Drama:
         return ", ".join(found)
 
     def _counted(self) -> int:
-        """Return how many words of queries the statistics know of."""
+        """Return the number of words of queries in the statistics."""
         return sum(int(row["asked"]) for row in statistics(self._folder))
 
     def _have_read_all(self) -> bool:
-        """Tell whether the newest epochs of the batches rest on all modules."""
+        """Return whether the newest epochs of the batches include all modules."""
         sent = len(self._producer.sent_at_s)
         return all(
             any(read_by(rows) == sent for rows in epochs(self._folder / name, newest=True).values())
@@ -238,17 +238,17 @@ class Drama:
         )
 
     def conclude(self) -> bool:
-        """Print the judge's word; return whether nothing is wrong."""
+        """Print the judge's verdict. Return whether there is no fault."""
         console = self._screen.console
-        console.print("\nThe judge recomputes everything from what went in …")
+        console.print("\nThe judge recomputes everything from the input …")
         findings = judge(collect(self._bootstrap, self._folder, self._visitor.told))
         console.print(render(findings))
         good = not any(finding.faults for finding in findings)
         with contextlib.closing(Store(self._folder / "home" / "decisions.db")) as store:
             suppressed = sum(int(row.suppressible) for name in store.region_names() for row in store.incarnations(name))
-        console.print(f"results that the replay made again, held back: {suppressed:,}")
-        console.print(f"index latency, the recovery included: {latency(percentiles_ms(self._reader.latencies_s))}")
-        console.print(f"answer latency, the recovery included: {latency(percentiles_ms(self._crowd.latencies_s))}")
+        console.print(f"replayed results that were dropped: {suppressed:,}")
+        console.print(f"index latency, including the recovery: {latency(percentiles_ms(self._reader.latencies_s))}")
+        console.print(f"answer latency, including the recovery: {latency(percentiles_ms(self._crowd.latencies_s))}")
         return good
 
 
@@ -258,7 +258,7 @@ def _until(condition: Callable[[], object]) -> Iterator[None]:
 
 
 def regimes(app: App) -> dict[str, str]:
-    """Return in words what kind of region each batch is; all others are live."""
+    """Return the kind of each batch in words, by name; all other regions are live."""
     return {
         name: f"{_kind(p)}, {str(p.cut).partition(',')[0]}" for name, p in app.processors.items() if p.cut is not None
     }
@@ -271,7 +271,7 @@ def _kind(processor: Processor) -> str:
 
 
 def collect(bootstrap: str, folder: Path, told: Mapping[str, dict[str, Any]]) -> Run:
-    """Return what went in and what came out of a run. Args: told: answers over HTTP, by the query's id."""
+    """Return the input and output of a run. Args: told: answers over HTTP, by the query's id."""
     config = {"bootstrap.servers": bootstrap}
 
     def rows(topic: str) -> list[dict[str, Any]]:
@@ -290,13 +290,13 @@ def collect(bootstrap: str, folder: Path, told: Mapping[str, dict[str, Any]]) ->
 
 
 def queries_of(home: Path) -> list[str]:
-    """Return the topics with queries: that of the crowd, and those of the requests that were posted."""
+    """Return the topics with queries: the one of the crowd, and those of posted requests."""
     app, identity = load_application(example()), json.loads((home / "falkirk.json").read_text())["identity"]
     return ["queries", *(http.topic(app.name, identity, name).topic for name, http in app.pushed.items())]
 
 
 def epochs(folder: Path, *, newest: bool = False) -> dict[int, list[dict[str, Any]]]:
-    """Return the rows of each epoch, or of the newest one, that was released into a folder of JSON files."""
+    """Return the rows of each epoch in a folder of JSON files, or only of the newest epoch."""
     found = sorted(folder.glob("epoch=*"))
     return {
         int(epoch.name.partition("=")[2]): [
@@ -307,7 +307,7 @@ def epochs(folder: Path, *, newest: bool = False) -> dict[int, list[dict[str, An
 
 
 def statistics(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of the table; none while it is not there."""
+    """Return the rows of the table; none before the table exists."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{folder / 'search.db'}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
@@ -317,7 +317,7 @@ def statistics(folder: Path) -> list[dict[str, Any]]:
 
 
 def render(findings: tuple[Finding, ...]) -> RenderableType:
-    """Return what was found, output by output, with the first faults of each."""
+    """Return a table of the findings, with the first faults of each output."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         verdict = Text("wrong", style="bold red") if finding.faults else Text("good", style="bold green")

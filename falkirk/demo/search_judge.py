@@ -1,8 +1,8 @@
-"""The judge of the search engine: recomputes in plain Python all that came out, from what went in.
+"""Judge of the search engine: recomputes all results from the input, in plain Python.
 
-It shares no code with the application and knows nothing of how it ran. What each answer says that it has read is taken
-at its word, and the word is checked: that these views were there, that they are what the modules give, that no later
-answer went back behind them, and that from exactly them follows exactly this answer.
+It shares no code with the application and knows nothing of the run. An answer names the views that it has read. The
+judge checks that these views existed, that they are the result of the modules, and that they give exactly this answer.
+It also checks that no later answer has read an older version of a view.
 """
 
 import math
@@ -18,16 +18,16 @@ from falkirk.demo.pages import words
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-#: As the application declares them.
+#: The constants that the application declares.
 BEST, NEW_WEIGHT, NEW_RANK = 5, 5_000, 1_000_000
-#: How far a rank may be from the exact one, as a part of it: what is left alone moves by 0.001, and who passes on 0.85
-#: of a rank that is off by this part is off by no more.
+#: The greatest relative error of a rank. A rank keeps its old value while it moves by less than 0.001. Nodes pass on
+#: 0.85 of their error, so errors add up to at most this.
 RANK_TOLERANCE = 0.001 / 0.15
 _VIEWS = ("postings", "weights", "rank")
 
 
 class Flaw(StrEnum):
-    """What may be wrong."""
+    """The kinds of faults."""
 
     DUPLICATE = "there twice"
     LOST = "missing"
@@ -39,7 +39,7 @@ class Flaw(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that is wrong: what kind, with which row or epoch, and what was due and found."""
+    """A fault: its kind, the row or epoch, and the expected and the found value."""
 
     flaw: Flaw
     subject: str
@@ -53,9 +53,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found of one output.
+    """The judgement of one output.
 
-    Args: claim: what holds if there are no faults. checked: how many rows or epochs were looked at.
+    Args: claim: the statement that holds if there are no faults. checked: the number of checked rows or epochs.
     """
 
     output: str
@@ -66,15 +66,15 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What went in and what came out of one run, when nothing is in flight any more.
+    """The input and output of one run, after all records have arrived.
 
     Args:
         modules: the records of `modules`, which has one partition, in order.
         queries, answers: the records of these topics.
-        index: what was seen on the topic `index`, with its places.
-        weights, rank: the rows of each epoch that was released.
+        index: the records of the topic `index`, with their places.
+        weights, rank: the rows of each published epoch.
         statistics: the rows of the table.
-        told: what clients were told over HTTP, by the id of the query.
+        told: the answers that clients received over HTTP, by the id of the query.
     """
 
     modules: Rows
@@ -96,7 +96,7 @@ class Run:
 
 
 def judge(run: Run) -> tuple[Finding, ...]:
-    """Return what was found of each output, upstream first."""
+    """Return the findings of all outputs, upstream first."""
     found = (judge_index(run), judge_weights(run), judge_rank(run), judge_answers(run), judge_statistics(run))
     return (*found, judge_told(run)) if run.told else found
 
@@ -135,7 +135,7 @@ def index_verdict(run: Run) -> Verdict:
 
 
 def judge_weights(run: Run) -> Finding:
-    """Judge each epoch of the weights by as many modules as it says that it has read."""
+    """Judge each epoch of the weights, for the number of modules that it names."""
 
     def due(events: Rows) -> Iterator[Row]:
         current = _newest(events)
@@ -148,17 +148,17 @@ def judge_weights(run: Run) -> Finding:
 
 
 def read_by_weights(rows: Rows) -> int:
-    """Return how many records of `modules` an epoch of the weights says that it has read."""
+    """Return the number of records of `modules` that an epoch of the weights names."""
     return int(rows[0]["events"]) if rows else 0
 
 
 def read_by_rank(rows: Rows) -> int:
-    """Return how many records of `modules` an epoch of the ranking has read: versions count from 1."""
+    """Return the number of records of `modules` that an epoch of the ranking has read: versions begin at 1."""
     return sum(int(row["version"]) for row in rows)
 
 
 def judge_rank(run: Run) -> Finding:
-    """Judge each epoch of the ranking by as many modules as it says that it has read."""
+    """Judge each epoch of the ranking, for the number of modules that it has read."""
 
     def due(events: Rows) -> Iterator[Row]:
         current = _newest(events)
@@ -174,14 +174,14 @@ def judge_rank(run: Run) -> Finding:
 
 
 def _settled(row: Row, exact: int | None) -> Row:
-    """Return a row of the ranking with the exact rank in place of one that is as near as was asked for."""
+    """Return a row of the ranking, with the exact rank if its rank is within the tolerance."""
     if exact is None or abs(int(row["rank"]) - exact) > RANK_TOLERANCE * exact + 1:
         return row
     return {**row, "rank": exact}
 
 
 def ranking(imports: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the rank of each module, in millionths: PageRank, until nothing changes any more."""
+    """Return the rank of each module, in millionths: PageRank, until nothing changes."""
     links = {name: {to for to in tos if to in imports and to != name} for name, tos in imports.items()}
     ranks, moved = dict.fromkeys(imports, 0.15), 1.0
     while moved > 1e-9:
@@ -229,7 +229,7 @@ def _views(
 
 
 def judge_answers(run: Run) -> Finding:
-    """Judge the answers: one for each query, and each what the epochs that it names give."""
+    """Judge the answers: one for each query, and each as the epochs that it names determine."""
     queries, times = {q["id"]: q for q in run.queries}, Counter(a.get("id") for a in run.answers)
     faults = [Fault(flaw=Flaw.LOST, subject=f"query {i}", due=q["text"]) for i, q in queries.items() if not times[i]]
     faults += [Fault(flaw=Flaw.DUPLICATE, subject=f"query {i}") for i, n in times.items() if i in queries and n > 1]
@@ -260,9 +260,9 @@ def judge_answers(run: Run) -> Finding:
 def answer_of(
     query: Row, says: Row, changes: Mapping[str, Rows], weights: Mapping[str, int], ranks: Mapping[str, tuple[int, int]]
 ) -> dict[str, Any]:
-    """Return what an answer has to be.
+    """Return the expected content of an answer.
 
-    Args: says: the answer, for what it has read: of each word, how many changes of the index.
+    Args: says: the found answer; it names how many changes of the index it has read, by word.
     """
     read, points = _read(says), Counter[str]()
     asked = list(dict.fromkeys(words(query["text"])))
@@ -283,7 +283,7 @@ def answer_of(
 
 
 def _going_back(answers: Rows) -> Iterable[Fault]:
-    """Yield the answers that have read less than one of an earlier epoch, or something else than one of their own."""
+    """Yield the answers that have read less than one of an earlier epoch, or that differ from one of the same epoch."""
     newest: dict[str, int] = {}
     seen: dict[str, tuple[int, int]] = {}
     for answer in sorted(answers, key=lambda a: a.get("epoch") or 0):
@@ -303,7 +303,7 @@ def _going_back(answers: Rows) -> Iterable[Fault]:
 
 
 def judge_told(run: Run) -> Finding:
-    """Judge what clients were told over HTTP: the answer that is in the topic, and nothing else."""
+    """Judge the answers that clients received over HTTP: each equals the answer in the topic."""
     there = {a.get("id"): a for a in run.answers}
     faults = tuple(
         Fault(flaw=Flaw.WRONG if i in there else Flaw.FOREIGN, subject=f"query {i}", due=there.get(i), found=told)
@@ -315,7 +315,7 @@ def judge_told(run: Run) -> Finding:
 
 
 def judge_statistics(run: Run) -> Finding:
-    """Judge the table: of each word, how many queries had it, and how many of them found anything."""
+    """Judge the table: for each word, the number of queries with it, and of those with results."""
     found_any = {a.get("id") for a in run.answers if a.get("best")}
     asked, found = Counter[str](), Counter[str]()
     for query in run.queries:

@@ -1,4 +1,4 @@
-"""The screen of the search engine: what comes in and goes out, each region with its regime, and who asks what."""
+"""Screen of the search engine: shows input and output, the regions with their regimes, and queries with answers."""
 
 import time
 from collections import deque
@@ -16,7 +16,7 @@ from falkirk.demo.screen import WINDOW_S, Screen, bar, latency, rate
 
 ANSWERS_SHOWN = 6
 MODULES_SHOWN = 3
-#: Where there is no terminal, an answer is told so often.
+#: Without a terminal, at most one answer is printed in this time.
 TELL_EVERY_S = 3.0
 
 
@@ -31,10 +31,10 @@ def told(question: Question, answer: Mapping[str, Any], took_s: float) -> str:
 
 @dataclass(kw_only=True)
 class SearchScreen(Screen):
-    """What the outside world sent and received, and what each region does.
+    """Shows the input and output of the demo, and the state of each region.
 
-    Args: regimes: what kind of region each is, by name. total: modules in all. typed: what is being typed at the
-        prompt; None: there is no prompt.
+    Args: regimes: the kind of each region, by name. total: the number of modules. typed: the text at the prompt so
+        far; None: there is no prompt.
     """
 
     producer: ModuleProducer
@@ -47,7 +47,7 @@ class SearchScreen(Screen):
     answers: deque[str] = field(default_factory=lambda: deque(maxlen=ANSWERS_SHOWN))
 
     def hear(self, question: Question, answer: Mapping[str, Any], took_s: float) -> None:
-        """Take an answer; the crowd's thread calls it."""
+        """Show an answer. The crowd's thread calls this."""
         self.answers.append(told(question, answer, took_s))
         if question.user == "you" or (not self.console.is_terminal and time.monotonic() > self._told_s + TELL_EVERY_S):
             self._told_s = time.monotonic()
@@ -108,7 +108,7 @@ class SearchScreen(Screen):
             done = f"epoch {region['last_commit']}" if is_batch and region["last_commit"] >= 0 else ""
             if not is_batch and age_s is not None:
                 done = f"checkpoint {age_s:.0f} s old"
-            held = f"{region['suppressed']:,} held back" if region["suppressed"] else ""
+            held = f"{region['suppressed']:,} dropped" if region["suppressed"] else ""
             regime = self.regimes.get(name, "live")
             regions.add_row(
                 name, Text(regime, style="dim"), self.state(region), done, held or str(region["detail"])[:60]
@@ -118,4 +118,4 @@ class SearchScreen(Screen):
 
 def _middle(latencies_s: list[float]) -> str:
     found = percentiles_ms(latencies_s)
-    return f"p50 {found[0]:,.0f} ms" if found else "none of late"
+    return f"p50 {found[0]:,.0f} ms" if found else "none recently"

@@ -1,4 +1,4 @@
-"""The stage: what both demos stand on. A workplace of its own with a broker, and an application that can be killed."""
+"""Stage: the common part of both demos: a folder with a broker, and an application that can be killed."""
 
 import contextlib
 import fcntl
@@ -39,9 +39,9 @@ def example(file: str) -> Path:
 
 @contextlib.contextmanager
 def workplace(*, keep: bool, console: Terminal) -> Iterator[Path]:
-    """Yield a fresh folder for one run, and stop its broker and remove it in the end.
+    """Yield a fresh folder for one run. At the end, stop its broker and remove it.
 
-    What a demo that was itself killed with -9 left behind is removed first: its folder has a lock that nobody holds.
+    First it removes the folders of demos that were killed with -9: each has a lock that no process holds.
     """
     root = cache_home() / "demo"
     root.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def workplace(*, keep: bool, console: Terminal) -> Iterator[Path]:
         with undisturbed():
             if keep:
                 (folder / "lock").unlink()
-                console.print(f"kept: {folder}, with its broker, which has to be stopped by hand", soft_wrap=True)
+                console.print(f"kept {folder}; its broker still runs, so stop it yourself", soft_wrap=True)
             else:
                 _clear(folder)
             os.close(held)
@@ -82,7 +82,7 @@ def _clear(folder: Path) -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let a second, impatient Ctrl-C not break the cleaning up that the first one asked for."""
+    """Ignore Ctrl-C, so that a second one does not interrupt the clean-up after the first."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -91,17 +91,17 @@ def undisturbed() -> Iterator[None]:
 
 
 class Audience(Protocol):
-    """Who is told what the application says of itself."""
+    """Receives the messages and the status of the application."""
 
     def say(self, text: str) -> None:
-        """Take a line; from any thread."""
+        """Receive a line. Any thread may call this."""
 
     def take(self, status: dict[str, Any]) -> None:
-        """Take the host's status; from any thread."""
+        """Receive the host's status. Any thread may call this."""
 
 
 class Performance:
-    """An application under its coordinator, in a thread of its own."""
+    """An application under its coordinator, in a separate thread."""
 
     def __init__(self, file: Path, bootstrap: str, home: Path, audience: Audience) -> None:
         self.home = home
@@ -117,26 +117,26 @@ class Performance:
             self._error = error
 
     def start(self) -> None:
-        """Start it."""
+        """Start the application."""
         self._thread.start()
 
     def has_ended(self) -> bool:
-        """Tell whether it has ended by itself."""
+        """Return whether the application has ended."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop it and wait until nothing of it runs."""
+        """Stop the application, and wait until all its processes have ended."""
         self._coordinator.stop()
         if self._thread.ident is not None:
             self._thread.join()
 
     def check(self) -> None:
-        """Raise what ended it, if anything did."""
+        """Raise the error that ended the application, if any."""
         if self._error is not None:
             raise self._error
 
     def kill(self) -> int:
-        """Kill the host's Python and its JVM at once, as a machine that loses power would; return how many."""
+        """Kill the host's Python and its JVM at once, like a power failure. Return the number of processes."""
         pids = [json.loads((self.home / "status.json").read_text())["pid"]]
         for entry in json.loads((self.home / "processes.json").read_text())["processes"]:
             if ProcessRecord(**entry).find() is not None:
@@ -148,13 +148,13 @@ class Performance:
 
 
 class Counting(Protocol):
-    """Something that counts what it has received."""
+    """Counts the records that it has received."""
 
     received: int
 
 
 def linger(*readers: Counting, quiet_s: float = 2.0) -> None:
-    """Let readers read on until nothing has come for a while: a duplicate would come late."""
+    """Wait until the readers have received nothing for a while, because duplicates can arrive late."""
     last, since_s = [r.received for r in readers], time.monotonic()
     while time.monotonic() - since_s < quiet_s:
         now = [r.received for r in readers]

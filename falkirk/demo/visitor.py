@@ -1,4 +1,4 @@
-"""The visitor: a user who asks over HTTP, as by curl, and asks again under the same id until there is an answer."""
+"""Visitor: a user who asks over HTTP, like curl, and repeats the request with the same id until there is an answer."""
 
 import json
 import shlex
@@ -8,15 +8,15 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-#: Seconds that one request may take, and between two of them.
+#: Seconds: the timeout of a request, and the pause before the next one.
 TIMEOUT_S, PAUSE_S = 30.0, 1.0
 
 
 class Visitor:
-    """Posts questions, each in a thread of its own: the answer takes as long as it takes.
+    """Posts each question in a separate thread, because answers can take long.
 
-    Args: home: of the application, which holds the address and the token. path: of the source of requests.
-    Attributes: told: the answers by the question's id, as they came over HTTP.
+    Args: home: the application's home, which has the address and the token. path: that of the source of requests.
+    Attributes: told: the answers received over HTTP, by the question's id.
     """
 
     def __init__(self, home: Path, path: str) -> None:
@@ -26,7 +26,7 @@ class Visitor:
         self.told: dict[str, dict[str, Any]] = {}
 
     def ask(self, question: dict[str, str]) -> None:
-        """Post a question; who asked what, under which `id`."""
+        """Post a question. Args: question: its `id`, `user` and `text`."""
         thread = threading.Thread(target=self._ask, args=(question,), name="demo-visitor", daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -36,7 +36,7 @@ class Visitor:
             try:
                 self.told[question["id"]] = self._post(question)
                 return
-            except (OSError, ValueError, urllib.error.URLError):  # it is being brought back: the id makes it harmless
+            except (OSError, ValueError, urllib.error.URLError):  # being replaced; the id makes a repeat safe
                 self._stopping.wait(PAUSE_S)
 
     def _post(self, question: dict[str, str]) -> dict[str, Any]:
@@ -49,18 +49,18 @@ class Visitor:
             return found
 
     def url(self) -> str:
-        """Return where questions are taken."""
+        """Return the address for questions."""
         return str(json.loads((self._home / "http.json").read_text())["url"]) + self._path
 
     def curl(self) -> str:
-        """Return how anybody can ask at a shell."""
+        """Return a shell command that posts a question."""
         body = json.dumps({"id": "curl-1", "user": "you", "text": "json parser"})
         token = shlex.quote(str(self._home / "http.token"))
-        # The header reaches curl by a pipe: every user of the machine can read the arguments of a process.
+        # curl reads the header from a pipe, because every user of the machine can read a process's arguments.
         return f"echo \"Authorization: Bearer $(cat {token})\" | curl -H @- -d '{body}' {self.url()}"
 
     def leave(self, timeout_s: float = 5.0) -> None:
-        """Wait for what is still to come, but not for long, and ask no more."""
+        """Wait for outstanding answers, but not for long, and stop asking."""
         for thread in self._threads:
             thread.join(timeout_s)
         self._stopping.set()

@@ -1,4 +1,4 @@
-"""The word index live: pages in, change records out, one kill -9 half-way, and the checker's verdict at the end."""
+"""Word index demo: sends pages, reads changes, kills the application half-way, and prints the checker's verdict."""
 
 import contextlib
 import json
@@ -32,14 +32,14 @@ from falkirk.logs.topics import Topics
 from falkirk.terminal import Terminal
 
 PAGES, INDEX, PARTITIONS = "pages", "index", 2
-#: Seconds without a new change record after which the rest is given up for lost.
+#: Seconds without a new change record after which the demo gives up the remaining ones.
 PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What the user can choose: pages to send, per second, from where and in which order, and whether to keep what the
-    demo leaves."""
+    """The options of the demo: the number of pages, their rate per second, their source and order, and whether to keep
+    the demo's files."""
 
     pages: int = 1000
     rate: float = 20.0
@@ -54,9 +54,9 @@ def example() -> Path:
 
 
 def run_demo(settings: DemoSettings, console: Terminal) -> bool:
-    """Run the demo; return whether the checker found exactly-once.
+    """Run the demo. Return whether the checker found exactly-once.
 
-    Raises: FalkirkError: what kept it from running. KeyboardInterrupt: the user stopped it; nothing is left behind.
+    Raises: FalkirkError: the demo could not run. KeyboardInterrupt: the user stopped it; it has cleaned up.
     """
     source = opened(pages(settings.source, seed=settings.seed), settings.source)
     collector = Collector(islice(source, settings.pages))
@@ -99,7 +99,8 @@ def _play(screen: IndexScreen, collector: Collector[Page], bootstrap: str, home:
 
 
 def _watch(screen: IndexScreen, collector: Collector[Page], application: stage.Performance) -> None:
-    """Show what goes on, and kill the Spark application half-way, until all is read or nothing comes any more."""
+    """Show the progress, and kill the Spark application half-way. End when all is read, or no result has arrived for a
+    long time."""
     producer, reader = screen.producer, screen.reader
     killed_s, again_s, received, progress_s = 0.0, 0.0, 0, time.monotonic()
     with Show(screen) as show:
@@ -113,7 +114,7 @@ def _watch(screen: IndexScreen, collector: Collector[Page], application: stage.P
                     producer.start()
             elif not killed_s and len(producer.sent_at_s) >= screen.total / 2 and screen.running() and reader.received:
                 screen.say(f"latency so far: {latency(percentiles_ms(reader.latencies_s))}")
-                screen.say(f"kill -9 of the Spark application: {application.kill()} processes, and no word of warning")
+                screen.say(f"kill -9 of the Spark application, without warning: {application.kill()} processes")
                 screen.mark_killed()
                 killed_s = progress_s = now_s
             elif killed_s and not again_s and screen.running():
@@ -125,7 +126,7 @@ def _watch(screen: IndexScreen, collector: Collector[Page], application: stage.P
             if again_s and not producer.is_alive() and received >= producer.changes_due:
                 break
             if now_s - progress_s > PATIENCE_S:
-                screen.say(f"nothing has come for {PATIENCE_S:.0f} s; the rest is given up")
+                screen.say(f"no result has arrived for {PATIENCE_S:.0f} s; the demo stops waiting")
                 break
             show.refresh()
             time.sleep(0.1)
@@ -159,13 +160,13 @@ def _conclude(screen: IndexScreen, bootstrap: str, home: Path) -> bool:
     store.close()
     shares = ", ".join(f"{name} {count:,}" for name, count in suppressed.items())
     console.print(f"pages: {len(screen.producer.sent_at_s):,}")
-    console.print(f"replayed and suppressed: {sum(suppressed.values()):,} ({shares})")
-    console.print(f"latency overall, the recovery included: {latency(percentiles_ms(reader.latencies_s))}\n")
+    console.print(f"replayed results that were dropped: {sum(suppressed.values()):,} ({shares})")
+    console.print(f"latency, including the recovery: {latency(percentiles_ms(reader.latencies_s))}\n")
     for word in ("the", "exactly"):
         _look_up(reader, word, console)
     if console.is_terminal and sys.stdin.isatty():
         with contextlib.suppress(EOFError):
-            while word := console.input("look up a word (an empty line ends): ").strip().lower():
+            while word := console.input("look up a word (an empty line exits): ").strip().lower():
                 _look_up(reader, word, console)
     return verdict.guarantee is Guarantee.EXACTLY_ONCE
 

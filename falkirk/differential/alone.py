@@ -1,9 +1,9 @@
-"""Alone: an epoch, or the rounds of a loop, in one task, while there is little to do.
+"""Alone: computes an epoch, or rounds of a loop, in one task while there is little to do.
 
-A Spark job takes a tenth of a second and more, whatever it does, and a loop over few rows has hardly anything to do in
-a round. So an epoch in which little changes is given to one task, and of any other what waits for a loop's next round,
-if that is little. It works in memory, over all partitions; it reads the same runs, and leaves the same kinds of files,
-as the jobs do, so that either goes on where the other was. Should it fail, or too much go round, the jobs do it.
+A Spark job takes at least a tenth of a second, and a loop over few rows has little work in a round. So one task
+computes an epoch with few changes. In other epochs, one task computes the rounds of a loop while few rows wait for the
+next round. The task works in memory, over all partitions. It reads the same runs and writes the same kinds of files as
+the jobs, so either can continue the other's work. If the task fails, or too many rows wait, the jobs take over.
 """
 
 import json
@@ -40,15 +40,17 @@ from falkirk.differential.turns import Rounds, Turns, Waiting
 
 log = logging.getLogger("falkirk")
 
-#: While no more rows than this wait for a round, one task does it.
+#: One task computes a round while at most this many rows wait for it.
 ALONE_MAX = 200_000
 _OUTCOME = "outcome.json"
 
 
 def prepare(graph: Graph, session: SparkSession) -> frozenset[Scope]:
-    """Return the loops of a graph that one task can do alone, and what is around them if it can do all: all steps in
-    them, and the hashes of all keys, are known without Spark. It is found out once for a graph, whose steps are then
-    there as `Mapped.steps`."""
+    """Return the loops of a graph that one task can compute, and the outermost scope if it can compute everything.
+
+    This needs all steps and the hashes of all keys without Spark. It is determined once for each graph, which then has
+    the steps in `Mapped.steps`.
+    """
     if graph.alone is None:
         unsuitable = {node.scope for node in graph.nodes if not _is_suitable(node, session)}
         scopes = {node.scope for node in graph.nodes}
@@ -62,7 +64,7 @@ def _is_suitable(node: Node, session: SparkSession) -> bool:
             node.steps = Steps.of(node.how(session.createDataFrame([], timed(node.of.schema, node.scope.depth))))
         except Unsuitable as error:
             if node.scope.depth:
-                log.info("a step of a loop is left to Spark's jobs: %s", error)
+                log.info("Spark jobs compute a step of a loop, since one task could not: %s", error)
             return False
     if isinstance(node, Joined | Reduced):
         schema = port_schema(node, 0, node.scope.depth)
@@ -71,8 +73,8 @@ def _is_suitable(node: Node, session: SparkSession) -> bool:
 
 
 def given_by(graph: Graph, inputs: Mapping[str, DataFrame]) -> DataFrame | None:
-    """Return what is new of all sources as the task gets it: of each a column, of which a row has one; None: nothing
-    is new."""
+    """Return the changes of all sources as the task's input: one column per source, and a value in one column of each
+    row. None: nothing has changed."""
     frames = [inputs.get(source.name) for source in graph.sources()]
     parts = []
     for own in (number for number, frame in enumerate(frames) if frame is not None):
@@ -89,11 +91,11 @@ def given_by(graph: Graph, inputs: Mapping[str, DataFrame]) -> DataFrame | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a task has come to.
+    """The outcome of a task.
 
-    Args: count: how many rounds it has done. is_little: there was little to do until its last one. traces: what is to
-        be remembered as well. merged: files whose rows are in those now. pending, left: what waits then, of all that
-        was given to it, and what was left for others. rounds, cut_short: of loops in the loop.
+    Args: count: the number of rounds done. is_little: whether there was little to do until the last round. traces: new
+        files of traces. merged: files whose rows are now in the new ones. pending, left: the rows that still wait, of
+        the input and of the task's own, and those left for the next epoch. rounds, cut_short: of loops in the scope.
     """
 
     count: int
@@ -106,7 +108,7 @@ class Outcome:
     cut_short: Mapping[Waiting, int]
 
     def text(self) -> str:
-        """Return it as JSON: whoever may write to a shared home must not choose what is run by reading it."""
+        """Return the outcome as JSON, and not pickled: to read a file in a shared home must not run code from it."""
         content = {
             "count": self.count,
             "is_little": self.is_little,
@@ -121,7 +123,7 @@ class Outcome:
 
     @classmethod
     def parse(cls, text: str) -> "Outcome":
-        """Return what was written as text. Raises: ValueError, KeyError, TypeError: it is no outcome."""
+        """Return the outcome that a text describes. Raises: ValueError, KeyError, TypeError: it is no outcome."""
         content = json.loads(text)
 
         def files(name: str) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -146,10 +148,10 @@ class Outcome:
 class Alone:
     """The task.
 
-    Args: rest: of a loop that has begun, its end, the time around it, and the rounds that were done before; None: all
-        of the epoch is to be done, and the batches are what is new of the sources. entered: as of `Works`.
-        traces, pending: what is there for it, all partitions' files. rounds, cut_short: as of `Turns`, so far. folder:
-        where it leaves files. partitions: how many there are. most: how many rows may wait for a round.
+    Args: rest: a loop that has begun, as its end, the time around it, and the number of rounds done before. None: the
+        task computes the whole epoch, and its batches are the changes of the sources. entered: as in `Works`.
+        traces, pending: the files of its input, of all partitions. rounds, cut_short: as in `Turns`, so far. folder:
+        for the files that it writes. partitions: their number. most: the number of rows that may wait for a round.
     """
 
     graph: Graph
@@ -164,7 +166,7 @@ class Alone:
     most: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Work, and leave the outcome in a file; when this is for Spark to do, the reason as a text."""
+        """Compute, and write the outcome to a file; if Spark has to compute it, write the reason."""
         try:
             text = self.work(self._taken(batches)).text()
         except (Unsuitable, pa.ArrowException) as error:
@@ -178,13 +180,13 @@ class Alone:
             yield from ()
 
     def _taken(self, batches: Iterator[pa.RecordBatch]) -> dict[str, pa.Table]:
-        """Return what is new of each source."""
+        """Return the changes of each source."""
         found, rows = [], 0
         for batch in batches:
             found.append(batch)
             rows += batch.num_rows
             if rows > self.most:
-                raise Unsuitable("too much has come")
+                raise Unsuitable("too many changed rows")
         taken = {}
         for number, source in enumerate(self.graph.sources() if self.rest is None else []):
             columns = [batch.column(number) for batch in found]
@@ -193,7 +195,7 @@ class Alone:
         return taken
 
     def outcome(self) -> Outcome | str:
-        """Return what the task has left. Raises: HomeError: `STATE_DAMAGED`: it is no outcome."""
+        """Return the outcome that the task wrote. Raises: HomeError: `STATE_DAMAGED`: it is no outcome."""
         path = Path(self.folder) / _OUTCOME
         try:
             text = path.read_text()
@@ -203,7 +205,7 @@ class Alone:
             raise damaged(f"{DAMAGED}: {error}.", path) from error
 
     def work(self, taken: Mapping[str, pa.Table]) -> Outcome:
-        """Work. Args: taken: what is new of the sources. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""
+        """Compute. Args: taken: the sources' changes. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""
         routes = Routes(graph=self.graph)
         works = InMemory(
             self.graph, routes, self.traces, self.pending, taken, set(self.entered), self.partitions, self.most

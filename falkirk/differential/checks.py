@@ -1,4 +1,4 @@
-"""Checks: what collections refuse, before anything runs."""
+"""Checks: refuses steps and columns that collections can't support, before anything runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,9 +34,9 @@ _UNSUITABLE = (
 def applied(
     operation: str, how: Callable[[DataFrame], DataFrame], rows: DataFrame, where: SourceLocation, *, is_vouched: bool
 ) -> DataFrame:  # fmt: skip
-    """Return what a step makes of rows, having seen that it is one that goes row by row and always comes out the same.
+    """Return the result of a step on rows, after checking that it works row by row and is deterministic.
 
-    Args: is_vouched: by who has said so of all that the iteration does.
+    Args: is_vouched: whether the user has declared that everything in the iteration is deterministic.
     Raises: DefinitionError: `STEP_INVALID`, `NON_DETERMINISTIC`, and as `check_names`.
     """
     try:
@@ -56,15 +56,15 @@ def applied(
     if any(_has(plan, rows, pattern) for pattern in ("AGGREGATE", "WINDOW", "PLAN_EXPRESSION")):
         raise DefinitionError(
             "STEP_INVALID",
-            f"{operation}() looks at more than one row at a time.",
+            f"{operation}() uses more than one row at a time (an aggregate, a window or a subquery).",
             where=where,
-            hint="Use groupBy(), or join().",
+            hint="Use groupBy() or join() for this.",
             operation=operation,
         )
     if _sees_ours(with_ours):
         raise DefinitionError(
             "STEP_INVALID",
-            f"{operation}() has a * within an expression, which would see Falkirk's own columns.",
+            f"{operation}() has a * within an expression, which would include Falkirk's own columns.",
             where=where,
             hint=f"Name the columns: {', '.join(rows.columns)}.",
             operation=operation,
@@ -73,11 +73,11 @@ def applied(
     if not is_deterministic or doubtful:
         raise DefinitionError(
             "NON_DETERMINISTIC",
-            f"{operation}() may come out differently each time{f' ({told})' if (told := ', '.join(doubtful)) else ''}, "
-            "so a row could not be taken away again.",
+            f"{operation}() may give another result each time{f' ({told})' if (told := ', '.join(doubtful)) else ''}. "
+            "A row that it added could then not be removed again.",
             where=where,
-            hint="Draw lots in front of the iteration: what comes in is recorded. Of a function that always gives the "
-            "same, say so with fk.deterministic.",
+            hint="Compute the value before the iteration, which records its input. If a function always gives the same "
+            "result, declare it with fk.deterministic.",
             operation=operation,
             operations=tuple(doubtful),
         )
@@ -86,7 +86,7 @@ def applied(
 
 
 def _sees_ours(rows: DataFrame) -> bool:
-    """Whether a step does more with the columns of ours than to pass them on."""
+    """Whether a step does more with Falkirk's own columns than pass them on."""
     for one in expressions(rows._jdf.queryExecution().analyzed(), into=False):
         names = one.references().toSeq()
         ours = any(names.apply(i).name().startswith(OURS) for i in range(names.size()))
@@ -96,7 +96,7 @@ def _sees_ours(rows: DataFrame) -> bool:
 
 
 def _has(plan: Any, like: DataFrame, pattern: str) -> bool:
-    """Whether a plan of Spark's has something of this kind anywhere in it."""
+    """Whether Spark's plan contains a tree pattern."""
     jvm: Any = like.sparkSession._jvm
     return bool(plan.containsPattern(getattr(jvm.org.apache.spark.sql.catalyst.trees.TreePattern, pattern)()))
 
@@ -107,26 +107,26 @@ def checked(fields: list[StructField], where: object) -> StructType:
         if isinstance(f.dataType, _UNSUITABLE):
             raise DefinitionError(
                 "TYPE_UNSUITABLE",
-                f"column {f.name!r} is {f.dataType.simpleString()}, which an iteration can't keep.",
+                f"column {f.name!r} is {f.dataType.simpleString()}, which an iteration can't store.",
                 where=where,
-                hint="Take it apart into columns of simple types.",
+                hint="Split it into columns of simple types.",
                 column=f.name,
             )
         if isinstance(f.dataType, StringType) and " collate " in f.dataType.simpleString():
             raise DefinitionError(
                 "TYPE_UNSUITABLE",
-                f"column {f.name!r} is {f.dataType.simpleString()}, and an iteration compares texts byte by byte.",
+                f"column {f.name!r} is {f.dataType.simpleString()}, but an iteration compares texts byte by byte.",
                 where=where,
-                hint="Compare what is equal in all: lower(…), for one. Or cast it to STRING.",
+                hint="Select a form that is equal byte by byte, for example lower(…), or cast the column to STRING.",
                 column=f.name,
             )
     return StructType([StructField(f.name, f.dataType) for f in fields])
 
 
 def check_same_columns(first: StructType, other: StructType, says: str, hint: str, where: SourceLocation) -> None:
-    """See that two collections have the same columns, in names, types and order.
+    """Check that two collections have the same columns, in names, types and order.
 
-    Args: says: what to say if not, with `{first}` and `{other}` in it.
+    Args: says: the message of the error, with `{first}` and `{other}` in it.
     Raises: DefinitionError: `COLUMNS_DIFFER`.
     """
     if [(f.name, f.dataType) for f in first] != [(f.name, f.dataType) for f in other]:

@@ -1,7 +1,7 @@
-"""Collections that change: what a user writes an iteration with.
+"""Collections: multisets of rows that change, with which a user writes an iteration.
 
-A collection is a multiset of rows at each epoch; what is kept and sent is only what changes. Each of its operators is
-incremental, over epochs and over the rounds of loops: a row that is added or taken away costs what depends on it.
+A collection is a multiset of rows at each epoch. Falkirk stores and sends only its changes. Each operator is
+incremental over epochs and over the rounds of loops: a change of a row costs only the rows that depend on it.
 Source: Falkirk Wheel, §2.2; McSherry et al., Differential Dataflow (CIDR 2013).
 """
 
@@ -46,9 +46,9 @@ from falkirk.plan.frames import check_names, is_star
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What loops go by that do not say otherwise: how many rounds at most, and what is no change.
+    """The defaults of loops: the greatest number of rounds, and the tolerance of floating-point sums.
 
-    Args: is_vouched: whether the user has said of all that the iteration does that it always comes out the same.
+    Args: is_vouched: whether the user has declared that everything in the iteration is deterministic.
     """
 
     rounds: int = 1_000
@@ -63,7 +63,7 @@ limits: ContextVar[Limits] = ContextVar("limits", default=_PLAIN)
 class Collection:
     """Rows that change.
 
-    Args: like: an empty DataFrame with its columns, which tells what an expression over them comes to.
+    Args: like: an empty DataFrame with the same columns; Spark infers from it the type of an expression over them.
     """
 
     def __init__(self, node: Node, like: DataFrame) -> None:
@@ -84,7 +84,7 @@ class Collection:
     def select(self, *columns: "str | Column") -> "Collection":
         """Return a collection of expressions over each row.
 
-        Raises: DefinitionError: `STEP_INVALID`; `NON_DETERMINISTIC`: what is taken away must be what was added.
+        Raises: DefinitionError: `STEP_INVALID`; `NON_DETERMINISTIC`: a removed row must equal the row that was added.
         """
         users = [F.col(f"`{name}`") for name in self.columns]
         plain = [c for entry in columns for c in (users if is_star(entry) else [entry])]
@@ -104,19 +104,20 @@ class Collection:
         return self._mapped("withColumnRenamed", lambda rows: rows.withColumnRenamed(existing, new))
 
     def negate(self) -> "Collection":
-        """Return the same rows, each there as often less as it was there more: with `concat`, a difference."""
+        """Return the same rows with negated counts. `concat` with them subtracts one collection from another."""
         minus = {DIFFERENCE: -F.col(DIFFERENCE)}
         node = Mapped(scope=self._node.scope, schema=self.schema, of=self._node, how=lambda r: r.withColumns(minus))
         return Collection(node, self._like)
 
     def concat(self, *others: "Collection") -> "Collection":
-        """Return the rows of all; one that is in several is there several times.
+        """Return the rows of all collections; the counts of equal rows are added.
 
         Raises: DefinitionError: `COLUMNS_DIFFER`.
         """
         where, scope = caller(), _innermost(self, *others)
         nodes = [self._node]
-        says, hint = "concat(): {first} and {other} are different columns.", "Make them alike with select(), types too."
+        says = "concat(): {first} and {other} are different columns."
+        hint = "Give them the same columns and types with select()."
         for other in others:
             check_same_columns(self.schema, other.schema, says, hint, where)
             nodes.append(other._node)
@@ -152,13 +153,13 @@ class Collection:
         return self._made(Joined(scope=scope, schema=checked(fields, where), of=of, operator=operator))
 
     def semijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
-        """Return the rows whose key the other has. Raises: as `join`."""
+        """Return the rows whose key occurs in the other collection. Raises: as `join`."""
         keys = _names(on)
         other._require(keys, "semijoin")
         return self.join(other.select(*keys).distinct(), keys).select(*self.columns)
 
     def antijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
-        """Return the rows whose key the other has not. Raises: as `join`."""
+        """Return the rows whose key does not occur in the other collection. Raises: as `join`."""
         return self.concat(self.semijoin(other, on).negate())
 
     def distinct(self) -> "Collection":
@@ -172,17 +173,17 @@ class Collection:
         return Grouped(self, list(keys), where)
 
     def iterate(self, body: "Callable[[Collection], Collection]", rounds: int | None = None) -> "Collection":
-        """Return what comes of applying a body again and again, beginning with these rows, until nothing changes.
+        """Return the result of applying a body repeatedly until nothing changes, beginning with these rows.
 
-        Args: body: gets what the round before has come to; may read other collections. rounds: at most; how many there
-            were, and whether anything was left to change, is told with the result.
-        Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns others than it gets; `ROUNDS_INVALID`;
+        Args: body: receives the result of the previous round, and may read other collections. rounds: the greatest
+            number of rounds. The number of rounds done, and whether the loop converged, are reported with the result.
+        Raises: DefinitionError: `COLUMNS_DIFFER`: the body returns other columns than it receives; `ROUNDS_INVALID`;
             `TYPE_UNSUITABLE`.
         """
         return _loop(self, self._like, self._node.scope, body, rounds, restarts=True, where=caller())
 
     def graph(self) -> Graph:
-        """Return what it is made of. Raises: DefinitionError: `LOOP_LEFT`: it was made in the body of a loop."""
+        """Return the graph of this collection. Raises: DefinitionError: `LOOP_LEFT`: it was made in a loop's body."""
         if self._node.scope.parent is not None:
             raise loop_left()
         return Graph(result=Result(scope=self._node.scope, schema=self._node.schema, of=self._node))
@@ -220,7 +221,7 @@ class Grouped:
         self._of, self._keys, self._where = of, keys, where
 
     def count(self, name: str = "count") -> Collection:
-        """Return how many rows each key has."""
+        """Return the number of rows of each key."""
         return self.agg({name: ("count", "")})
 
     def sum(self, column: str, name: str = "", tolerance: float | None = None) -> Collection:
@@ -236,13 +237,13 @@ class Grouped:
         return self.agg({name or column: ("max", column)})
 
     def agg(self, results: dict[str, tuple[Any, str]], tolerance: float | None = None) -> Collection:
-        """Return one row per key that has any: the keys, and for each name a `(kind, column)`; the kinds are `count`,
-        `sum`, `min` and `max`.
+        """Return one row for each key that has rows: the keys, and one column for each name in `results`.
 
-        Args: tolerance: a floating-point result that moves by no more is left as it was, so that a loop comes to rest;
-            in a `fixpoint`, unless it is given, what the iteration says with `until`.
+        Args: results: by name, a `(kind, column)`; the kinds are `count`, `sum`, `min` and `max`. tolerance: a
+            floating-point result that moves by no more keeps its old value, so that a loop converges. The default in a
+            `fixpoint` is the iteration's `until`.
         Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `AGGREGATE_INVALID`, `TYPE_UNSUITABLE`;
-            `UNTIL_IN_ITERATE`: the iteration has an `until`, and this is in a loop that does not go by it.
+            `UNTIL_IN_ITERATE`: the iteration has an `until`, and this sum is in a loop that ignores it.
         """
         fields, aggregates = [], []
         for name, (kind, column) in results.items():
@@ -257,18 +258,18 @@ class Grouped:
         return self._of._reduced(self._keys, fields, how, self._where)
 
     def _until(self, rounded: list[str]) -> float:
-        """Return the tolerance of results of which none is said. What `iterate` comes to is so many applications of its
-        body: if sums may be left alone in it, whoever writes it says so. Args: rounded: floating-point sums."""
+        """Return the tolerance of results for which the user gave none. The result of `iterate` is defined by its
+        number of rounds, so a tolerance in its body must be explicit. Args: rounded: floating-point sums."""
         scope, until = self._of._node.scope, limits.get().until
         if not scope.restarts:
             return until
         if until and scope.depth and rounded:
             raise DefinitionError(
                 "UNTIL_IN_ITERATE",
-                f"until={until} is for fixpoint(), and the sum {rounded[0]!r} is in the body of iterate().",
+                f"until={until} applies only in fixpoint(), but the sum {rounded[0]!r} is in the body of iterate().",
                 where=self._where,
-                hint="Say tolerance=… of this sum: 0.0 to leave nothing alone. Or make the loop a fixpoint(), if it "
-                "comes to the same end wherever it begins.",
+                hint="Give this sum a tolerance=…; 0.0 means that every change counts. Or make the loop a fixpoint(), "
+                "if it reaches the same result from every start.",
                 column=rounded[0],
             )
         return 0.0
@@ -286,7 +287,7 @@ class Grouped:
             return DoubleType()
         raise DefinitionError(
             "AGGREGATE_INVALID",
-            f"agg(): there is no {kind} of a column {column!r} of type {number}.",
+            f"agg(): {kind!r} is not defined for column {column!r} of type {number}.",
             where=self._where,
             hint="Use count, sum (of whole or floating-point numbers), min or max.",
             kind=kind,
@@ -296,8 +297,8 @@ class Grouped:
     def top(self, rows: int, *by: str) -> Collection:
         """Return the first rows of each key.
 
-        Args: by: columns, the greatest first; with a `+` before it, the least first. What is equal in them is ordered
-            by the other columns. Nulls are less than all else, as in Spark.
+        Args: by: columns, the greatest value first; with a `+` before the name, the least first. The other columns
+            order rows that are equal in these. Nulls are less than all other values, as in Spark.
 
         Raises: DefinitionError: `COLUMN_MISSING`, `TYPE_UNSUITABLE`.
         """
@@ -312,14 +313,14 @@ def _is_rounded(aggregate: Aggregate, result: StructField) -> bool:
 
 
 def fixpoint(like: Collection, body: Callable[[Collection], Collection], rounds: int | None = None) -> Collection:
-    """Return what comes of applying a body again and again, until nothing changes, in each epoch beginning where the
-    last one has ended; the first one begins with nothing.
+    """Return the result of applying a body repeatedly until nothing changes. Each epoch begins with the result of the
+    former epoch, and the first one with no rows.
 
-    For loops that come to the same end wherever they begin, as PageRank does: then an epoch costs what it takes to get
-    from one end to the next. Where that is not so (shortest paths, when an edge is taken away), use `iterate`.
+    It is for loops that reach the same result from every start, as PageRank does. An epoch then costs only the way from
+    one result to the next. For other loops use `iterate`, for example for shortest paths if edges can be removed.
 
-    Args: like: a collection with the columns that the body gets and returns. rounds: at most, in an epoch; what is left
-        then goes on in the next one.
+    Args: like: a collection with the columns that the body receives and returns. rounds: the greatest number of rounds
+        in an epoch; the next epoch continues with the remaining changes.
     Raises: DefinitionError: as `Collection.iterate`.
     """
     return _loop(None, like._like, like._node.scope, body, rounds, restarts=False, where=caller())
@@ -332,19 +333,26 @@ def _loop(
     rounds = limits.get().rounds if rounds is None else rounds
     checked(like.schema.fields, where)
     if rounds < 1:
-        raise DefinitionError("ROUNDS_INVALID", f"rounds={rounds} is no number of rounds.", where=where, rounds=rounds)
+        raise DefinitionError(
+            "ROUNDS_INVALID",
+            f"rounds={rounds} is less than 1.",
+            where=where,
+            hint="Give the greatest number of rounds, at least 1.",
+            rounds=rounds,
+        )
     scope = Scope(parent=around, rounds=rounds, restarts=restarts)
     begun = None if start is None else _entered(start._node, scope)
     variable = Variable(scope=scope, schema=like.schema, start=begun)
     made = body(Collection(variable, like))
-    says, hint = "the body of the loop gets {first} and returns {other}.", "Return the same columns, of the same types."
+    says = "the body of the loop receives {first} and returns {other}."
+    hint = "Return the same columns, of the same types."
     check_same_columns(like.schema, made.schema, says, hint, where)
     variable.body = _entered(made._node, scope)
     return Collection(Left(scope=around, schema=like.schema, of=variable.body, loop=scope), like)
 
 
 def _entered(node: Node, scope: Scope) -> Node:
-    """Return a node as it is read in a loop."""
+    """Return a node as a scope reads it: through one `Entered` for each loop that it enters."""
     if node.scope is scope:
         return node
     if scope.parent is None:
@@ -362,5 +370,5 @@ def _names(on: "str | Sequence[str]") -> list[str]:
 
 
 def _ours(rows: DataFrame) -> list[Column]:
-    """Return the columns of ours that rows have."""
+    """Return Falkirk's own columns among those of the rows."""
     return [F.col(c) for c in rows.columns if c.startswith(OURS)]

@@ -1,8 +1,8 @@
-"""Expressions: what a step does to each row, by Spark's analysed plan, for whoever works without Spark.
+"""Expressions: evaluates the steps of Spark's analysed plan on Arrow tables, without Spark.
 
-Only what comes out the same is taken over: steps with other functions, or of other types, are Spark's. What would be an
-error there, or comes out otherwise here (a sum that is too large, a division by nothing, NaN), is an `Unsuitable` or
-Arrow's error, upon which Spark does it.
+It supports only functions and types whose results are the same in Arrow and in Spark. A step with any other function or
+type raises `Unsuitable`, and Spark computes it. Values can be unsuitable too: a sum that overflows, a division by zero,
+NaN. They raise `Unsuitable` or an error of Arrow, and Spark computes the step.
 """
 
 import json
@@ -19,12 +19,12 @@ from falkirk.plan.inference.structure import name_of
 
 
 class Unsuitable(Exception):
-    """This is for Spark to compute."""
+    """Spark has to compute this step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """An expression. Args: name: Catalyst's class. value: of a literal, or the identity of a column."""
+    """An expression. Args: name: Catalyst's class. value: a literal's value, or a column's identity."""
 
     name: str
     of: tuple["Expression", ...] = ()
@@ -34,7 +34,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A projection to columns, by name with their identities, or a filter."""
+    """A projection to columns (name, identity, expression), or a filter."""
 
     kind: Literal["project", "filter"]
     columns: tuple[tuple[str, int, Expression], ...] = ()
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What is done to rows. Args: given: the columns that they have, with their identities. made: those at the end."""
+    """The steps on rows. Args: given: the input columns, with their identities. made: the output columns."""
 
     given: tuple[tuple[str, int], ...]
     steps: tuple[Step, ...]
@@ -51,7 +51,7 @@ class Steps:
 
     @classmethod
     def of(cls, rows: DataFrame) -> "Steps":
-        """Return the steps that a DataFrame makes of one without rows. Raises: Unsuitable: Spark has to do them."""
+        """Return the steps that made a DataFrame from an empty one. Raises: Unsuitable: Spark has to run them."""
         plan = rows._jdf.queryExecution().analyzed()
         *nodes, first = json.loads(plan.toJSON())
         if name_of(first) not in ("LogicalRDD", "LocalRelation"):
@@ -62,7 +62,7 @@ class Steps:
         return cls(given=given, steps=tuple(map(_step, reversed(nodes))), made=made)
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """Do them. Raises: Unsuitable, pa.ArrowException: Spark has to do them."""
+        """Run the steps. Raises: Unsuitable, pa.ArrowException: Spark has to run them."""
         columns = {identity: rows.column(name) for name, identity in self.given}
         count = rows.num_rows
         for step in self.steps:
@@ -83,7 +83,7 @@ _TYPES = {
     "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(), "double": pa.float64(),
     "string": pa.string(), "boolean": pa.bool_(),
 }  # fmt: skip
-#: To these a number may be cast as it is.
+#: Widening casts of numbers, which Arrow and Spark do in the same way.
 _WIDER = {
     ("byte", "short"), ("byte", "integer"), ("byte", "long"), ("byte", "double"), ("short", "integer"),
     ("short", "long"), ("short", "double"), ("integer", "long"), ("integer", "double"), ("long", "double"),
@@ -106,7 +106,7 @@ def _step(node: Mapping[str, Any]) -> Step:
 
 
 def _parsed(nodes: list[Any]) -> tuple[Expression, list[Any]]:
-    """Return the expression that comes first in a list of nodes, each before its parts, and what is behind it."""
+    """Return the first expression of a list of nodes, in which each node precedes its parts, and the other nodes."""
     node, *rest = nodes
     name, parts = name_of(node), []
     for _ in range(node["num-children"]):
@@ -167,12 +167,12 @@ def _value(expression: Expression, columns: Mapping[int, Any], count: int) -> An
 
 def _divided(one: Any, other: Any) -> Any:
     if not pa.types.is_floating(other.type) or pc.any(pc.equal(other, 0.0)).as_py():
-        raise Unsuitable("a division by nothing")
+        raise Unsuitable("a division by zero")
     return pc.divide(one, other)
 
 
 def _chosen(*parts: Any) -> Any:
-    """CASE WHEN: conditions and values by turns, and what else."""
+    """CASE WHEN: conditions and values alternate; a last single part is ELSE."""
     found = parts[-1] if len(parts) % 2 else pa.nulls(len(parts[0]), parts[1].type)
     pairs: Iterator[tuple[Any, Any]] = zip(parts[0 : len(parts) // 2 * 2 : 2], parts[1::2], strict=True)
     for condition, value in reversed([*pairs]):

@@ -1,7 +1,8 @@
-"""Floating-point numbers as Spark compares them: there is one zero, and one NaN, which is the greatest of all.
+"""Floating-point numbers: brings them into the form in which Spark compares them, with one zero and one NaN.
 
-Arrow groups and joins by bits, of which -0.0 and NaN have several, and leaves NaN out where it looks for the greatest.
-So rows have these numbers in one form (Spark's NormalizeFloatingNumbers), and whoever orders them orders ordinals.
+In Spark, NaN is the greatest number. Arrow groups and joins by bits, and -0.0 and NaN have several bit patterns. Arrow
+also ignores NaN when it computes a maximum. So rows hold these numbers in one form (as Spark's
+NormalizeFloatingNumbers), and code that orders them orders their ordinals.
 """
 
 from typing import Any
@@ -12,12 +13,12 @@ import pyarrow.compute as pc
 
 
 def is_floating(column: Any) -> bool:
-    """Whether a column has such numbers."""
+    """Whether a column has floating-point numbers."""
     return bool(pa.types.is_floating(column.type))
 
 
 def normalised(table: pa.Table) -> pa.Table:
-    """Return rows in which numbers that Spark groups together have the same bits."""
+    """Return the rows; numbers that Spark groups together have the same bits in them."""
     for i, name in enumerate(table.column_names):
         column = table.column(i)
         if is_floating(column):
@@ -28,19 +29,19 @@ def normalised(table: pa.Table) -> pa.Table:
 
 
 def ordinals(column: Any) -> pa.Array:
-    """Return numbers, normalised, as whole ones in the same order; null stays null."""
+    """Return normalised numbers as whole numbers in the same order; null stays null."""
     there = np.asarray(column.is_valid())
     bits = np.asarray(pc.fill_null(pc.cast(column, pa.float64()), 0.0)).view(np.int64)
     return pa.array(_turned(bits), mask=~there)
 
 
 def of_ordinals(column: Any, to: pa.DataType) -> pa.Array:
-    """Return the numbers that these are the ordinals of."""
+    """Return the numbers that have these ordinals: the inverse of `ordinals`."""
     there = np.asarray(column.is_valid())
     numbers = _turned(np.asarray(pc.fill_null(column, 0))).view(np.float64)
     return pc.cast(pa.array(numbers, mask=~there), to)
 
 
 def _turned(bits: Any) -> Any:
-    """Turn the order of negative numbers, whose bits are the greater the less they are; or turn it back."""
+    """Reverse the order of negative numbers: the bits of a lesser one are greater. A second call undoes the first."""
     return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)

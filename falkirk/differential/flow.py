@@ -1,7 +1,7 @@
-"""Flow: works off an epoch of a graph on Spark.
+"""Flow: computes an epoch of a graph on Spark.
 
-An epoch makes a new state of the one before and leaves that as it was: one that fails, or is not wanted, has never
-been.
+An epoch makes a new state from the former one and does not change that. So an epoch that fails or is cancelled has no
+effect.
 """
 
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ from falkirk.differential.state import State
 from falkirk.differential.turns import Rounds, Turns
 
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
-#: An operator is run even where the optimizer sees that nothing arrives, or that nobody reads what it emits: something
-#: may wait for it, and it remembers.
+#: Falkirk must run an operator even if the optimizer sees that its input is empty or that nobody reads its output:
+#: rows may wait for the operator, and it has a memory. So these optimizer rules are switched off.
 _PRUNING = {f"{_OPTIMIZER}.{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "PruneFilters")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advanced:
-    """What an epoch has come to.
+    """The result of an epoch.
 
-    Args: changes: of the result, rows with their difference. rounds: of each loop that had anything to do, or that was
-        cut short before and is so still, in the order of the graph. jobs: of Spark.
+    Args: changes: the changes of the result, as rows with their difference. rounds: of each loop that had work, or that
+        was cut short earlier and still is, in the order of the graph. jobs: the number of Spark jobs.
     """
 
     changes: DataFrame
@@ -40,9 +40,9 @@ class Advanced:
 class Flow:
     """A graph on Spark.
 
-    Args: session: for this alone: adaptive execution, which looks twice at what is known before, and some rules of its
-        optimizer are switched off. folder: where its files are. partitions: how many; a state is one's for good.
-        alone: while no more rows than this wait for a round, it is one task's.
+    Args: session: used only by this flow, which switches off adaptive execution and some rules of the optimizer
+        (adaptive execution would examine known sizes a second time). folder: for its files. partitions: their number;
+        it can't change for an existing state. alone: one task computes a round if at most this many rows wait.
     """
 
     def __init__(
@@ -55,9 +55,10 @@ class Flow:
         session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules | _PRUNING)))
 
     def advance(self, state: State, inputs: Mapping[str, DataFrame], name: str) -> Advanced:
-        """Work off what has changed.
+        """Compute one epoch.
 
-        Args: inputs: by the source's name, its rows with their difference. name: of the epoch's folder: a new one.
+        Args: inputs: by the source's name, its changed rows with their difference. name: a new folder for the
+            epoch.
         """
         graph, result = self._graph, self._graph.result
         jobs = self._jobs(state, inputs, name)
@@ -69,7 +70,7 @@ class Flow:
         whole = _all_of(result)
         jobs.traces[whole] = (*jobs.traces.get(whole, ()), *files)
         jobs.compact()
-        assert not jobs.pending, "all that waits is worked off, dropped, or left for the next epoch"
+        assert not jobs.pending, "all waiting rows are processed, dropped, or left for the next epoch"
         return Advanced(
             changes=jobs.reading(result, (), files),
             state=State(traces=jobs.traces, left=jobs.left, cut_short=turns.cut_short),
@@ -77,7 +78,7 @@ class Flow:
         )  # fmt: skip
 
     def whole(self, state: State) -> DataFrame:
-        """Return all rows of the result, with how often each is there."""
+        """Return all rows of the result, with their counts."""
         files = state.traces.get(_all_of(self._graph.result), ())
         return self._jobs(state, {}, "whole").reading(self._graph.result, (), files)
 

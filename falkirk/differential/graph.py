@@ -1,7 +1,7 @@
-"""Graph: what the collections of an iteration are made of, as the user's calls leave it.
+"""Graph: the nodes of an iteration's collections, as the user's calls created them.
 
-Nodes that remember nothing are functions of DataFrames. Holders remember, or keep rows for a later job: joins and
-reductions; where a loop begins and where it ends; what is asked for in the end.
+Nodes without memory are functions of DataFrames. Holders have a memory, or keep rows for a later job: joins and
+reductions, the begin and the end of a loop, and the result.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ from falkirk.location import SourceLocation, caller
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scope:
-    """A loop, or what is outside all loops.
+    """A loop, or the scope outside all loops.
 
-    Args: parent: None outside. rounds: how often its body is applied, at most. restarts: each epoch's rounds begin with
-        the loop's start; else where the epoch before has ended.
+    Args: parent: None outside all loops. rounds: the greatest number of times that the body is applied. restarts:
+        whether each epoch begins with the loop's start; otherwise it begins with the result of the former epoch.
     """
 
     parent: "Scope | None" = None
@@ -30,17 +30,17 @@ class Scope:
 
     @property
     def depth(self) -> int:
-        """In how many loops."""
+        """The number of loops around its nodes."""
         return 0 if self.parent is None else self.parent.depth + 1
 
     def is_within(self, other: "Scope") -> bool:
-        """Whether it is the other one, or in it."""
+        """Whether it is the other scope, or inside it."""
         return self is other or (self.parent is not None and self.parent.is_within(other))
 
 
 @dataclass(eq=False, kw_only=True)
 class Node:
-    """A collection. Args: schema: of its rows."""
+    """A collection. Args: schema: the user's columns."""
 
     scope: Scope
     schema: StructType
@@ -48,15 +48,15 @@ class Node:
 
 @dataclass(eq=False, kw_only=True)
 class Source(Node):
-    """What changes from outside."""
+    """An input of the graph."""
 
     name: str
 
 
 @dataclass(eq=False, kw_only=True)
 class Mapped(Node):
-    """Row by row. Args: how: gets a DataFrame of the rows with columns of ours, which it passes on. where: the user's
-    line. steps: the same without Spark, where that is known."""
+    """A row-by-row step. Args: how: receives a DataFrame with the user's and Falkirk's columns, and passes Falkirk's
+    on. where: the user's line. steps: the same step without Spark, if it is known."""
 
     of: Node
     how: Callable[[DataFrame], DataFrame]
@@ -64,27 +64,27 @@ class Mapped(Node):
     steps: Steps | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave `how` behind: it is of no use in a task."""
+        """Return the state without `how`, which a task can't use."""
         return {**self.__dict__, "how": None}
 
 
 @dataclass(eq=False, kw_only=True)
 class Concat(Node):
-    """All of several."""
+    """The rows of several nodes."""
 
     of: tuple[Node, ...]
 
 
 @dataclass(eq=False, kw_only=True)
 class Entered(Node):
-    """What a loop reads from around it, the same in each round."""
+    """A node outside a loop as the loop reads it: the same rows in each round."""
 
     of: Node
 
 
 @dataclass(eq=False, kw_only=True)
 class Holder(Node):
-    """A node that keeps something. `name` is its own in the graph."""
+    """A node that stores rows. Args: name: unique in the graph."""
 
     name: str = ""
 
@@ -107,9 +107,9 @@ class Reduced(Holder):
 
 @dataclass(eq=False, kw_only=True)
 class Variable(Holder):
-    """What goes round in a loop: in its first round `start`, and what the body has made of it in the next.
+    """The value that a loop computes: `start` in the first round, and then the body's result of the former round.
 
-    In differences: start, and a round later what the body has come to, without the start.
+    In differences: the start in round 0; one round later the body's result, less the start.
     """
 
     start: Node | None
@@ -118,7 +118,7 @@ class Variable(Holder):
 
 @dataclass(eq=False, kw_only=True)
 class Left(Holder):
-    """What a loop has come to, in the scope around it. Args: of: in the loop."""
+    """The result of a loop, in the scope around it. Args: of: the result inside the loop."""
 
     of: Node
     loop: Scope
@@ -126,13 +126,13 @@ class Left(Holder):
 
 @dataclass(eq=False, kw_only=True)
 class Result(Holder):
-    """What is asked for."""
+    """The result of the graph."""
 
     of: Node
 
 
 def inputs_of(node: Node) -> tuple[Node, ...]:
-    """Return what a node is made of; of a variable, what it starts with and what its body comes to."""
+    """Return the inputs of a node; those of a variable are its start and the result of its body."""
     if isinstance(node, Concat | Joined):
         return tuple(node.of)
     if isinstance(node, Mapped | Entered | Reduced | Left | Result):
@@ -143,28 +143,27 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
 
 
 def is_loose(node: Node) -> bool:
-    """Tell whether its rows are in whatever partitions their sources have."""
+    """Return whether the rows of a node are partitioned like the sources, and not by a key."""
     if isinstance(node, Mapped | Entered):
         return is_loose(node.of)
     return isinstance(node, Source) or (isinstance(node, Concat) and all(map(is_loose, node.of)))
 
 
 def loop_left() -> DefinitionError:
-    """Return the error of who reads a loop's collection where the loop is not."""
+    """Return the error for a loop's collection that is read outside the loop."""
     return DefinitionError(
         "LOOP_LEFT",
-        "what is made in the body of a loop is read outside of it.",
+        "a collection that was made in the body of a loop is read outside the loop.",
         where=caller(),
-        hint="Return it from the body: what iterate() returns is what the loop has come to.",
+        hint="Return it from the body: iterate() returns the result of the loop.",
     )
 
 
 @dataclass(kw_only=True)
 class Graph:
-    """All that a result needs, in an order in which each comes behind what it reads; a variable comes first in its
-    loop.
+    """All nodes that a result needs, each after its inputs; a variable comes first in its loop.
 
-    Args: result: what is asked for. alone: the loops that one task can do alone, once that was found out.
+    Args: result: the last node. alone: the loops that one task can compute alone; None until `prepare` has found them.
     """
 
     result: Result
@@ -193,15 +192,15 @@ class Graph:
         self.nodes.append(node)
 
     def holders(self) -> Iterator[Holder]:
-        """Return the nodes that keep something."""
+        """Return the nodes that store rows."""
         return (node for node in self.nodes if isinstance(node, Holder))
 
     def sources(self) -> list[Source]:
-        """Return what changes from outside."""
+        """Return the inputs of the graph."""
         return [node for node in self.nodes if isinstance(node, Source)]
 
     def shape(self) -> str:
-        """Return what must stay the same for a state to be this graph's."""
+        """Return the shape of the graph as a text. A state belongs to every graph of the same shape."""
         return "; ".join(
             f"{h.name}({', '.join(f'{f.name} {f.dataType.simpleString()}' for f in h.schema.fields)})"
             + (f" {h.operator}" if isinstance(h, Joined | Reduced) else "")

@@ -1,21 +1,22 @@
-"""Graphs: PageRank, connected components and shortest paths over edges that change, each a page of its own.
+"""Graph algorithms: PageRank, connected components and shortest paths over edges that change.
 
-Edges are rows with the columns `src` and `dst`; what else they have is ignored, but for the `length` of shortest paths.
+Edges are rows with the columns `src` and `dst`, and shortest paths need `length` too. Other columns are ignored.
 """
 
 from pyspark.sql import functions as F
 
 from falkirk.differential.collection import Collection, fixpoint, limits
 
-#: Of a rank.
+#: The default tolerance of a rank.
 TOLERANCE = 1e-6
 
 
 def connected_components(edges: Collection) -> Collection:
-    """Return the component of each node: `(node, component)`, the least node of those that it is connected with.
+    """Return the component of each node, `(node, component)`: the least node that is connected with it.
 
-    Each node tells its neighbours the least that it has heard of, until nobody hears of a lesser one. An edge that is
-    taken away takes back what was heard over it, round by round. Edges count in both directions.
+    In each round a node sends its component to its neighbours and takes the least that it receives, until nothing
+    changes. If an edge is removed, the values that arrived over it are withdrawn round by round. Edges count in both
+    directions.
     """
     there = edges.select(F.col("src").alias("node"), F.col("dst").alias("neighbour"))
     back = edges.select(F.col("dst").alias("node"), F.col("src").alias("neighbour"))
@@ -30,10 +31,10 @@ def connected_components(edges: Collection) -> Collection:
 
 
 def shortest_paths(edges: Collection, sources: Collection, rounds: int | None = None) -> Collection:
-    """Return how far it is from the nearest source to each node that can be reached: `(node, distance)`.
+    """Return the distance of each reachable node from the nearest source: `(node, distance)`.
 
-    Args: edges: with a `length`, a whole number that is not negative. sources: rows with a column `node`. rounds: the
-        most edges that a path may have.
+    Args: edges: with a column `length`, a whole, non-negative number. sources: rows with a column `node`. rounds: the
+        greatest number of edges in a path.
     """
     ways = edges.select(
         F.col("src").alias("node"), F.col("dst").alias("next"), F.col("length").cast("long").alias("length")
@@ -56,15 +57,15 @@ def pagerank(
     rounds: int | None = None,
     nodes: Collection | None = None,
 ) -> Collection:
-    """Return the rank of each node: `(node, rank)`; divided by their sum they are PageRank's probabilities.
+    """Return the rank of each node, `(node, rank)`. Ranks divided by their sum are PageRank's probabilities.
 
-    A node's rank is `1 - damping`, and of each node that points to it a share of `damping` times that one's rank. The
-    ranks come to the same wherever the loop begins, so each epoch begins where the last one has ended.
+    A node's rank is `1 - damping`, plus a share from each node that points to it: `damping` times that node's rank,
+    divided by the number of its edges. The ranks are the same from every start, so each epoch begins with the former
+    epoch's ranks.
 
-    Args: tolerance: a rank that moves by no more is left as it was. Deviations flow as ranks do, so each rank is off by
-        at most `rank * tolerance / (1 - damping)`. Without it, what the iteration says with `until`, or 1e-6.
-        nodes: rows with a column `node`, of all nodes, and edges to others do not count; without it they are those that
-            have edges.
+    Args: tolerance: a rank that moves by no more keeps its old value. Errors spread as ranks do, so no rank is off by
+        more than `rank * tolerance / (1 - damping)`. The default is the iteration's `until`, or 1e-6.
+        nodes: rows with a column `node`. Edges to other nodes are ignored. The default is all nodes with edges.
     """
     if nodes is None:
         nodes = edges.select(F.col("src").alias("node")).concat(edges.select(F.col("dst").alias("node")))

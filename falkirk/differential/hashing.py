@@ -1,7 +1,7 @@
-"""Hashing: Spark's hash of a key, and the partition that it puts it into, computed without Spark.
+"""Hashing: computes Spark's hash of a key, and its partition, without Spark.
 
-What one task works off alone it must leave where the tasks of a Spark job look for it. The functions are those behind
-`xxhash64` (XXH64, seed 42, one column after the other) and behind `repartition` (Murmur3 of 32 bits).
+If one task computes an epoch alone, the tasks of later Spark jobs must find its rows in the right partitions. The
+functions are those of `xxhash64` (XXH64, seed 42, one column after the other) and of `repartition` (Murmur3, 32 bits).
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 
 
 def is_hashed(of: pa.DataType) -> bool:
-    """Whether the hash of a type is known here."""
+    """Whether this module can compute the hash of a type."""
     return bool(
         pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of) or pa.types.is_timestamp(of)
         or pa.types.is_string(of) or pa.types.is_float64(of)
@@ -31,7 +31,7 @@ def is_hashed(of: pa.DataType) -> bool:
 
 
 def hash_of(columns: Sequence[pa.ChunkedArray], rows: int) -> npt.NDArray[np.int64]:
-    """Return the hash of each row of these columns; without columns, that of the number 0."""
+    """Return the hash of each row of these columns; without columns, the hash of the number 0."""
     found = np.full(rows, _SEED, dtype=np.uint64)
     with np.errstate(over="ignore"):
         if not columns:
@@ -44,7 +44,7 @@ def hash_of(columns: Sequence[pa.ChunkedArray], rows: int) -> npt.NDArray[np.int
 
 
 def partition_of(hashes: npt.NDArray[np.int64], partitions: int) -> npt.NDArray[np.int64]:
-    """Return the partition, of so many, of each hash."""
+    """Return the partition of each hash. Args: partitions: their number."""
     words = hashes.view(np.uint64)
     with np.errstate(over="ignore"):
         found = np.full(len(hashes), _SEED, dtype=np.uint32)
@@ -62,7 +62,7 @@ def _hashed(array: pa.Array, seed: Unsigned) -> Unsigned:
     if pa.types.is_string(array.type):
         return _of_texts(array, seed)
     if pa.types.is_float64(array.type):
-        numbers = array.fill_null(0.0).to_numpy() + 0.0  # as one does: -0.0 is 0.0, and one NaN like another
+        numbers = array.fill_null(0.0).to_numpy() + 0.0  # as Spark does: -0.0 is 0.0, and there is one NaN
         return _of_eight(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64), seed)
     if pa.types.is_int64(array.type) or pa.types.is_timestamp(array.type):
         return _of_eight(array.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64), seed)
@@ -80,7 +80,7 @@ def _of_eight(words: Unsigned, seed: Unsigned) -> Unsigned:
 
 
 def _of_texts(array: pa.Array, seed: Unsigned) -> Unsigned:
-    """Texts of the same length are hashed together."""
+    """Return the hashes of texts. Texts of the same length are hashed together."""
     binary = array.cast(pa.binary()).fill_null(b"")
     offsets = np.frombuffer(binary.buffers()[1], dtype=np.int32, count=len(binary) + 1, offset=binary.offset * 4)
     content = np.frombuffer(binary.buffers()[2] or b"", dtype=np.uint8)

@@ -1,6 +1,6 @@
-"""In memory: what there is to do at a time, done in the memory of one task, over all partitions.
+"""In memory: computes an epoch, or rounds of a loop, in the memory of one task, over all partitions.
 
-What it is given is in files, and what it leaves is stored in files again, as the tasks of `jobs.py` do it.
+Its input and output are files of the same kinds as those of the tasks in `jobs.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,18 +42,18 @@ from falkirk.differential.task import FileName, Hand, act, hand_on, said_by, sma
 from falkirk.differential.turns import Turns, Waiting
 
 Files = dict[tuple[str, str], tuple[str, ...]]
-"""Of traces."""
+"""The files of traces, by holder and kind."""
 
-#: A round that looks at more rows of traces than this is quicker as a job of several tasks.
+#: A round that reads more rows of traces than this is faster as a job of several tasks.
 TOUCHED_MAX = 1_500_000
-#: What is remembered of a trace is in no more tables than this.
+#: The rows that are new in a trace are in no more tables than this.
 _TABLES_MAX = 3
 
 
 @dataclass
 class _Round:
-    """What was made in the round that is going on. Args: parked: what waits for the rounds behind it, of which one may
-    have the same time. The others as of the job of `jobs.py`."""
+    """The state of the current round. Args: parked: rows that wait for a later round; one of the current round may have
+    the same time. The other attributes are as in `_Job` of `jobs.py`."""
 
     made: dict[int, pa.Table] = field(default_factory=dict)
     idle: set[tuple[int, Time]] = field(default_factory=set)
@@ -63,7 +63,7 @@ class _Round:
 
 
 class InMemory:
-    """The `Works` of a task alone."""
+    """Implements `Works` in one task."""
 
     def __init__(
         self, graph: Graph, routes: Routes, traces: Mapping[tuple[str, str], Sequence[str]],
@@ -71,21 +71,21 @@ class InMemory:
         most: int,
     ) -> None:  # fmt: skip
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
-        #: How many rounds the loops have in which each holder is, if what is behind the last one is dropped.
+        #: For each holder in a loop, the number of rounds after which its rows are dropped.
         self._limits = {h.name: h.scope.rounds for h in graph.holders() if h.scope.depth and h.scope.restarts}
-        #: Who gets rows by the hash of their key, and so with it.
+        #: The holders that receive rows with the hash of their key, and partitioned by it.
         self._by_key = {h.name for h in graph.holders() if isinstance(h, Joined | Reduced)}
         self.pending: dict[Waiting, tuple[Any, ...]] = {k: tuple(paths) for k, paths in pending.items()}
         self.left: dict[Waiting, tuple[Any, ...]] = {}
         self.read: dict[tuple[str, Time], Any] = {}
         self.entered = entered
         self.count = 0
-        #: Whether the last round had little to do, by what it has left for the next and what it has looked at.
+        #: Whether the last round had little to do: few rows wait for the next round, and few rows were read.
         self.is_little = True
         self._touched = 0
         self._round = _Round()
         self._opened: dict[str, pa.Table] = {}
-        #: What is new of each trace, each table in the order of the hashes.
+        #: The new rows of each trace; each table is sorted by hash.
         self._new: dict[tuple[str, str], list[pa.Table]] = {}
 
     # -- as Works ------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class InMemory:
         going, touched = sum(rows.num_rows for _, rows in parked), self._touched
         self.is_little, self._touched = going <= self._most and touched <= TOUCHED_MAX, 0
         if self._taken and not self.is_little:
-            raise Unsuitable("too much goes round")
+            raise Unsuitable("too many rows wait for the next round")
 
     def residue(self, rows: Any) -> int:
         """See Works."""
@@ -152,7 +152,7 @@ class InMemory:
         """See Works."""
         return 0
 
-    # -- what is new of a node -----------------------------------------------------------------------------------------
+    # -- the changes of a node -----------------------------------------------------------------------------------------
 
     def _frame(self, node: Node, now: Time) -> pa.Table | None:
         key = (id(node), now)
@@ -163,7 +163,7 @@ class InMemory:
     def _made(self, node: Node, now: Time) -> pa.Table | None:
         schema = arrow_of(node.schema, len(now))
         if isinstance(node, Mapped):
-            assert node.steps is not None, "no other loop is given to a task"
+            assert node.steps is not None, "a task receives only loops whose steps are known"
             of = self._frame(node.of, now)
             return None if of is None else node.steps(of).select(schema.names).cast(schema)
         if isinstance(node, Concat):
@@ -188,30 +188,30 @@ class InMemory:
         return self._again(node.name if isinstance(node, Left) else f"kept-{node.name}", now, schema)
 
     def _again(self, name: str, now: Time, schema: pa.Schema) -> pa.Table | None:
-        """Return what waits for a time and can be read as often as one likes."""
+        """Return the rows that wait for a time; several readers may read them."""
         if (name, now) not in self.read and (name, "parked0", now) in self.pending:
             self.read[name, now] = together(self.loaded(self.pending.pop((name, "parked0", now))), schema)
         return self.read.get((name, now))
 
-    # -- what is kept --------------------------------------------------------------------------------------------------
+    # -- traces --------------------------------------------------------------------------------------------------------
 
     def trace(self, name: tuple[str, str]) -> list[pa.Table]:
-        """Return the tables of a trace, each in the order of the hashes."""
+        """Return the tables of a trace, each sorted by hash."""
         return [*(self._open(path) for path in self._files.get(name, ())), *self._new.get(name, ())]
 
     def remember(self, name: tuple[str, str], rows: pa.Table, order: Order | None) -> None:
-        """Add to a trace."""
+        """Add rows to a trace."""
         tables = self._new.setdefault(name, [])
         tables.append(in_order(rows, order))
         if len(tables) > _TABLES_MAX:
             self._new[name] = [in_order(consolidate(together(tables, rows.schema)), order)]
 
     def wait(self, key: Waiting, rows: pa.Table) -> None:
-        """Leave rows for a time."""
+        """Store rows that wait for a time."""
         self._round.parked.append((key, rows))
 
     def touch(self, rows: int) -> None:
-        """Take note of how many rows of a trace were looked at."""
+        """Count the rows of a trace that were read."""
         self._touched += rows
 
     def _open(self, path: str) -> pa.Table:
@@ -220,14 +220,14 @@ class InMemory:
         return self._opened[path]
 
     def loaded(self, several: Iterable[Any]) -> list[pa.Table]:
-        """Return the tables of what waits: some are there, others in files."""
+        """Return waiting rows as tables: some are in memory, others in files."""
         return [runs.load(Path(rows)) if isinstance(rows, str) else rows for rows in several]
 
-    # -- in files ------------------------------------------------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------------------------------
 
     def remembered_in(self, folder: Path) -> tuple[Files, Files]:
-        """Store what is new of all traces, as runs of their partitions; return the files, and those that were there and
-        whose rows are in them: small ones, since whoever looks for a key looks into each."""
+        """Store the new rows of all traces as runs of their partitions. Return the new files, and the old files that
+        were merged into them: the small ones, since a search for a key opens every run."""
         found, merged = {}, {}
         for (holder, what), tables in self._new.items():
             rows = consolidate(together(tables, tables[0].schema))
@@ -239,7 +239,7 @@ class InMemory:
         return found, merged
 
     def _small(self, files: Sequence[str], rows: pa.Table) -> tuple[str, ...]:
-        """Return the runs that are worth merging with new rows, of each partition on its own."""
+        """Return the runs of each partition that are worth merging with its new rows."""
         there = partition_of(rows.column(HASH).to_numpy(), self._partitions)
         news = np.bincount(there, minlength=self._partitions)
         by_partition: dict[int, list[str]] = {}
@@ -249,7 +249,7 @@ class InMemory:
         return tuple(f for p, some in by_partition.items() if news[p] for f in small(some, int(news[p]), most))
 
     def stored(self, several: Mapping[Waiting, Sequence[Any]], folder: Path) -> dict[Waiting, tuple[str, ...]]:
-        """Store what waits; return the files, with those that were there."""
+        """Store waiting rows. Return their files, the existing ones included."""
         found = {}
         for (holder, what, time), waiting in several.items():
             tables = [rows for rows in waiting if not isinstance(rows, str)]
@@ -284,9 +284,9 @@ class InMemory:
 
 
 class _Memory:
-    """A place, as of `task.py`, in the memory of a task: of one operator at one time.
+    """The `Place` of one operator at one time, in the memory of a task.
 
-    Attributes: beside: the hash of the key that rows were made by says which partition they are in.
+    Attributes: beside: the hash of the key with which rows were made; it tells their partition.
     """
 
     beside: tuple[str, ...] = (HASH,)
@@ -327,7 +327,7 @@ class _Trace:
 
 
 def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return what arrives, with the hash of its key."""
+    """Return the arriving rows, with the hash of their key."""
     hashes = hash_of([frame.column(key) for key in holder.operator.keys], frame.num_rows)
     return frame.append_column(HASH, pa.array(hashes)).select(schema.names).cast(schema)
 

@@ -1,6 +1,6 @@
-"""Jobs: puts together what is to be done at a time as one Spark job, runs it, and takes what it has left into lists.
+"""Jobs: builds one Spark job for each time of a graph, runs it, and adds the files that it wrote to lists.
 
-All that is remembered is in files. The driver sees their names, and how many rows are in them; never rows.
+The memory of operators is in files. The driver sees the names of the files and the number of their rows, never rows.
 """
 
 import logging
@@ -44,18 +44,19 @@ log = logging.getLogger("falkirk")
 
 K = TypeVar("K")
 
-#: A trace has no more runs than this, on the average of its partitions; else small ones are merged.
+#: If a trace has more runs than this, on average over its partitions, small runs are merged.
 RUNS_MAX = 24
-#: In how many runs a partition's part of a trace may be left by an epoch.
+#: The greatest number of runs that an epoch leaves in a partition's part of a trace.
 NEW_MAX = 2
 
 
 @dataclass
 class _Job:
-    """A job that is being put together.
+    """A job that is being built.
 
-    Args: made: what operators have made in it. idle: those that had nothing to do, and when. read: whose results are
-        read in it. ends: what nobody reads. shared: what several read.
+    Args: made: the results of operators in this job. idle: operators that had nothing to do, with the time. read:
+        operators whose results are read in this job. ends: frames that no other frame reads. shared: frames with
+        several readers.
     """
 
     made: dict[int, DataFrame] = field(default_factory=dict)
@@ -70,8 +71,8 @@ class _Job:
 class Jobs:
     """The jobs of one epoch.
 
-    Args: routes: of the graph. inputs: by the source's name, its rows with their difference. folder: of the flow.
-        name: of the epoch's folder. alone: as of `Flow`.
+    Args: routes: of the graph. inputs: by the source's name, its changed rows with their difference. folder: of the
+        flow. name: the epoch's folder. alone: as in `Flow`.
     """
 
     def __init__(
@@ -79,25 +80,25 @@ class Jobs:
         folder: Path, name: str, partitions: int, alone: int,
     ) -> None:  # fmt: skip
         self._session, self._graph, self._routes, self._inputs = session, graph, routes, inputs
-        #: How many rows may wait for a round that one task does, and the loops of which one can.
+        #: The number of rows that may wait for a round that one task computes, and the loops that one task can compute.
         self._alone, self._suitable = alone, set(prepare(graph, session)) if alone else set()
         self._too_much: dict[Scope, int] = {}
         self._root, self._name, self._partitions = folder, name, partitions
         self.traces = dict(state.traces)
         self._given = state.files()
-        #: What waits for a time, by holder, what it is, and time.
+        #: The files that wait for a time, by holder, kind and time.
         self.pending: dict[Waiting, tuple[Any, ...]] = dict(state.left)
-        #: What is left for the next epoch of it.
+        #: Those of them that are left for the next epoch.
         self.left: dict[Waiting, tuple[Any, ...]] = {}
-        #: What was taken from there to be read, and may be read again until its time has been worked off.
+        #: The files taken from `pending` to be read; they can be read again until their time is complete.
         self.read: dict[tuple[str, Time], Any] = {}
-        #: Loops that go on where they were, whose time stands still while they go round.
+        #: Loops that began with the result of the former epoch; the time around them does not advance while they run.
         self.entered: set[Scope] = set()
         self.count = 0
         self._open = _Job()
 
     def operate(self, holder: Joined | Reduced, now: Time) -> None:
-        """Put what an operator does at a time into the job, if there may be anything for it."""
+        """Add an operator's work at a time to the job, if rows may wait for it."""
         frames = [self.frame(node, now) for node in inputs_of(holder)]
         waiting = self._take(holder, now)
         if not any(waiting.values()) and all(frame is None for frame in frames):
@@ -113,12 +114,12 @@ class Jobs:
             emits=id(holder) in self._routes.emits,
         )  # fmt: skip
         made = self._task(task, self._arriving(holder, frames, now), holder.schema)
-        if self._routes.emits[id(holder)] > 1:  # else it would be done once for each of its readers
+        if self._routes.emits[id(holder)] > 1:  # otherwise Spark would compute it once for each reader
             self._open.shared.append(made.persist())
         self._open.made[id(holder)] = made
 
     def conclude(self, result: Result, now: Time) -> None:
-        """Have what is new of the result stored, equal rows together."""
+        """Add a step that stores the changes of the result, equal rows together."""
         frame = self.frame(result.of, now)
         if frame is not None:
             hand = Hand(holder=result.name, port=0, names=port_names(result, 0))
@@ -126,7 +127,7 @@ class Jobs:
             self._store_frame(result, frame.repartition(self._partitions, hashed), now, [hand])
 
     def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
-        """Have what is new of a node handed on to a later job."""
+        """Add a step that stores the changes of a node for a later job."""
         frame = self._even(node, now)
         if frame is not None:
             if any(hand.holder in self._routes.mixed for hand in hands):
@@ -150,12 +151,12 @@ class Jobs:
         return frame.mapInArrow(task, timed(schema, len(task.now)))
 
     def _arriving(self, holder: Joined | Reduced, frames: list[DataFrame | None], now: Time) -> DataFrame | None:
-        """Return what arrives of all inputs, each row where its key belongs."""
+        """Return the arriving rows of all inputs, partitioned by key."""
         nodes, parts = inputs_of(holder), []
         ours = [*rounds(len(now)), DIFFERENCE]
         every = list(dict.fromkeys(n for port in range(len(frames)) for n in port_names(holder, port)))
         types = port_types(holder)
-        # What is in whatever partitions comes last: a task in a union tells which partition it has by its number.
+        # Frames without a fixed partitioning come last: in a union, a task's number tells it its partition.
         for port, frame in sorted(enumerate(frames), key=lambda part: is_loose(nodes[part[0]])):
             if frame is None:
                 continue
@@ -172,7 +173,7 @@ class Jobs:
         return reduce(DataFrame.unionAll, parts).repartition(self._partitions, HASH)
 
     def frame(self, node: Node, now: Time) -> DataFrame | None:
-        """Return what is new of a node at a time, or None: nothing can be."""
+        """Return the changes of a node at a time, or None if there can be none."""
         key = (id(node), now)
         if key not in self._open.frames:
             self._open.frames[key] = self._made(node, now)
@@ -199,7 +200,7 @@ class Jobs:
             self._open.read.add(id(node))
             return self._open.made[id(node)]
         if (id(node), now) in self._open.idle:
-            return None  # what it has kept is read in later jobs; readers in this one got it when it was made
+            return None  # its stored results are read in later jobs; readers in the same job received them directly
         if isinstance(node, Variable):
             start = self._even(node.start, now) if node.start is not None and now[-1] == 0 else None
             return _union([start, self._again(node, node.name, now)])
@@ -208,17 +209,17 @@ class Jobs:
         return self._again(node, f"kept-{node.name}", now)
 
     def _beside(self, nodes: tuple[Node, ...], now: Time) -> list[DataFrame | None]:
-        """Return what is new of nodes that are read side by side."""
+        """Return the changes of nodes that are read in one union."""
         return [self.frame(node, now) if all(map(is_loose, nodes)) else self._even(node, now) for node in nodes]
 
     def _even(self, node: Node, now: Time) -> DataFrame | None:
-        """Return what is new of a node, in as many partitions as there are: a task in a union with others tells which
-        one it has by its number."""
+        """Return the changes of a node in `partitions` partitions: in a union, a task's number tells it its
+        partition."""
         frame = self.frame(node, now)
         return frame.repartition(self._partitions) if frame is not None and is_loose(node) else frame
 
     def _again(self, node: Holder, name: str, now: Time) -> DataFrame | None:
-        """Return what waits for a time and can be read as often as one likes."""
+        """Return the rows that wait for a time; several readers may read them."""
         key = (name, now)
         if key not in self.read and (name, "parked0", now) in self.pending:
             self.read[key] = self.pending.pop((name, "parked0", now))
@@ -246,7 +247,7 @@ class Jobs:
         return {what: tuple(str(self._root / path) for path in paths) for what, paths in files.items()}
 
     def flush(self) -> None:
-        """Run the job that is open, and take what it has left into the lists."""
+        """Run the open job, and add its files to the lists."""
         job, self._open = self._open, _Job()
         ends = [*job.ends, *(frame for made, frame in job.made.items() if made not in job.read)]
         if not ends or job.folder is None:
@@ -272,7 +273,7 @@ class Jobs:
         return FileName.parse(Path(rows).name).residue
 
     def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
-        """See Works: by one task, while little goes round."""
+        """See Works: one task computes rounds while few rows wait."""
         waiting = turns.waiting(left.loop)
         rows = sum(FileName.parse(Path(path).name).rows for key in waiting for path in self.pending[key])
         if left.loop not in self._suitable or rows > min(self._alone, self._too_much.get(left.loop, rows)):
@@ -280,14 +281,14 @@ class Jobs:
         outcome = self._go_alone(turns, left.loop, self._session.range(0, 1, 1, 1), (left, now, count))
         if outcome is None:
             return 0
-        if not outcome.is_little:  # it is tried again when half of that is left
+        if not outcome.is_little:  # one task tries again when half as many rows wait
             self._too_much[left.loop] = rows // 2
         return outcome.count
 
     def go_alone(self, turns: Turns) -> bool:
-        """Have one task work off all of the epoch, if that can be; tell whether it was."""
+        """Let one task compute the whole epoch if it can. Return whether it did."""
         everything = self._graph.result.scope
-        # A first epoch is a load: it has much, if anything.
+        # A first epoch is a load, which usually has many rows.
         if everything not in self._suitable or not self.traces:
             return False
         given = given_by(self._graph, self._inputs)
@@ -309,7 +310,7 @@ class Jobs:
         self.count += 1
         outcome = task.outcome()
         if isinstance(outcome, str):
-            log.info("this is left to Spark's jobs: %s", outcome)
+            log.info("Spark jobs compute this, since one task could not: %s", outcome)
             self._suitable.discard(scope)
             return None
         for key in waiting:
@@ -325,13 +326,13 @@ class Jobs:
         return outcome
 
     def tidy(self) -> None:
-        """Merge runs where there are many, the smaller ones: a run is written again when it has doubled, so that what
-        merging costs in all grows with what has changed, and not with what there is."""
+        """Merge small runs of traces that have many. A run is written again only when the merged rows have
+        doubled. So the total cost of merging grows with the changes and not with the size of the trace."""
         if any(len(files) > RUNS_MAX * self._partitions for files in self.traces.values()):
             self._merge(lambda runs: small(runs) if len(runs) > RUNS_MAX // 2 else [])
 
     def compact(self) -> None:
-        """Merge what this epoch has left, if it is in many runs: in a loop most of it has come and gone."""
+        """Merge the runs of this epoch if there are many: in a loop most of their rows cancel."""
 
         def new(runs: list[str]) -> list[str]:
             found = [run for run in runs if run not in self._given]
@@ -340,7 +341,7 @@ class Jobs:
         self._merge(new)
 
     def _merge(self, chosen: Callable[[list[str]], list[str]]) -> None:
-        """Merge runs into one. Args: chosen: returns which, of those of a partition."""
+        """Merge runs into one per partition. Args: chosen: returns those of a partition's runs to merge."""
         folder = self._root / self._name / f"merged-{uuid.uuid4().hex[:6]}"
         files, targets = [], []
         for trace, paths in self.traces.items():
@@ -368,7 +369,7 @@ class Jobs:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a job, those that one holder has left for another included."""
+    """Return the files of a job, including those that one holder wrote for another."""
     return sorted(path for path in folder.rglob("*.arrow") if not path.name.startswith("."))
 
 
@@ -378,6 +379,6 @@ def _union(frames: list[DataFrame | None]) -> DataFrame | None:
 
 
 def _add(lists: dict[K, tuple[str, ...]], more: Mapping[K, tuple[str, ...]], root: Path) -> None:
-    """Add to lists of files, whose names are relative to a root."""
+    """Add files to lists. Args: root: the names in the lists are relative to it."""
     for key, files in more.items():
         lists[key] = (*lists.get(key, ()), *(str(Path(file).relative_to(root)) for file in files))

@@ -1,10 +1,11 @@
-"""Operators that remember: what one of them does at one time, on the keys of one partition.
+"""Operators with memory: computes what a join or a reduction does at one time, on the keys of one partition.
 
-    join     is bilinear: what is new on either side, with all that is on the other
-    reduce   looks at the keys that something has happened to: what they come to now, less what they came to before
+    join     is bilinear: it pairs the changes of each side with all rows of the other side
+    reduce   computes each changed key anew; its output is the new result less the former one
 
-Both see rows with times. What a reduction comes to may also change at a later time at which nothing arrives: when an
-earlier epoch had a change there, and this one has one now, at the earliest time after both. It then asks to be woken.
+Both work on rows with times. A reduction's result can also change at a later time at which no row arrives: if a former
+epoch has a change there, and this epoch changes the key now. The result may then change at the earliest time after
+both, so the reduction asks to be called for the key at that time. The key is then *woken*.
 """
 
 from collections.abc import Sequence
@@ -38,26 +39,26 @@ from falkirk.differential.rows import (
 
 Kind = Literal["count", "sum", "min", "max"]
 _OLD, _THERE = "__falkirk_old", "__falkirk_there_"
-#: So many rows of a key are looked at first where the least of them is asked, and then so many times as many.
+#: The least value of a key is searched first in this many of its rows, and then in a multiple of as many.
 _FIRST, _MORE = 16, 16
 
 
 class Trace(Protocol):
-    """What an operator has been told, or has said, before: rows, of some keys."""
+    """The former input or output of an operator: rows, which can be read by key."""
 
     def rows(self, keys: Hashes) -> pa.Table:
-        """Return the rows with these hashes (in order, each once); others may be among them."""
+        """Return the rows with these hashes (sorted, distinct); other keys may have the same hash."""
 
     def first(self, keys: Hashes, order: Order, most: int) -> First:
-        """Return the first rows of these hashes (in order, each once) in an order, about so many of each."""
+        """Return about `most` rows of each of these hashes (sorted, distinct): the first ones in an order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What an operator has done at one time.
+    """The output of an operator at one time.
 
-    Args: out: what is new of its results. heard: what is new of each of its inputs. woken: the keys that it wants to be
-        woken for, by time.
+    Args: out: the changes of its results. heard: the changes of each of its inputs. woken: by time, the keys for which
+        it asks to be called then.
     """
 
     out: pa.Table
@@ -67,16 +68,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Pairs of rows with equal keys. Args: left, right: the columns that are no keys."""
+    """Pairs of rows with equal keys. Args: left, right: the columns besides the keys."""
 
     keys: tuple[str, ...]
     left: tuple[str, ...]
     right: tuple[str, ...]
 
     def work(self, news: Sequence[pa.Table], traces: Sequence[Trace], depth: int) -> Work:
-        """Join what is new, at whatever times; the traces are those of both inputs."""
+        """Join the changes of all times. Args: traces: of both inputs."""
         left, right = map(consolidate, news)
-        # What is new on one side with all of the other; what is new on both sides is in one of them only.
+        # Changes of one side are paired with all rows of the other. Pairs of two changes are in the first part only.
         before = traces[0].rows(hashes(right)) if right.num_rows else left.slice(0, 0)
         beside = traces[1].rows(hashes(left)) if left.num_rows else right.slice(0, 0)
         all_right = together([beside, right], right.schema)
@@ -88,7 +89,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """One number per key. Args: column: what it is of; empty for a count. name: of the result."""
+    """One number per key. Args: column: its input; empty for a count. name: the result column."""
 
     kind: Kind
     column: str
@@ -97,16 +98,16 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One row per key that has any: without aggregates, that it has."""
+    """One row for each key that has rows. Without aggregates the row holds only the key."""
 
     aggregates: tuple[Aggregate, ...] = ()
-    #: Numbers that move by no more than this are left as they were.
+    #: A number that moves by no more than this keeps its old value.
     tolerance: float = 0.0
 
     def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Return what rows come to, each with how often it is there."""
+        """Return the results of rows, whose differences are counts."""
         if self.tolerance or any(is_floating(rows.column(a.column)) for a in self._sums()):
-            # Sums of floating-point numbers depend on the order, and an epoch that is run again has to give the same.
+            # A floating-point sum depends on the order of rows, and a repeated epoch must give the same sum.
             rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
         counts = rows.column(DIFFERENCE)
         for a in self._sums():
@@ -117,7 +118,7 @@ class Group:
                 product = summands(values, counts)
             rows = rows.append_column(_made(a), product)
         floating = [a for a in self.aggregates if a.kind in ("min", "max") and is_floating(rows.column(a.column))]
-        for a in floating:  # Arrow leaves NaN out
+        for a in floating:  # Arrow ignores NaN
             rows = rows.append_column(_made(a), ordinals(rows.column(a.column)))
         wanted = [(self._source(a, rows), "sum" if a.kind == "count" else a.kind) for a in self.aggregates]
         found = rows.group_by([HASH, *keys], use_threads=False).aggregate(wanted)
@@ -143,19 +144,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Top:
-    """The first rows of each key. Args: by: columns, with whether the greatest comes first. rows: how many."""
+    """The first rows of each key. Args: by: columns, and whether the greatest comes first. rows: their number."""
 
     by: tuple[tuple[str, bool], ...]
     rows: int
 
     def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """See Group; of rows that are equal in `by`, the other columns decide. Nulls are less than
-        all else, as in Spark."""
+        """See Group. The other columns order rows that are equal in `by`. Nulls are less than all other values, as in
+        Spark."""
         others = [n for n in rows.column_names if n not in (HASH, DIFFERENCE, *keys) and n not in dict(self.by)]
         order = [*((k, False) for k in (HASH, *keys)), *self.by, *((n, False) for n in others)]
         sortable = rows
         for name in dict(self.by):
-            if is_floating(rows.column(name)):  # Arrow has NaN behind all others, wherever it begins
+            if is_floating(rows.column(name)):  # Arrow sorts NaN last in both directions
                 sortable = sortable.set_column(rows.schema.get_field_index(name), name, ordinals(rows.column(name)))
         sorting: list[tuple[str, str]] = []
         for name, falls in order:
@@ -179,11 +180,11 @@ class Top:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce:
-    """What the rows of each key come to.
+    """The result of the rows of each key.
 
-    A row that is there less than once is not there: who takes a row away before it is put there has not put it there.
+    A row whose count is below 1 does not count as present: it may have been removed before it was added.
 
-    Args: values: the columns that are no keys. results: those of what comes out, besides the keys.
+    Args: values: the input columns besides the keys. results: the output columns besides the keys.
     """
 
     keys: tuple[str, ...]
@@ -193,8 +194,8 @@ class Reduce:
 
     @property
     def order(self) -> Order | None:
-        """The order of what was heard in which the first row that is there says what its key comes to; None: it takes
-        all of them."""
+        """The order of the input in which a key's first present row determines its result. None: the result needs all
+        rows."""
         if not isinstance(self.how, Group) or len(self.how.aggregates) != 1 or self.how.tolerance:
             return None
         (only,) = self.how.aggregates
@@ -205,7 +206,7 @@ class Reduce:
     def work(
         self, news: pa.Table, woken: pa.Table, heard: Trace, said: Trace, now: Time, schema: pa.Schema
     ) -> Work:  # fmt: skip
-        """Work off what is new now, and the keys that wanted to be woken.
+        """Process the current changes, and the woken keys.
 
         Args: schema: of the results. heard, said: the traces of the input and of the results.
         """
@@ -225,15 +226,15 @@ class Reduce:
         timed = [*names, *rounds(len(now))]
         later = [rows.filter(pc.invert(is_by(rows, now))).select(timed)]
         if isinstance(self.how, Group) and (self.how.tolerance or self.order is not None):
-            # What has settled may differ from what it was at a time of which nothing is left but that; and of what was
-            # heard later, only what comes before what is said now was looked at.
+            # The result of a settled key can differ from the former one at a time at which only the result changed. In
+            # an ordered trace, only rows before the new result were read. So the times of former results count too.
             later.append(told.filter(pc.invert(is_by(told, now))).select(timed))
         return Work(out=out, heard=(news,), woken=_wakes(pa.concat_tables(later), names, now))
 
     def _heard(self, news: pa.Table, touched: Hashes, heard: Trace, now: Time) -> tuple[pa.Table, pa.Table]:
-        """Return what the keys have heard, and of that what is there now: all of it, or the first of it, up to a row
-        that is there. What comes behind that, at whatever time, changes nothing as long as it is there; and of when it
-        may not be, the rows that are returned tell."""
+        """Return the input rows of the keys, and those of them that are present now. With an order, it returns only the
+        first rows of each key, up to a present row. Later rows, of any time, can't change the result while that row is
+        present. The returned rows tell at which times it may not be."""
         order = self.order
         if order is None or not order.suits(news):
             rows = together([heard.rows(touched), news], news.schema)
@@ -252,12 +253,12 @@ class Reduce:
                 done[first.places(there)] = True
                 rows = rows.filter(pa.array(done[place]))
             found.append(rows)
-            found_there.append(there)  # of the others nothing is there
+            found_there.append(there)  # the other keys have no present row yet
             keys, most = keys[~done], most * _MORE
         return together(found, news.schema), together(found_there, self._there(news, now).schema)
 
     def _there(self, rows: pa.Table, now: Time) -> pa.Table:
-        """Return the rows that are there at a time, each with how often."""
+        """Return the rows that are present at a time, with their counts."""
         found = consolidate(rows.filter(is_by(rows, now)).select([HASH, *self.keys, *self.values, DIFFERENCE]))
         return found.filter(pc.greater(found.column(DIFFERENCE), 0))
 
@@ -268,10 +269,10 @@ class Reduce:
         return after.select([HASH, *self.keys, *self.results, DIFFERENCE])
 
     def _settled(self, before: pa.Table, after: pa.Table, tolerance: float) -> pa.Table:
-        """Return what it comes to, with the rows of before of those keys that have hardly moved.
+        """Return the new results, but the old results of keys that have hardly moved.
 
-        A time that other changes have been said before of has several rows of a key, or less than none of one, until it
-        is worked off itself: one of those that are near is as good as another, and it is always the same one.
+        If results of other times were emitted before, a time may have several old rows of a key, or negative counts,
+        until it is processed itself. Any row within the tolerance is correct, and the choice is always the same.
         """
         keys = [HASH, *self.keys]
         before = before.filter(pc.greater(before.column(DIFFERENCE), 0))
@@ -295,23 +296,23 @@ class Reduce:
             near &= pc.fill_null(same, False).to_numpy()
         kept = first.copy()
         nearest = np.flatnonzero(near)[::-1]
-        kept[group[nearest]] = nearest  # of several, the first one is written last
+        kept[group[nearest]] = nearest  # the first of several near rows is assigned last, so it wins
         settled = both.take(pa.array(kept[~old[first]])).drop_columns([DIFFERENCE])
         return _once(settled).select(after.column_names)
 
 
 def _made(a: Aggregate) -> str:
-    """Return the column that is made for an aggregate, if it is not of a column that is there."""
+    """Return the name of the helper column of an aggregate."""
     return f"__falkirk_{a.kind}_{a.name}"
 
 
 def _once(rows: pa.Table) -> pa.Table:
-    """Return rows, each there once."""
+    """Return the rows with a count of 1."""
     return rows.append_column(DIFFERENCE, pa.array(np.ones(rows.num_rows, dtype=np.int64)))
 
 
 def _begins(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return the mask of the rows, sorted by key, that are the first of theirs."""
+    """Return a mask of the first row of each key. Args: rows: sorted by key."""
     first = np.zeros(rows.num_rows, dtype=bool)
     first[:1] = True
     for name in keys:
@@ -325,7 +326,7 @@ def _begins(rows: pa.Table, keys: Sequence[str]) -> Any:
 
 
 def _wakes(later: pa.Table, names: Sequence[str], now: Time) -> dict[Time, pa.Table]:
-    """Return which keys to be woken for when: at the earliest times after now and after a time of theirs."""
+    """Return the keys to wake, by time: the earliest time after both now and a time of the key."""
     wakes: dict[Time, list[pa.Table]] = {}
     later = distinct(later, [*names, *rounds(len(now))])
     for time, rows in split_by_time(later, len(now)).items():

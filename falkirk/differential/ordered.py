@@ -1,9 +1,8 @@
-"""Orders: the least of what a key has heard is found in its first rows, where they are in the order of what they say.
+"""Orders: finds the least value of a key in its first rows, without reading the others.
 
-A node that a hundred thousand neighbours have told something need not listen to all of them again. The rows of a run
-are in the order of their hashes; those of a trace of which only the least is asked are, of each key, in the order of
-that value as well, and the file says so. Of such a run the first rows of a key can be read alone, and it is known
-before which value none of them is missing.
+A node may have received values from a hundred thousand neighbours. The rows of a run are sorted by hash. If only the
+least value of a trace is needed, the rows of each key are also sorted by value, and the file records that order. Then
+the first rows of a key can be read alone, and it is known up to which value they are complete.
 """
 
 import json
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from falkirk.differential.rows import HASH, Hashes, spans, together
 
 Ordinals = npt.NDArray[np.int64]
-"""Values as numbers, the first one the least."""
+"""Values as numbers; the first one in the order has the least number."""
 
 _METADATA = b"falkirk.order"
 _ORDINAL = "__falkirk_ordinal"
@@ -27,21 +26,21 @@ _ORDINAL = "__falkirk_ordinal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Of the rows of each key. Args: value: the column that they are in the order of, of whole numbers. falls: the
-    greatest comes first."""
+    """The order of the rows of each key. Args: value: the column by which they are sorted, of whole numbers. falls:
+    the greatest value comes first."""
 
     keys: tuple[str, ...]
     value: str
     falls: bool = False
 
     def suits(self, table: pa.Table) -> bool:
-        """Whether all rows have such a value, and keys of which it is said the same whether they are equal."""
+        """Whether all rows have a whole-number value, and keys whose equality is unambiguous."""
         if any(pa.types.is_floating(table.schema.field(key).type) for key in self.keys):
-            return False  # NaN: equal to those who group, and not to those who compare (`_same`)
+            return False  # grouping treats NaN as equal to itself, and a comparison (`_same`) does not
         return pa.types.is_signed_integer(table.schema.field(self.value).type) and not table[self.value].null_count
 
     def ordinals(self, table: pa.Table) -> Ordinals:
-        """Return the values as numbers of which the least comes first."""
+        """Return the values as numbers; the first value in the order has the least number."""
         values: Ordinals = table.column(self.value).to_numpy().astype(np.int64)
         return ~values if self.falls else values
 
@@ -50,8 +49,8 @@ class Order:
 class First:
     """The first rows of some hashes.
 
-    Args: rows: in no order. keys: the hashes, in order, each once. all_of: of each, whether these are all of its rows.
-        upto: of each other one, the ordinal before which none is missing.
+    Args: rows: unsorted. keys: the hashes, sorted and distinct. all_of: for each hash, whether these are all of its
+        rows. upto: for each other hash, the ordinal below which no row is missing.
     """
 
     rows: pa.Table
@@ -60,19 +59,19 @@ class First:
     upto: Ordinals
 
     def places(self, rows: pa.Table) -> npt.NDArray[np.int64]:
-        """Return which hash each of these rows has; other rows than of these hashes have none."""
+        """Return the place in `keys` of the hash of each row. Rows with other hashes have no valid place."""
         found: npt.NDArray[np.int64] = np.searchsorted(self.keys, rows.column(HASH).to_numpy())
         return found
 
     def and_of(self, news: pa.Table) -> "First":
-        """Return these with what is new of the same hashes."""
+        """Return these rows together with the changes of the same hashes."""
         place = np.minimum(self.places(news), len(self.keys) - 1)
         ours = news.filter(pa.array(self.keys[place] == news.column(HASH).to_numpy()))
         return replace(self, rows=together([self.rows, ours], news.schema))
 
     def known(self, order: Order) -> tuple[pa.Table, npt.NDArray[np.int64]] | None:
-        """Return the rows before those of which some are missing, and which hash each has; None: it can't be said,
-        since not all have such values, or since several keys share a hash."""
+        """Return the rows before the first missing row of each hash, and the place of the hash of each. None: unknown,
+        because some rows have unsuitable values, or several keys share a hash."""
         if not order.suits(self.rows):
             return None
         place = self.places(self.rows)
@@ -89,7 +88,7 @@ class First:
 
 
 def order_of(run: pa.Table) -> Order | None:
-    """Return the order that a run says it is in."""
+    """Return the order that a run records, if any."""
     said = (run.schema.metadata or {}).get(_METADATA)
     if said is None:
         return None
@@ -98,7 +97,7 @@ def order_of(run: pa.Table) -> Order | None:
 
 
 def in_order(table: pa.Table, order: Order | None) -> pa.Table:
-    """Return rows in the order of the hashes of their keys, and in an order of their values, if they have it."""
+    """Return rows sorted by the hash of their key, and then by the order if they suit it."""
     hashes = table.column(HASH).to_numpy()
     if order is None or not order.suits(table):
         there = np.argsort(hashes, kind="stable")
@@ -114,19 +113,19 @@ def in_order(table: pa.Table, order: Order | None) -> pa.Table:
 
 
 def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, schema: pa.Schema) -> First:
-    """Return at most so many of the first rows of each hash and run; of a run in another order, all of them.
+    """Return at most `most` first rows of each hash from each run; from a run in another order, all rows.
 
-    Args: keys: the hashes, in order, each once.
+    Args: keys: the hashes, sorted and distinct.
     """
     found, all_of = [], np.ones(len(keys), dtype=bool)
     upto = np.full(len(keys), np.iinfo(np.int64).max)
     for run in runs:
         if not run.num_rows:
             continue
-        there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it
+        there = run.column(HASH).chunk(0).to_numpy()  # a view of the file: a copy would read the whole column
         first, counts = spans(there, keys)
         short = counts <= most if order_of(run) == order else np.ones(len(keys), dtype=bool)
-        # Of several keys with one hash, one would come before the other.
+        # Several keys can share a hash. Then the rows of one key would all precede those of another.
         short[~short] |= ~_same(run, order.keys, first[~short], (first + counts)[~short] - 1)
         counts[~short] = most
         found.append(ranges(run, first, counts))
@@ -137,22 +136,22 @@ def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, sc
 
 
 def ranges(run: pa.Table, first: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> pa.Table:
-    """Return so many rows of a run from each of these places on."""
+    """Return `counts` rows of a run from each of the places `first`."""
     total = int(counts.sum())
     if total == run.num_rows:
         return run
-    # Each range one after the other: a step of 1, and a leap where a range begins.
+    # The indexes of all ranges, one range after the other.
     starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) if total else first[:0]
     return run.take(pa.array(starts + np.arange(total)))
 
 
 def _same(run: pa.Table, names: Sequence[str], one: Any, other: Any) -> npt.NDArray[np.bool_]:
-    """Return where the keys at two lists of places are the same."""
+    """Return a mask: whether the keys at the places `one` and `other` are equal."""
     same = np.ones(len(one), dtype=bool)
     for name in names:
         column = run.column(name)
         if pa.types.is_integer(column.type) and not column.null_count:
-            # As it is in a file, if it is in one: a column of chunks would be copied.
+            # A view of the file if the column has one chunk: a column of several chunks is copied.
             numbers = column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
             same &= numbers[one] == numbers[other]
             continue

@@ -1,6 +1,6 @@
-"""Program: what the nodes of a graph do, as texts that stay the same as long as the program does.
+"""Program: describes the nodes of a graph as texts that change only if the program changes.
 
-The files of a loop hold rows of one program. Rows of another program can't be taken away from them again.
+The files of a loop hold rows that one program made. Another program could not remove these rows.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ from falkirk.plan.inference.python import functions
 from falkirk.plan.inference.structure import Leaves, structure_of
 
 _FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
-#: Which texts are digested, and how. Digests of other forms can't be compared.
+#: The version of the texts and of their digest. Digests of different versions can't be compared.
 FORM = 2
 
 Program = tuple[str, ...]
-"""A text for each node of a graph."""
+"""One text for each node of a graph."""
 
 
 def program_of(graph: Graph, session: SparkSession) -> Program:
-    """Return for each node of a graph, in their order, its inputs, its columns, and what it does.
+    """Return a text for each node of a graph, in order: its inputs, its columns and its operation.
 
     Raises: DefinitionError: `FUNCTION_UNREADABLE`.
     """
@@ -41,25 +41,25 @@ def program_of(graph: Graph, session: SparkSession) -> Program:
 
 
 def digest(program: Program, session: SparkSession) -> str:
-    """Return the form of digests, and that of a program."""
+    """Return the digest of a program, with the version of digests in front."""
     spark = ".".join(str(session.version).split(".")[:2])
     return f"{FORM}:{structure.digest([spark, *program])}"
 
 
 def first_change(graph: Graph, program: Program, other: Program) -> SourceLocation | None:
-    """Return the user's line of the first node that another program does not have; None: it has none of its own."""
+    """Return the user's line of the first node that differs in another program; None: the node has no line."""
     changed = [node for node, one, two in zip_longest(graph.nodes, program, other) if one != two]
     return changed[0].where if changed and isinstance(changed[0], Mapped) else None
 
 
 def steps_of(graph: Graph, session: SparkSession) -> list[DataFrame]:
-    """Return the DataFrames that the row-by-row steps of a graph make of no rows."""
+    """Return the output of each row-by-row step of a graph for an empty input."""
     return [_made(node, session)[0] for node in graph.nodes if isinstance(node, Mapped)]
 
 
 @contextmanager
 def _all_fields(session: SparkSession) -> Iterator[None]:
-    """Let Spark print plans with all columns: of a wide row it prints only the first ones."""
+    """Make Spark print plans with all columns; by default it prints only the first ones of a wide row."""
     before = session.conf.get(_FIELDS_TOLD)
     session.conf.set(_FIELDS_TOLD, "10000")
     try:
@@ -69,7 +69,7 @@ def _all_fields(session: SparkSession) -> Iterator[None]:
 
 
 def _made(node: Mapped, session: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """Return what a node makes of no rows, and these."""
+    """Return a node's output for an empty input, and that input."""
     given = session.createDataFrame([], timed(node.of.schema, node.scope.depth))
     return node.how(given), given
 
@@ -79,7 +79,7 @@ def _text(node: Node, session: SparkSession) -> str:
         return f"{node.loop.rounds} {node.loop.restarts}"
     if isinstance(node, Mapped):
         rows, given = _made(node, session)
-        # Of a Python function, Spark's plan has only the name.
+        # Spark's plan has only the name of a Python function.
         digests = [_function(found, node) for found in functions(rows)]
         return structure.digest([structure_of(rows, Leaves.of({"rows": given})), digests])
     if isinstance(node, Variable):
@@ -91,7 +91,7 @@ def _function(function: object, node: Mapped) -> str:
     if function is None:
         raise DefinitionError(
             "FUNCTION_UNREADABLE",
-            "a Python function can't be unpickled. Falkirk can't tell whether it is the same at the next start.",
+            "a Python function can't be unpickled. So Falkirk can't know whether it is the same at the next start.",
             where=node.where,
             hint="Pass plain values to it instead of broadcast variables or objects that need other processes.",
             function="",

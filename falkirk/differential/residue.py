@@ -1,8 +1,8 @@
-"""Residues: what rows come to that a loop had no round left for, as a number that is 0 once nothing is left of them.
+"""Residues: records the rows for which a loop had no round left as one number, which is 0 once they have cancelled.
 
-A loop that was cut short has come to its end after all when everything that was ever left out in it adds up to nothing.
-To know this no rows are kept, only of each its hash, as often as it is there, all added up modulo 2^64: that does not
-depend on their order, nor on which epoch brought them. Of rows that do not cancel it is 0 once in 2^64 times.
+A loop that was cut short has converged after all when the sum of all rows that it left out is zero. To know this,
+Falkirk keeps no rows. It adds the hash of each row, times its count, modulo 2^64. The sum depends neither on the order
+of the rows nor on their epochs. If the rows do not cancel, the sum is 0 by chance once in 2^64 times.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ _OURS = "__falkirk"
 
 
 def residue(rows: pa.Table) -> int:
-    """Return the residue of rows, by all columns that are the user's."""
+    """Return the residue of rows, computed from the user's columns."""
     names = sorted(name for name in rows.column_names if not name.startswith(_OURS))
     columns = [_hashable(rows.column(name).combine_chunks()) for name in names]
-    # A hash says nothing of null: (null, 1) and (1, null) would be the same.
+    # The hash ignores nulls: without these columns (null, 1) and (1, null) would have the same hash.
     nulls = [pc.cast(pc.is_null(column), pa.int32()) for column in columns]
     hashes = hash_of([*columns, *nulls], rows.num_rows).view(np.uint64)
     often = rows.column(DIFFERENCE).to_numpy().view(np.uint64)
@@ -30,7 +30,7 @@ def residue(rows: pa.Table) -> int:
 
 
 def added_up(residues: Iterable[int]) -> int:
-    """Return the residue of rows of which these are residues."""
+    """Return the residue of several sets of rows together."""
     return sum(residues) % (1 << 64)
 
 

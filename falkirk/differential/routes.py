@@ -1,7 +1,7 @@
-"""Routes: what is known of a graph before it runs: what is handed on without a shuffle, and what has to be kept because
-a job ends between where it is made and where it is read.
+"""Routes: computes which rows of a graph pass between nodes without a shuffle, and which must be stored for later jobs.
 
-A job goes on until a round of a loop ends: with the first round of it, and with each further one, it ends.
+A row must be stored if a job ends between the node that makes it and the node that reads it. A job ends after each
+round of a loop.
 """
 
 from collections import Counter
@@ -24,19 +24,19 @@ from falkirk.differential.schemas import port_names
 from falkirk.differential.task import Hand, Move
 
 Position = tuple[Scope, int]
-"""A scope, and how many loops directly in it have come to their end before."""
+"""A scope, and the number of loops directly in it that have ended before."""
 
 
 @dataclass(kw_only=True)
 class Routes:
-    """Of one graph; by the identity of nodes.
+    """The routes of one graph, by the identity of nodes.
 
     Attributes:
-        hands: where the node that a loop's body ends with goes, from job to job.
-        keeps: operators whose results are read after the job in which they are made.
-        emits: operators whose results are read in it, with how often.
-        mixed: the names of variables that no operator stands in the way of: before a row goes round again it has to
-            meet the one that takes it away, or both go round for ever.
+        hands: for the last node of a loop's body, where its rows go in later jobs.
+        keeps: operators whose results are read in a later job.
+        emits: operators whose results are read in the same job, with the number of readers.
+        mixed: the names of variables whose rows reach the end of the body without passing an operator. A row must meet
+            its removal before the next round, so that they cancel; otherwise both circulate for ever.
     """
 
     graph: Graph
@@ -66,14 +66,14 @@ class Routes:
                         self.keeps.add(id(holder))
 
     def handed(self, holder: Joined | Reduced) -> tuple[Hand, ...]:
-        """Return where an operator hands its results to; to itself, what is read after the job in which it is made."""
+        """Return where an operator's results are stored for later jobs: `hands`, and its own name if needed."""
         hands = tuple(self.hands.get(id(holder), ()))
         if id(holder) not in self.keeps:
             return hands
         return (*hands, Hand(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
 
     def _numbered(self) -> dict[int, int]:
-        """Return how many loops end before each holder, in its scope; by scope, in all."""
+        """Return the number of loops that end before each holder in its scope, and in each scope in all."""
         current: dict[int, int] = {}
         found = {}
         for holder in self.graph.holders():
@@ -84,10 +84,10 @@ class Routes:
         return found | current
 
     def _read_at(self, node: Node) -> Iterator[Position]:
-        """Return where a node is read from the job that makes it."""
+        """Return the positions at which a node's rows are read."""
         for reader, _ in self._readers.get(id(node), []):
             if _is_end(reader, node):
-                if not isinstance(node, Joined | Reduced):  # what an operator makes it hands on itself
+                if not isinstance(node, Joined | Reduced):  # an operator stores its own results
                     loop = reader.loop if isinstance(reader, Left) else reader.scope
                     yield loop, self._parts.get(id(loop), 0)
             elif isinstance(reader, Variable):
@@ -104,17 +104,17 @@ class Routes:
             if part:
                 return False
             left = next(h for h in self.graph.holders() if isinstance(h, Left) and h.loop is scope)
-            scope, part = left.scope, self._parts[id(left)] - 1  # a loop begins in the part before its end
+            scope, part = left.scope, self._parts[id(left)] - 1  # a loop begins in the part that precedes its end
         return part == self._parts[id(holder)]
 
     def _hands(self, node: Node, end: Node) -> Iterator[Hand]:
-        """Return where a node is handed to by way of the end of a loop."""
+        """Return the readers of a node's rows beyond the end of a loop."""
         assert isinstance(end, Variable | Left)
         move: Move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"
         limit = end.scope.rounds if move == "next" else None
         readers = self._readers.get(id(end), [])
         direct = [(r, port) for r, port in readers if isinstance(r, Holder) and not _is_end(r, end) and _fits(node, r)]
-        # Who reads the end gets all that waits there; and what a single round leaves meets the start of the loop there.
+        # A reader of the end needs all rows that wait there. In a loop of one round they meet the loop's start there.
         if len(direct) < len(readers) or limit == 1:
             direct = [(end, 0)]
         for reader, port in direct:
@@ -122,12 +122,12 @@ class Routes:
 
 
 def _is_end(reader: Node, node: Node) -> bool:
-    """Whether a node is what a loop's body comes to, and the reader is where that goes."""
+    """Whether a node is the result of a loop's body, and the reader is the loop's variable or end."""
     return isinstance(reader, Left) or (isinstance(reader, Variable) and reader.body is node)
 
 
 def _passes(variable: Variable, node: Node) -> bool:
-    """Whether rows of a variable get to a node without an operator between."""
+    """Whether rows of a variable reach a node without passing an operator."""
     if isinstance(node, Joined | Reduced):
         return False
     before = inputs_of(node)[:1] if isinstance(node, Variable) else inputs_of(node)
@@ -135,7 +135,7 @@ def _passes(variable: Variable, node: Node) -> bool:
 
 
 def _fits(node: Node, reader: Holder) -> bool:
-    """Whether a node's results are divided among the partitions as a reader needs them."""
+    """Whether a node's results are partitioned as a reader needs them."""
     if not isinstance(node, Joined | Reduced):
         return False
     if isinstance(reader, Result):

@@ -1,8 +1,8 @@
 """Rows of changes: Arrow tables of a collection's rows, each with the hash of its key, its time and its difference.
 
-The time of a row in n loops is n numbers, one per loop, outermost first: the rounds. The epoch is not among them: an
-epoch is worked off before the next one begins, so that all that earlier epochs have left is before all that this one
-brings. Of two times, the later one is not always defined (product order); `lub` is the earliest time after both.
+The time of a row in n loops is n numbers, one round per loop, outermost first. The epoch is not part of it: an epoch is
+complete before the next one begins, so all changes of earlier epochs precede those of the current one. Times have a
+partial order (product order), so neither of two times need be the later one; `lub` is the earliest time after both.
 Source: Falkirk Wheel, §2.2; the collections are those of Differential Dataflow.
 """
 
@@ -20,20 +20,20 @@ Time = tuple[int, ...]
 """The rounds of the loops around a row, outermost first."""
 
 Hashes = npt.NDArray[np.int64]
-"""Of keys."""
+"""Hashes of keys."""
 
-#: The hash of a row's key, which tells where it is kept, and how often the row is there.
+#: The hash of a row's key, which tells its partition, and the difference: by how much the row's count changes.
 HASH, DIFFERENCE = "__falkirk_hash", "__falkirk_difference"
 _ROUND = "__falkirk_round"
-#: With this the names of all columns begin that are not the user's.
+#: The prefix of the names of Falkirk's own columns.
 OURS = "__falkirk"
-#: What whoever adds up says of numbers that are beyond what a column of them can hold.
+#: The text of the error that a sum or product exceeds the numbers of its column.
 TOO_MANY = "more than 2^62 of one thing"
 _MOST = 1 << 62
 
 
 def rounds(depth: int) -> list[str]:
-    """Return the columns of a time in so many loops."""
+    """Return the names of the columns that hold a time. Args: depth: the number of loops."""
     return [f"{_ROUND}{i}" for i in range(depth)]
 
 
@@ -51,7 +51,7 @@ def is_by(table: pa.Table, now: Time) -> Any:
 
 
 def split_by_time(table: pa.Table, depth: int) -> dict[Time, pa.Table]:
-    """Return the rows of each time."""
+    """Return the rows by time."""
     if not depth:
         return {(): table} if table.num_rows else {}
     names = rounds(depth)
@@ -79,9 +79,11 @@ def at(table: pa.Table, time: Time) -> pa.Table:
 
 
 def consolidate(table: pa.Table) -> pa.Table:
-    """Return the rows with those that are equal in all but their difference added up; what adds up to nothing is
-    gone. The order of rows is not defined. Equal is what Spark groups together: whatever an operator takes in or says
-    comes by here, so that its keys may be compared by bits."""
+    """Return the rows with the differences of equal rows added, without rows whose sum is 0.
+
+    The order of rows is undefined. Rows are equal if Spark groups them together. An operator's whole input and output
+    pass through this function, so its keys may be compared by bits.
+    """
     if not table.num_rows:
         return table
     table = normalised(table)
@@ -93,7 +95,7 @@ def consolidate(table: pa.Table) -> pa.Table:
 
 
 def check_sums(table: pa.Table, keys: Sequence[str], name: str) -> None:
-    """See that whole numbers fit when they are added up by key: Arrow's sums begin again below zero.
+    """Check that sums of whole numbers by key do not overflow: Arrow's sums wrap around.
 
     Raises: OverflowError: `TOO_MANY`.
     """
@@ -118,7 +120,7 @@ def distinct(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) -> pa.Table:
-    """Return each pair of rows with equal keys: at the earliest time after both, their differences multiplied."""
+    """Return each pair of rows with equal keys, at the earliest time after both; their differences are multiplied."""
     ours = [*rounds(depth), DIFFERENCE]
     right = right.rename_columns([f"{n}_right" if n in ours else n for n in right.column_names])
     pairs = left.join(right, keys=[HASH, *keys], join_type="inner", use_threads=False)
@@ -139,7 +141,7 @@ def product_of(one: Any, other: Any) -> Any:
 
 
 def spans(there: Hashes, keys: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where the rows of each key begin among hashes that are in order and not none, and how many they are."""
+    """Return for each key the place of its first row, and the number of its rows. Args: there: sorted, not empty."""
     first = np.searchsorted(there, keys, "left")
     counts = np.zeros(len(keys), dtype=np.int64)
     found = np.flatnonzero(there[np.minimum(first, len(there) - 1)] == keys)
@@ -148,15 +150,15 @@ def spans(there: Hashes, keys: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArr
 
 
 def summands(values: Any, counts: Any) -> Any:
-    """Return whole numbers, each as often as it is there, as numbers whose sums are exact: decimals, where those of 64
-    bits may not hold them on the way."""
+    """Return the products of values and counts in a type in which their sums are exact: 64 bits, or decimals if 64 bits
+    may overflow."""
     most = _greatest(values) * _greatest(counts) * len(values)
     wide = pa.int64() if most < _MOST else pa.decimal256(19, 0)
     return pc.multiply(pc.cast(values, wide), pc.cast(counts, wide))
 
 
 def whole(sums: Any) -> Any:
-    """Return decimals as numbers of 64 bits. Raises: OverflowError: `TOO_MANY`."""
+    """Return decimals as 64-bit numbers. Raises: OverflowError: `TOO_MANY`."""
     try:
         return pc.cast(sums, pa.int64())
     except pa.ArrowInvalid as error:
@@ -164,11 +166,11 @@ def whole(sums: Any) -> Any:
 
 
 def _greatest(numbers: Any) -> int:
-    """Return how far whole numbers are from 0 at most."""
+    """Return the greatest absolute value of whole numbers."""
     return max((abs(bound or 0) for bound in pc.min_max(numbers).as_py().values()), default=0)
 
 
 def hashes(table: pa.Table) -> Hashes:
-    """Return the hashes that occur, in order."""
+    """Return the distinct hashes, sorted."""
     found: Hashes = np.unique(table.column(HASH).to_numpy())
     return found

@@ -1,8 +1,8 @@
-"""Runs: files of rows that are sorted by the hash of their key, of which some keys can be read and the rest be left.
+"""Runs: files of rows that are sorted by the hash of their key, so that some keys can be read without the others.
 
-A trace, what an operator must remember, is a list of runs for each partition. A run is written once, under another
-name first, and never changed; merging several makes a new one. So a list of names is a version of the trace: one may go
-on from any of them, and what no version that is kept names can be deleted.
+A trace, the memory of an operator, is a list of runs for each partition. A run is written once, first under a temporary
+name, and never changed; a merge makes a new run. So a list of names is a version of the trace, and an epoch can begin
+from any version. A file that no retained version names can be deleted.
 """
 
 import os
@@ -16,17 +16,17 @@ from falkirk.coordinator.durable import damaged
 from falkirk.differential.ordered import Order, in_order, ranges
 from falkirk.differential.rows import HASH, Hashes, spans, together
 
-#: What is said of a file that can't be read; a task's error reaches the driver as text.
+#: The text of the error for an unreadable file; a task's error reaches the driver as text.
 DAMAGED = "a file of an iteration's state can't be read"
 
 
 def write(path: Path, table: pa.Table, order: Order | None = None) -> None:
-    """Write a run. Two tasks that write the same one write the same."""
+    """Write a run. Two attempts of a task write the same content."""
     store(path, in_order(table, order))
 
 
 def store(path: Path, table: pa.Table) -> None:
-    """Write rows as they are."""
+    """Write rows without sorting them."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -34,9 +34,9 @@ def store(path: Path, table: pa.Table) -> None:
 
 
 def load(path: Path) -> pa.Table:
-    """Return what a file holds, without reading it before it is needed.
+    """Return the rows of a file as a memory map, which is read only where it is used.
 
-    Raises: HomeError: `STATE_DAMAGED`: it is missing, cut off, or not what was written.
+    Raises: HomeError: `STATE_DAMAGED`: it is missing, truncated or damaged.
     """
     try:
         with pa.memory_map(str(path)) as file:
@@ -46,7 +46,7 @@ def load(path: Path) -> pa.Table:
 
 
 def keys_of(paths: Sequence[Path], hashes: Hashes, schema: pa.Schema) -> pa.Table:
-    """Return the rows of a trace with these hashes (in order, each once); other keys may have the same hash."""
+    """Return the rows of a trace with these hashes (sorted, distinct); other keys may have the same hash."""
     return together((rows_of(load(path), hashes) for path in paths), schema)
 
 
@@ -54,5 +54,5 @@ def rows_of(run: pa.Table, hashes: Hashes) -> pa.Table:
     """Return the rows of a run with these hashes."""
     if not run.num_rows:
         return run
-    there = run.column(HASH).chunk(0).to_numpy()  # as it is in the file: copying it would read all of it
+    there = run.column(HASH).chunk(0).to_numpy()  # a view of the file: a copy would read the whole column
     return ranges(run, *spans(there, hashes))

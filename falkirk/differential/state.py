@@ -1,4 +1,4 @@
-"""State: what a graph remembers between epochs, as a list of files."""
+"""State: the memory of a graph between epochs, as lists of files."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from falkirk.differential.rows import Time
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What a graph remembers at the end of an epoch.
+    """The memory of a graph at the end of an epoch.
 
-    Args: traces: files by holder and what they are. left: of loops that go on where they were, what their last round
-        has left for the next; by holder, what, and time. cut_short: of loops that begin anew in each epoch, the residue
-        of what their last rounds have left so far, by the same, where there is any: what such a loop has come to is no
-        fixpoint. Paths are relative to the flow's folder.
+    Args: traces: files by holder and kind. left: the changes that the last round of a `fixpoint` left for the next
+        epoch, as files by holder, kind and time. cut_short: by the same key, the residue of the changes that the last
+        rounds of an `iterate` have left out so far, if it is not 0; the result of such a loop is no fixpoint. Paths are
+        relative to the flow's folder.
     """
 
     traces: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class State:
     cut_short: Mapping[tuple[str, str, Time], int] = field(default_factory=dict)
 
     def text(self) -> str:
-        """Return it as JSON."""
+        """Return the state as JSON."""
         traces = [[*key, list(paths)] for key, paths in self.traces.items()]
         left = [[name, what, list(time), list(paths)] for (name, what, time), paths in self.left.items()]
         residues = [[name, what, list(time), residue] for (name, what, time), residue in self.cut_short.items()]
@@ -33,7 +33,7 @@ class State:
 
     @classmethod
     def parse(cls, text: str) -> "State":
-        """Return what was written as text."""
+        """Return the state that a text describes."""
         content = json.loads(text)
         traces = {(name, what): tuple(paths) for name, what, paths in content["traces"]}
         left = {(name, what, tuple(time)): tuple(paths) for name, what, time, paths in content["left"]}
@@ -41,12 +41,12 @@ class State:
         return cls(traces=traces, left=left, cut_short=residues)
 
     def files(self) -> set[str]:
-        """Return all files that it needs."""
+        """Return all files of the state."""
         return {path for group in (*self.traces.values(), *self.left.values()) for path in group}
 
 
 def sweep(folder: Path, keep: set[str]) -> None:
-    """Delete all files in a flow's folder but these, and folders that are empty then."""
+    """Delete all other files in a flow's folder, and the folders that are then empty. Args: keep: paths."""
     for root, folders, files in os.walk(folder, topdown=False):
         for file in files:
             path = Path(root) / file

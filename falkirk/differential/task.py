@@ -1,8 +1,8 @@
-"""Tasks: what one operator does in one Spark job, on one partition: from what has arrived, what was parked for now, and
-what it remembers, to files and to rows that go on.
+"""Tasks: runs one operator in one Spark job, on one partition.
 
-Everything that a task writes is in the job's folder, under names that say what it is: until the driver has taken them
-into its list, they are nobody's, and a task that is run twice writes the same.
+A task reads the arriving rows, the rows that wait for the current time, and the operator's memory. It writes files, and
+emits rows for other operators. All its files are in the job's folder, under names that describe them. They count only
+once the driver has added them to its lists, and a repeated task writes the same files.
 """
 
 import gc
@@ -33,7 +33,7 @@ from falkirk.differential.rows import (
     together,
 )  # fmt: skip
 
-#: Which input of a join a row is for.
+#: The column that tells for which input of a join a row is.
 PORT = "__falkirk_port"
 Move = Literal["stay", "next", "leave"]
 _BATCH_ROWS = 1 << 16
@@ -41,11 +41,11 @@ _BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileName:
-    """What a file in a job's folder is.
+    """The description of a file in a job's folder, which is its name.
 
-    Args: holder: whose it is. what: `heard0`, `heard1` and `said` are runs of its traces; `parked0`, `parked1` and
-        `woken` wait for a time. time: of what waits. part: tells apart what a partition gets from several places.
-        rows: how many there are. residue: of rows that there is no round for.
+    Args: holder: its owner. what: `heard0`, `heard1` and `said` are runs of the traces of its inputs and its results;
+        `parked0`, `parked1` and `woken` wait for a time. time: for which rows wait. part: a number that distinguishes
+        the files that a partition receives from several places. rows: their number. residue: of rows without a round.
     """
 
     holder: str
@@ -62,7 +62,7 @@ class FileName:
 
     @classmethod
     def parse(cls, text: str) -> "FileName":
-        """Return what a name says."""
+        """Return the description that a name contains."""
         holder, what, time, partition, part, rows, *residue = text.removesuffix(".arrow").split("_")
         rounds_ = tuple(int(t) for t in time.split(".") if t)
         numbers = {"partition": int(partition), "part": int(part), "rows": int(rows), "residue": int(*residue)}
@@ -71,10 +71,10 @@ class FileName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hand:
-    """Where results are handed to without a shuffle, for a later job.
+    """A reader for which results are stored without a shuffle, for a later job.
 
-    Args: holder, port: whose. names: the columns there. move: how their time changes on the way, see `moved`. rounds:
-        how many a loop has whose `next` round it is, if they are dropped behind the last one.
+    Args: holder, port: the reader and its input. names: the columns of that input. move: how the time of the rows
+        changes, see `moved`. rounds: the number of rounds of a loop that drops later rows; otherwise None.
     """
 
     holder: str
@@ -84,13 +84,13 @@ class Hand:
     rounds: int | None = None
 
     def is_dropped(self, time: Time) -> bool:
-        """Whether there is no round for rows of a time."""
+        """Whether the loop has no round left for a time."""
         return self.rounds is not None and time[-1] >= self.rounds
 
 
 def moved(table: pa.Table, depth: int, move: Move) -> tuple[pa.Table, int]:
-    """Return rows as they go over an edge: they `leave` a loop, go back to its head with the `next` round, or `stay` at
-    their time."""
+    """Return rows after they moved over an edge, and the depth there. They `leave` a loop, return to its head with the
+    `next` round, or `stay` at their time."""
     if move == "stay":
         return table, depth
     last = rounds(depth)[-1]
@@ -102,7 +102,7 @@ def moved(table: pa.Table, depth: int, move: Move) -> tuple[pa.Table, int]:
 
 @cache
 def _forget_garbage() -> None:
-    """Spark collects garbage behind each task: what a worker has imported need not be looked through each time."""
+    """Exempt imported modules from garbage collection: Spark collects after each task, which would scan them again."""
     gc.freeze()
 
 
@@ -112,13 +112,13 @@ class Task:
 
     Args:
         holder: the name of the operator.
-        operator: None: rows are only added up, and are remembered by nobody.
-        now: the time that is worked off.
+        operator: None: rows are only consolidated, and nobody remembers them.
+        now: the time that is processed.
         inputs: the schema of each input's rows, with hash, time and difference. output: that of its results.
-        arrives: rows come from other operators of the job; the batches are them.
-        files: what is there for it, by what it is; of all partitions.
-        folder: of the job. partitions: how many there are.
-        hands: where results are handed to. emits: they go on in this job as well.
+        arrives: whether the batches are rows from other operators of the job.
+        files: the files for the operator, by kind; of all partitions.
+        folder: of the job. partitions: their number.
+        hands: the readers for which results are stored. emits: whether other operators of this job read them too.
     """
 
     holder: str
@@ -134,7 +134,7 @@ class Task:
     emits: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Work; give the results."""
+        """Run the operator, and yield its results."""
         _forget_garbage()
         context = TaskContext.get()
         assert context is not None
@@ -142,31 +142,31 @@ class Task:
 
 
 class Place(Protocol):
-    """Where an operator finds what it remembers, and leaves what it makes.
+    """Where an operator finds its memory, and stores its results.
 
-    Attributes: beside: what it wants to know of the rows that it is given to park, though whoever gets them does not.
+    Attributes: beside: columns that the place itself needs in parked rows, though their reader does not.
     """
 
     beside: tuple[str, ...]
 
     def trace(self, what: str, schema: pa.Schema) -> Trace:
-        """Return what it has been told, or has said."""
+        """Return the trace of an input or of the results."""
 
     def woken(self, schema: pa.Schema) -> pa.Table:
-        """Return the keys that it wanted to be woken for now."""
+        """Return the keys to wake at the current time."""
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
-        """Remember rows. Args: order: that they are to be found in."""
+        """Add rows to a trace. Args: order: by which they are sorted."""
 
     def park(self, what: str, time: Time, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
-        """Leave rows for a time. Args: holder: for whom that they are handed to; else for the operator itself.
-        is_dropped: nobody will read them, and what is asked of them is their residue."""
+        """Store rows that wait for a time. Args: holder: the reader; by default the operator itself. is_dropped: nobody
+        will read the rows, and only their residue matters."""
 
 
 def act(
     operator: Join | Reduce, news: Sequence[pa.Table], now: Time, said: pa.Schema, place: Place
 ) -> pa.Table:  # fmt: skip
-    """Do what an operator does at a time; return what is new of its results. Args: said: the schema of those."""
+    """Run an operator at a time. Return the changes of its results. Args: said: the schema of its results."""
     if isinstance(operator, Join):
         traces = [place.trace(f"heard{port}", rows.schema) for port, rows in enumerate(news)]
         done = operator.work(news, traces, len(now))
@@ -187,7 +187,7 @@ def act(
 
 
 def hand_on(rows: pa.Table, depth: int, hands: Sequence[Hand], place: Place) -> None:
-    """Leave what was made for those who get it without a shuffle."""
+    """Store results for the readers that get them without a shuffle."""
     for hand in hands:
         moving, there = moved(rows, depth, hand.move)
         beside = [n for n in place.beside if n in moving.column_names and n not in hand.names]
@@ -197,7 +197,7 @@ def hand_on(rows: pa.Table, depth: int, hands: Sequence[Hand], place: Place) -> 
 
 
 def said_by(operator: Join | Reduce, given: pa.Schema, output: pa.Schema, depth: int) -> pa.Schema:
-    """Return the schema of what an operator says. Args: given: of what arrives. output: of its results."""
+    """Return the schema of an operator's trace of results. Args: given: of arriving rows. output: of results."""
     if isinstance(operator, Join):
         return output
     fields = [output.field(n) for n in (*operator.keys, *operator.results)]
@@ -217,15 +217,15 @@ class _Trace:
 
 
 class _Worker:
-    """A partition: a place whose rows are in files."""
+    """A `Place` for one partition, whose rows are in files."""
 
     beside: tuple[str, ...] = ()
 
     def __init__(self, task: Task, number: int) -> None:
         self._task, self._depth = task, len(task.now)
-        # Where several inputs come together each has all of the partitions, one after the other.
+        # In a union of several inputs, each input has all partitions, one after the other.
         self._partition = number % task.partitions
-        # An operator has one task a partition, and may be run in two places of a job; what is only stored is not.
+        # An operator may run at two places of a job and must write the same files; a task that only stores runs once.
         self._part = 0 if task.operator is not None else number
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -241,13 +241,13 @@ class _Worker:
             yield from out.select(task.output.names).cast(task.output).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _news(self, batches: list[pa.RecordBatch]) -> list[pa.Table]:
-        """Return what is to be worked off now, of each input; what is for later is parked."""
+        """Return the rows of each input that are processed now; later rows are parked."""
         task, found = self._task, []
         arrived = pa.Table.from_batches(batches) if batches and task.arrives else None
         for port, schema in enumerate(task.inputs):
             parked = [runs.load(path) for path in self._paths(f"parked{port}")]
             rows = schema.empty_table() if arrived is None else _of_port(arrived, port, schema)
-            if task.operator is not None:  # what is only handed on is so with its time
+            if task.operator is not None:  # rows that are only stored keep their time
                 by_time = split_by_time(rows, self._depth)
                 rows = by_time.pop(task.now, schema.empty_table())
                 for time, later in by_time.items():
@@ -278,7 +278,7 @@ class _Worker:
             holder=holder or self._task.holder, what=what, time=time, partition=self._partition, part=self._part,
             rows=rows.num_rows, residue=residue(rows) if is_dropped else 0,
         )  # fmt: skip
-        # One holder may be handed to by several.
+        # Several operators may store rows for the same reader.
         path = Path(self._task.folder) / f"by-{self._task.holder}" if holder else Path(self._task.folder)
         path.mkdir(exist_ok=True)
         runs.store(path / str(name), rows)
@@ -292,8 +292,8 @@ def _of_port(arrived: pa.Table, port: int, schema: pa.Schema) -> pa.Table:
 
 
 def small(runs: Sequence[str], rows: int = 0, most: float = math.inf) -> list[str]:
-    """Return the runs that are worth merging: the smallest, and each further one that is not much greater than all
-    before it together. Args: rows: that come as well. most: in all."""
+    """Return the runs that are worth merging: the smallest ones, and each further one that is not much greater than all
+    smaller ones together. Args: rows: the number of new rows to merge. most: the greatest number of rows in all."""
     found: list[str] = []
     least = 0 if rows else 2
     for size, run in sorted((FileName.parse(Path(run).name).rows, run) for run in runs):
@@ -306,16 +306,16 @@ def small(runs: Sequence[str], rows: int = 0, most: float = math.inf) -> list[st
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
-    """Merges the runs of traces into one each, of one partition each.
+    """Merges runs of traces: each group of runs of one partition into one run.
 
-    Args: files: of each, those to be merged. targets: the names of the files that come of it.
+    Args: files: for each group, the runs to merge. targets: for each group, the name of the new file.
     """
 
     files: tuple[tuple[str, ...], ...]
     targets: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge those whose numbers are in the batches."""
+        """Merge the groups whose numbers are in the batches."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 tables = [runs.load(Path(path)) for path in self.files[number]]

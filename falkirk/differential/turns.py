@@ -1,6 +1,6 @@
-"""Turns: which times of a graph there is something to do at, one after the other; not how it is done.
+"""Turns: decides at which times of a graph there is work, and in which order, but not how the work is done.
 
-The same turns are taken by Spark jobs (`jobs.py`) and, while little goes round, by one task alone (`alone.py`).
+Spark jobs (`jobs.py`) take the same turns as one task alone (`alone.py`), which works while few rows wait.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,23 +15,23 @@ from falkirk.differential.schemas import port_names
 from falkirk.differential.task import Hand
 
 Waiting = tuple[str, str, Time]
-"""What waits for a time: whose it is, what, and the time."""
+"""The key of waiting rows: their holder, their kind, and their time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How a loop has ended in an epoch. Args: count: of its rounds, in all. converged: nothing was left to change."""
+    """How a loop ended in an epoch. Args: count: the number of its rounds. converged: no changes were left."""
 
     count: int
     converged: bool
 
 
 class Works(Protocol):
-    """Whatever does what there is to do at a time.
+    """Does the work at a time.
 
-    Attributes: pending: what waits. left: of it, what the next epoch begins with. read: what was taken from there to be
-        read, until its time has been worked off. entered: loops that go on where they were, whose time stands still
-        while they go round. count: how often anything was done.
+    Attributes: pending: rows that wait. left: those of them with which the next epoch begins. read: rows that were
+        taken from `pending` to be read, until their time is complete. entered: loops that began with the result of the
+        former epoch; the time around them does not advance while they run. count: the number of steps with work.
     """
 
     pending: dict[Waiting, tuple[Any, ...]]
@@ -41,28 +41,28 @@ class Works(Protocol):
     count: int
 
     def operate(self, holder: Joined | Reduced, now: Time) -> None:
-        """Do what an operator does at a time, if there may be anything for it."""
+        """Run an operator at a time, if rows may wait for it."""
 
     def conclude(self, result: Result, now: Time) -> None:
-        """Have what is new of the result stored, equal rows together."""
+        """Store the changes of the result, equal rows together."""
 
     def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
-        """Have what is new of a node handed on."""
+        """Store the changes of a node for its readers."""
 
     def flush(self) -> None:
-        """End a round: what was made in it is no longer there, but for what was handed on or is kept."""
+        """End a round. Of its results only the stored ones remain."""
 
     def residue(self, rows: Any) -> int:
-        """Return the residue of what has waited for a round that there is not."""
+        """Return the residue of rows for which a loop has no round left."""
 
     def go_round(self, turns: "Turns", left: Left, now: Time, count: int) -> int:
-        """Do further rounds of a loop in a way of its own, if there is one; return how many. Args: count: so far."""
+        """Run further rounds of a loop in a faster way, if there is one. Return their number. Args: count: so far."""
 
 
 class Turns:
     """The turns of one epoch.
 
-    Attributes: rounds: of each loop that had anything to do. cut_short: as of `State`.
+    Attributes: rounds: of each loop that had work. cut_short: as in `State`.
     """
 
     def __init__(self, graph: Graph, works: Works, routes: Routes, cut_short: Mapping[Waiting, int]) -> None:
@@ -72,7 +72,7 @@ class Turns:
         self.cut_short = dict(cut_short)
 
     def run(self, scope: Scope, now: Time) -> None:
-        """Work off one time of a scope; what was begun last is still to be flushed."""
+        """Process one time of a scope. The caller must flush the last step."""
         for holder in self.graph.holders():
             if holder.scope is not scope:
                 continue
@@ -93,14 +93,14 @@ class Turns:
                 del self._works.pending[key]
 
     def _begin(self, variable: Variable, now: Time) -> None:
-        """Of what a loop starts with, see that it is taken back in the next round."""
+        """Store the negated start of a loop for the next round: only the first round contains the start."""
         if variable.start is not None and now[-1] == 0:
             names, limit = port_names(variable, 0), variable.scope.rounds
             hand = Hand(holder=variable.name, port=0, names=names, move="next", rounds=limit)
             self._works.store(variable.start, now, [hand], sign=-1)
 
     def _loop(self, left: Left, now: Time) -> None:
-        """Work off the rounds of a loop at one time of the scope around it."""
+        """Process the rounds of a loop at one time of the scope around it."""
         works, loop, count, converged = self._works, left.loop, 1, True
         before = works.count
         self.run(loop, (*now, 0))
@@ -120,13 +120,13 @@ class Turns:
         works.entered.discard(loop)
         if works.count > before:
             so_far = self.rounds.get(left.name, Rounds(count=0, converged=True))
-            # What was left out at one time may have been taken back at another.
+            # Changes that were left out at one time may have cancelled at another.
             converged = not self._is_cut_short(loop) if loop.restarts else converged and so_far.converged
             self.rounds[left.name] = Rounds(count=so_far.count + count, converged=converged)
 
     def rest(self, left: Left, now: Time, count: int, goes_on: Callable[[], bool]) -> int:
-        """Do rounds of a loop that has begun, while there are any and it `goes_on`; return how many. Args: count: of
-        those that were done before."""
+        """Run further rounds of a loop that has begun, while rows wait and it `goes_on`. Return their number. Args:
+        count: the number of rounds done before."""
         done = 0
         while (then := self._next(left.loop, now)) is not None and goes_on():
             if self._is_last(left.loop, then, count + done):
@@ -137,8 +137,8 @@ class Turns:
         return done
 
     def ended(self) -> dict[str, Rounds]:
-        """Return how loops have ended: those that had anything to do, and those that had not and are still cut short,
-        in the order of the graph."""
+        """Return how loops ended, in the order of the graph: those that had work, and those that had none but are still
+        cut short."""
         found = {}
         for holder in self.graph.holders():
             if isinstance(holder, Left):
@@ -153,17 +153,17 @@ class Turns:
 
     @staticmethod
     def _is_last(loop: Scope, then: Time, count: int) -> bool:
-        """Whether a loop has no round left for what waits. Args: count: of those done."""
+        """Whether a loop has no round left for waiting rows. Args: count: the number of rounds done."""
         return (then[-1] if loop.restarts else count) >= loop.rounds
 
     def _next(self, loop: Scope, now: Time) -> Time | None:
-        """Return the first time of a loop, of those that begin with this one, that something waits for."""
+        """Return the first time of a loop for which rows wait. Args: now: the beginning of the time."""
         waiting = (time for _, _, time in self.waiting(loop))
         return min((time[: loop.depth] for time in waiting if time[: len(now)] == now), default=None)
 
     def _drop(self, loop: Scope, bound: Time) -> None:
-        """Drop what waits for a round of a loop, or for a later one, and note its residue; of a loop that goes on where
-        it was, leave it for the next epoch."""
+        """Drop rows that wait for a round of a loop, or for a later one, and record their residue. A `fixpoint` drops
+        nothing: its rows are left for the next epoch."""
         for key in self.waiting(loop):
             *around, last = key[2][: loop.depth]
             if tuple(around) == bound[:-1] and last >= bound[-1]:
@@ -173,9 +173,9 @@ class Turns:
                     if left_out:
                         self.cut_short[key] = left_out
                 else:
-                    self._works.left[key] = (*self._works.left.get(key, ()), *rows)  # around it, a loop goes on
+                    self._works.left[key] = (*self._works.left.get(key, ()), *rows)  # a loop around it may add more
 
     def waiting(self, scope: Scope) -> list[Waiting]:
-        """Return what waits in a scope, or in a loop in it."""
+        """Return the keys of rows that wait in a scope, or in a loop inside it."""
         names = ((key, key[0].removeprefix("kept-")) for key in self._works.pending)
         return [key for key, name in names if self._holders[name].scope.is_within(scope)]

@@ -1,1 +1,1 @@
-"""Operators of batches that PySpark has not: Python functions that keep a state, joins of streams, windows."""
+"""Operators of batches that PySpark does not have: Python functions with state, joins of streams, and windows."""

@@ -1,7 +1,7 @@
-"""Calls: what surrounds one call of a batch's function: the epoch it is for, and what its operators keep.
+"""Calls: the context of one call of a batch's function: its epoch, and the state that its operators keep.
 
-An operator asks the call for what it left at the epoch before and hands over what it leaves now. While the application
-is planned the same function is called with empty DataFrames, and the call takes note of what is asked of it.
+An operator asks the call for the state of the former epoch, and gives it the state of this one. When Falkirk plans the
+application, it calls the same function with empty DataFrames, and the call records what the operators ask for.
 """
 
 from abc import ABC, abstractmethod
@@ -19,9 +19,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falkirk.errors import DefinitionError
 from falkirk.location import caller
 
-#: The column that tells what a row is for, of rows that were computed together.
+#: The column that tells the kind of a row, if rows of several kinds were computed together.
 KIND = "__falkirk_kind"
-#: What an operator could not work on: a dead letter's key and its text.
+#: A dead letter: a row that an operator could not process, as key and text.
 LETTER = StructType([StructField("key", StringType()), StructField("value", StringType())])
 
 _NEVER = datetime.fromtimestamp(0, UTC)
@@ -29,13 +29,13 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """The epoch that a batch's function is called for.
+    """The epoch for which a batch's function is called.
 
     Args:
         number: from 0.
-        views: of each `Latest` parameter, by name, the number of the epoch that it holds.
+        views: for each `Latest` parameter, by name, the number of the epoch that it holds.
         begins, ends: the event time that it covers, [begins, ends), if epochs are cut by event time.
-        decided_at: when it was decided where the epoch ends. It is recorded, so it is the same in every replay.
+        decided_at: when the end of the epoch was decided. It is recorded, so it is the same in every replay.
     """
 
     number: int = 0
@@ -48,8 +48,8 @@ class Epoch:
 class Call(ABC):
     """One call of a batch's function.
 
-    Attributes: kept: what its operators keep, by slot. notes: texts that they keep. letters: what they could not work
-        on, as `LETTER`. marks: small numbers that the epoch before has left. told: such as are told of this one.
+    Attributes: kept: the states of its operators, by slot. notes: texts that they keep, by slot. letters: dead letters,
+        as `LETTER`. marks: small numbers that the former epoch left. told: small numbers to report about this epoch.
     """
 
     def __init__(self, epoch: Epoch, marks: Mapping[str, int] | None = None) -> None:
@@ -61,21 +61,21 @@ class Call(ABC):
         self._numbers: Counter[str] = Counter()
 
     def slot(self, operator: str) -> str:
-        """Return the name under which an operator keeps its state: its own, numbered in the order of the calls."""
+        """Return the name of an operator's state: the operator's name, numbered in the order of the calls."""
         self._numbers[operator] += 1
         return f"{operator}-{self._numbers[operator]}"
 
     @abstractmethod
     def before(self, slot: str, schema: StructType) -> DataFrame:
-        """Return what was kept at the epoch before; nothing at the first."""
+        """Return the state of the former epoch; no rows at the first epoch."""
 
     def keep(self, slot: str, state: DataFrame) -> None:
-        """Keep this for the next epoch."""
+        """Keep a state for the next epoch."""
         self.kept[slot] = state
 
     @abstractmethod
     def noted(self, slot: str) -> str | None:
-        """Return the text that was kept at the epoch before, if any was."""
+        """Return the text that the former epoch kept, if any."""
 
     def note(self, slot: str, text: str) -> None:
         """Keep a text for the next epoch."""
@@ -83,27 +83,27 @@ class Call(ABC):
 
     @abstractmethod
     def folder(self, slot: str) -> Path | None:
-        """Return where files are that a slot's notes name; None: nothing is computed, the call is only planned."""
+        """Return the folder of the files that a slot's notes name. None: Falkirk is planning and computes nothing."""
 
     def determined_by(self, steps: Iterable[DataFrame]) -> None:  # noqa: B027
-        """Take note of DataFrames that are not computed here, and by which the result comes out as it does."""
+        """Record DataFrames that determine the result, though this call does not compute them."""
 
     @abstractmethod
     def once(self, rows: DataFrame) -> DataFrame:
-        """Return rows that several things are computed from in this call, so that they are computed once."""
+        """Return rows that are computed once, though this call reads them several times."""
 
     @abstractmethod
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
     ) -> dict[str, DataFrame]:
-        """Compute rows once, and return those of each kind, which `KIND` tells, by what their column of that name
-        holds: whatever reads them reads the same.
+        """Compute rows once, and return them by kind. So all readers read the same values.
 
-        Args: determined_by: they come out the same whenever these do, for which the operator vouches.
+        Args: rows: `KIND` has the kind of a row, and the column of that name has its content. determined_by: the rows
+            are deterministic if these are, for which the operator vouches.
         """
 
     def reject(self, letters: DataFrame) -> None:
-        """Send these to the dead letters, as `LETTER`."""
+        """Send rows to the dead letters, as `LETTER`."""
         self.letters.append(letters)
 
 
@@ -112,7 +112,7 @@ _current: ContextVar[Call | None] = ContextVar("call", default=None)
 
 @contextmanager
 def calling(call: Call) -> Iterator[None]:
-    """While a batch's function runs, make `call` the one that its operators find."""
+    """Make `call` the current call for the operators, while a batch's function runs."""
     token = _current.set(call)
     try:
         yield
@@ -121,7 +121,7 @@ def calling(call: Call) -> Iterator[None]:
 
 
 def current(operator: str) -> Call:
-    """Return the call under way.
+    """Return the current call.
 
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`: no function of a batch is being called.
     """
@@ -129,7 +129,7 @@ def current(operator: str) -> Call:
     if call is None:
         raise DefinitionError(
             "OUTSIDE_OF_BATCH",
-            f"fk.{operator}() stands outside of a batch.",
+            f"fk.{operator}() was called outside a batch.",
             where=caller(),
             hint="Call it inside a function under @app.batch(…) or @app.stream(fk.Eager()).",
             operator=operator,
@@ -138,7 +138,7 @@ def current(operator: str) -> Call:
 
 
 def epoch() -> Epoch:
-    """Return the epoch that the batch's function around this is called for; number 0 while it is only planned.
+    """Return the epoch for which the batch's function was called; number 0 while Falkirk plans.
 
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`.
     """

@@ -1,4 +1,4 @@
-"""`map_rows` and `stateful`: a user's Python function, row by row, in Spark's workers."""
+"""Functions: `map_rows` and `stateful` run a user's Python function on each row, in Spark's Python workers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -15,9 +15,9 @@ from falkirk.operators.call import KIND, LETTER, Call, current
 from falkirk.plan.columns import require
 
 Poison = Literal["dead-letter", "fail"]
-#: The column with a row's stamp, of a parameter that is marked `Stamped`.
+#: The column with a row's stamp, in a parameter that is marked `Stamped`.
 STAMP = "stamp"
-#: How the names of columns begin that are not the user's.
+#: The prefix of the names of Falkirk's own columns.
 OURS = "__falkirk"
 
 
@@ -29,14 +29,14 @@ def map_rows(
     poison: Poison = "dead-letter",
     where: SourceLocation | None = None,
 ) -> DataFrame:
-    """Return what a Python function makes of each row: a dict or Row, several of them, or None.
+    """Return the results of a Python function for each row: a dict or Row, several of them, or None.
 
     Args:
         rows: of a batch.
-        function: called in Spark's Python workers, once per row that counts.
+        function: runs in Spark's Python workers, once per row that counts.
         returns: its columns, as Spark DDL.
-        poison: of a row on which it fails: ``dead-letter`` sends it there with the traceback, and the epoch goes on;
-            ``fail`` ends the application with it.
+        poison: how to treat a row on which it fails. ``dead-letter`` sends the row to the dead letters with the
+            traceback, and the epoch continues; ``fail`` ends the application with the traceback.
         where: the user's line, if it is not the one that calls this.
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `SCHEMA_INVALID`, `OPTION_UNKNOWN`.
     """
@@ -58,17 +58,18 @@ def stateful(
     poison: Poison = "dead-letter",
     where: SourceLocation | None = None,
 ) -> DataFrame:
-    """Return what a Python function makes of each row and its key's state, which it also says anew.
+    """Return the results of a Python function for each row and the state of its key; the function also returns the new
+    state.
 
-    It is called as ``function(row, state)``, with None for a key that has no state, for each key's rows in the order
-    of their stamps, and returns ``(results, state)``: results as of `map_rows`; None as the state forgets the key.
+    It is called as ``function(row, state)``, for each key's rows in the order of their stamps. `state` is None for a
+    key without state. It returns ``(results, state)``, with results as in `map_rows`. None deletes the key's state.
 
     Args:
         rows: of a batch. key: the column(s) by which states are kept.
         state: the columns of a state, without the key, as Spark DDL.
-        returns: of the results.
-        order: the column that orders a key's rows; by default their stamps, which a parameter marked `Stamped` has.
-        poison, where: as of `map_rows`; the state stays as it was before the row.
+        returns: the columns of the results, as Spark DDL.
+        order: the column that orders a key's rows. The default is their stamps, which a parameter marked `Stamped` has.
+        poison, where: as in `map_rows`; the state from before the row remains.
     Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
     """
     call, where = current("stateful"), where or caller()
@@ -97,28 +98,28 @@ def stateful(
 
 
 def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceLocation) -> Callable[..., Any]:
-    """Return what makes a task's function: `mapping` or `folding` with all but the user's part given."""
+    """Return a factory of task functions: `mapping` or `folding`, without the user's function."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from falkirk import redaction
-    from falkirk.operators import python  # pyarrow takes its time
+    from falkirk.operators import python  # importing pyarrow is slow
 
     if poison not in ("dead-letter", "fail"):
         raise DefinitionError(
             "OPTION_UNKNOWN",
-            f"poison={poison!r} is not known.",
+            f"poison={poison!r} is unknown.",
             where=where,
             hint="Use dead-letter or fail.",
             option="poison",
             value=poison,
         )
-    for module in (python, redaction):  # executors need not have Falkirk
+    for module in (python, redaction):  # executors may not have Falkirk installed
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     arrow, fails, name = to_arrow_schema(_tagged(kinds)), poison == "fail", str(where)
 
     def made(function: Callable[..., Any], *names: list[str]) -> Any:
         work = getattr(python, kind)(function, *names, lambda: python.Sender(arrow, name, fails=fails))
-        work.__wrapped__ = function  # whoever looks what was said of it finds it there
+        work.__wrapped__ = function  # for code that looks for the user's declarations about the function
         return work
 
     return made
@@ -140,12 +141,12 @@ def keys_of(key: str | Sequence[str]) -> list[str]:
 
 
 def named(names: Sequence[str]) -> list[Column]:
-    """Return columns by their names, whatever those are made of."""
+    """Return columns by their names, which may have any characters."""
     return [F.col(f"`{name}`") for name in names]
 
 
 def joined(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
-    """Return a join by keys, in which a null is a key as any other."""
+    """Return a join by keys. Null is a key like any other."""
     return left.join(right, [left[f"`{k}`"].eqNullSafe(right[f"`{k}`"]) for k in keys], how)
 
 
@@ -168,11 +169,11 @@ def schema_of(ddl: str, option: str, where: SourceLocation) -> StructType:
 
 
 def check_columns(rows: DataFrame, names: Sequence[str], where: SourceLocation) -> None:
-    """See that rows have columns. Raises: DefinitionError: `STAMP_MISSING`, `COLUMN_MISSING`."""
+    """Check that rows have columns. Raises: DefinitionError: `STAMP_MISSING`, `COLUMN_MISSING`."""
     if STAMP in names and STAMP not in rows.columns:
         raise DefinitionError(
             "STAMP_MISSING",
-            "the rows have no column 'stamp', so nothing says which of a key's comes first.",
+            "the rows have no column 'stamp', so the order of a key's rows is unknown.",
             where=where,
             hint="Mark the parameter, def f(events: fk.Stamped), and keep its column; or name another with order=.",
             columns=tuple(rows.columns),

@@ -1,4 +1,4 @@
-"""In an epoch: a call whose operators find what they left at the epoch before, in files."""
+"""In epoch: a call for a real epoch, whose operators find the state of the former epoch in files."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,15 +12,15 @@ from falkirk.operators.call import KIND, Call, Epoch
 from falkirk.plan.frames import plan_text
 
 State = Mapping[str, DataFrame | str]
-"""What is kept from one epoch to the next, by slot: rows, or a text."""
+"""The state from one epoch to the next, by slot: rows, or a text."""
 
 
 class InEpoch(Call):
     """A call for one epoch.
 
-    Attributes: ran: the analysed plans of what was computed once, as text.
-    Args: state: what was kept at the epoch before. scratch: returns a new folder for what is computed once. files:
-        where files are that notes name.
+    Attributes: ran: the analysed plans of rows that were computed once, as text.
+    Args: state: the former epoch's. scratch: returns a new folder for rows that are computed once. files: the folder
+        of the files that notes name.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class InEpoch(Call):
         self._written: list[Path] = []
         self.ran: list[str] = []
         self._held: list[DataFrame] = []
-        #: What is known to have no rows, so that no job need find that out.
+        #: DataFrames without rows, so that no job need find that out.
         self._nothing: list[DataFrame] = []
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
@@ -47,7 +47,7 @@ class InEpoch(Call):
 
     def folder(self, slot: str) -> Path | None:
         """See Call."""
-        assert self._files is not None, "who calls an iteration says where its files are"
+        assert self._files is not None, "the caller of an iteration gives the folder of its files"
         return self._files / slot
 
     def once(self, rows: DataFrame) -> DataFrame:
@@ -58,7 +58,7 @@ class InEpoch(Call):
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
     ) -> dict[str, DataFrame]:
-        """See Call. This runs the job, so that no two readers have it computed twice, differently perhaps."""
+        """See Call. This runs the job. Otherwise two readers could compute it twice, with different results."""
         folder = self._scratch()
         self._written.append(folder)
         self.ran.append(plan_text(rows))
@@ -80,7 +80,7 @@ class InEpoch(Call):
             super().reject(letters)
 
     def clean(self) -> None:
-        """Drop what was computed for this call alone, once nothing reads it any more."""
+        """Delete the temporary rows of this call. Call it when nothing reads them any more."""
         for rows in self._held:
             rows.unpersist()
         for folder in self._written:
@@ -88,6 +88,6 @@ class InEpoch(Call):
 
 
 def empty(session: SparkSession, schema: StructType) -> DataFrame:
-    """Return no rows, in a way that makes no tasks either."""
+    """Return a DataFrame without rows, which needs no tasks."""
     nothing = session.range(0, 0, 1, 1)
     return nothing.select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields])

@@ -1,7 +1,7 @@
 """Iterations: batches whose parameters are collections that change, with loops over them.
 
-What such a batch keeps is in files that never change, and a note that says which: so a state that is saved costs a
-note, and to go back to one is to go on from its note. Files that no note names any more are deleted.
+The state of such a batch is in files that never change, and a note lists them. So to save a state is to save a note,
+and to go back to one is to begin from its note. Files that no retained note names are deleted.
 """
 
 import json
@@ -31,15 +31,15 @@ from falkirk.plan.inference.functions import ITSELF
 
 log = logging.getLogger("falkirk")
 
-#: The column that says how often a row is added, or, below 0, taken away.
+#: The column that tells how often a row is added, or, below 0, removed.
 CHANGE = "difference"
 
 
 class Iterating:
-    """The function of a batch that is an iteration: gets and returns DataFrames.
+    """The function of a batch that is an iteration: it receives and returns DataFrames.
 
-    The user's function is called once, and what it says is kept as a graph: to ask Spark about it takes longer than
-    many an epoch.
+    The user's function is called once, and its result is stored as a graph, because the analysis by Spark takes longer
+    than many an epoch.
     """
 
     def __init__(self, processor: Processor) -> None:
@@ -47,14 +47,14 @@ class Iterating:
         self._processor, self._settings = processor, processor.iteration
         self._graph: Graph | None = None
         self._made_for: object = None
-        #: The contents of the files that this process began with were checked.
+        #: Whether the contents of the files with which this process began were checked.
         self._checked = False
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
-        """Take in what is new, and return what has changed, or all that there is.
+        """Process the new rows. Return the changes of the result, or the whole result.
 
-        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns none; `UNTIL_UNUSED`;
-            `NON_DETERMINISTIC`: each call makes another program; `FUNCTION_UNREADABLE`.
+        Raises: DefinitionError: as the function's operators; `COLLECTION_MISSING`: it returns no collection;
+            `UNTIL_UNUSED`; `NON_DETERMINISTIC`: each call makes another program; `FUNCTION_UNREADABLE`.
         """
         call, session = current("iterate"), frames[0].sparkSession
         given = dict(zip(self._processor.reads, frames, strict=True))
@@ -73,7 +73,7 @@ class Iterating:
         check(folder, kept, contents=not self._checked)
         self._checked = True
         flow = Flow(graph, session, folder, note["partitions"])
-        # Several may read it, and each would read the topic again.
+        # Several nodes may read a frame, and each would read the topic again.
         taken = {name: _changes(frame).persist() for name, frame in given.items()}
         try:
             state = State.parse(note["state"]) if note["state"] else State()
@@ -87,7 +87,7 @@ class Iterating:
         call.told[ROUNDS], call.told[JOBS] = sum(r.count for r in done.rounds), done.jobs
         call.told[UNFINISHED] = sum(not r.converged for r in done.rounds)
         if call.told[UNFINISHED]:
-            log.warning("%s: epoch %d has not come to rest within its rounds", self._processor.name, call.epoch.number)
+            log.warning("%s: epoch %d did not converge within its rounds", self._processor.name, call.epoch.number)
         if self._settings.sends == "changes":
             return done.changes.withColumnRenamed(DIFFERENCE, CHANGE)
         return _all(flow.whole(done.state))
@@ -99,8 +99,8 @@ class Iterating:
         return self._graph
 
     def _program(self, graph: Graph, given: Mapping[str, DataFrame], session: SparkSession) -> Program:
-        """Return the program, having called the function once more: what Python reads from a clock is a literal to
-        Spark, but another one now.
+        """Return the program, after calling the function a second time. A value that Python reads from a clock is a
+        literal to Spark, but it differs in the second call.
 
         Raises: DefinitionError: `NON_DETERMINISTIC`.
         """
@@ -108,17 +108,17 @@ class Iterating:
         if program != again:
             raise DefinitionError(
                 "NON_DETERMINISTIC",
-                f"iteration {self._processor.name!r} is another program each time its function is called: it reads a "
-                "clock, a random number or a counter in Python. After a restart, rows could not be taken away again.",
+                f"iteration {self._processor.name!r} gives another program each time its function is called: it reads "
+                "a clock, a random number or a counter in Python. After a restart, rows could not be removed again.",
                 where=first_change(graph, program, again) or self._processor.where,
-                hint="Write a constant, or let the value come in with the rows.",
+                hint="Write a constant, or send the value with the rows.",
                 operation="iterate",
                 operations=(ITSELF,),
             )
         return program
 
     def _plan(self, given: Mapping[str, DataFrame], session: SparkSession, *, is_checked: bool = False) -> Graph:
-        """Call the user's function. Args: is_checked: that its steps are deterministic was seen before."""
+        """Call the user's function. Args: is_checked: whether its steps were already found deterministic."""
         outside = Scope()
         collections = []
         for name, frame in given.items():
@@ -134,18 +134,18 @@ class Iterating:
         if not isinstance(result, Collection):
             raise DefinitionError(
                 "COLLECTION_MISSING",
-                f"iteration {self._processor.name!r} returns {type(result).__name__}.",
+                f"iteration {self._processor.name!r} returns {type(result).__name__} instead of a collection.",
                 where=self._processor.where,
-                hint="Return a collection: one of its parameters, or what was made of them.",
+                hint="Return a collection: one of its parameters, or one made from them.",
                 processor=self._processor.name,
             )
         graph = result.graph()
         if self._settings.until and not _leaves_alone(graph, self._settings.until):
             raise DefinitionError(
                 "UNTIL_UNUSED",
-                f"iteration {self._processor.name!r} has until={self._settings.until}, by which nothing goes.",
+                f"iteration {self._processor.name!r} has until={self._settings.until}, but no sum uses it.",
                 where=self._processor.where,
-                hint="It is for floating-point sums in fixpoint(). Leave it out; give sums in iterate() a tolerance=….",
+                hint="It is for floating-point sums in fixpoint(). Remove it; give sums in iterate() a tolerance=….",
                 processor=self._processor.name,
             )
         return graph
@@ -160,7 +160,7 @@ class Iterating:
 
 
 def _leaves_alone(graph: Graph, until: float) -> bool:
-    """Whether any number is left as it is while it moves by no more than this."""
+    """Whether any floating-point result has this tolerance."""
     for node in graph.nodes:
         if isinstance(node, Reduced) and isinstance(node.operator.how, Group):
             types = [node.schema[name].dataType for name in node.operator.results]
@@ -170,7 +170,7 @@ def _leaves_alone(graph: Graph, until: float) -> bool:
 
 
 def _changes(frame: DataFrame) -> DataFrame:
-    """Return rows with their difference, as collections have it."""
+    """Return rows with their difference in the column that collections use."""
     if CHANGE not in frame.columns:
         return frame.withColumn(DIFFERENCE, F.lit(1).cast("long"))
     difference = F.coalesce(F.col(CHANGE).cast("long"), F.lit(1)).alias(DIFFERENCE)
@@ -178,13 +178,13 @@ def _changes(frame: DataFrame) -> DataFrame:
 
 
 def _all(rows: DataFrame) -> DataFrame:
-    """Return each row as often as it is there."""
+    """Return each row as many times as its count."""
     there = rows.where(F.col(DIFFERENCE) > 0)
     return there.withColumn(DIFFERENCE, F.explode(F.sequence(F.lit(1).cast("long"), DIFFERENCE))).drop(DIFFERENCE)
 
 
 def sweep_files(folder: Path, notes: Iterable[str]) -> None:
-    """Delete the files of a slot that none of these notes names."""
+    """Delete the files of a slot, except those that these notes name."""
     states = [State.parse(json.loads(note)["state"]) for note in notes]
     sweep(folder, set().union(*(state.files() for state in states)))
 

@@ -1,4 +1,4 @@
-"""`join`: two streams whose rows meet whenever they come."""
+"""Joins: `join` pairs the rows of two streams, in whichever epochs they arrive."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,14 +22,13 @@ def join(
     within: str | float | None = None,
     where: SourceLocation | None = None,
 ) -> DataFrame:
-    """Return the rows of an inner join of two streams over all epochs, each pair once, at the epoch at which the later
-    of the two comes.
+    """Return the inner join of two streams over all epochs. Each pair appears once, at the epoch of its later row.
 
     Args:
-        left, right: of a batch. Columns besides `on` that both have come as ``name`` and ``right_name``.
+        left, right: of a batch. If both have a column besides `on`, the result has it as ``name`` and ``right_name``.
         on: the column(s) that are equal in a pair.
         time: a timestamp column that both have. within: only rows at most this long apart make a pair. If epochs are
-            cut by event time, what can make none any more is forgotten; else all rows are kept for ever.
+            cut by event time, rows that can't make a pair any more are deleted; otherwise all rows are kept for ever.
         where: the user's line, if it is not the one that calls this.
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `CUT_INVALID`, `DURATION_MALFORMED`.
     """
@@ -38,7 +37,7 @@ def join(
     if (time is None) != (within is None):
         raise DefinitionError(
             "CUT_INVALID",
-            f"join(time={time!r}, within={within!r}) needs both or neither.",
+            f"join(time={time!r}, within={within!r}) needs both options or neither.",
             where=where,
             hint='Write time="at", within="10 minutes".',
         )
@@ -47,7 +46,7 @@ def join(
     slots = call.slot("join-left"), call.slot("join-right")
     old_left, old_right = call.before(slots[0], left.schema), call.before(slots[1], right.schema)
     both_left, both_right = old_left.unionByName(left), old_right.unionByName(right)
-    # What is new on one side meets all of the other; what is old on both has met.
+    # New rows of one side meet all rows of the other; old rows of both sides have already met.
     left_first = _pairs(old_left, right, keys, time, within)
     pairs = _pairs(left, both_right, keys, time, within).unionByName(left_first)
     for slot, rows in zip(slots, (both_left, both_right), strict=True):
@@ -75,7 +74,7 @@ def _pairs(
 
 
 def _still_needed(rows: DataFrame, time: str | None, within: str | float | None, ends: datetime | None) -> DataFrame:
-    """Leave out what can make no pair any more: all that comes from now on is no older than where the epoch ends."""
+    """Remove rows that can't make a pair any more: later rows are not older than the end of the epoch."""
     if time is None or within is None or ends is None:
         return rows
     horizon = ends - timedelta(seconds=duration_s(within))

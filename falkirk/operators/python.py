@@ -1,7 +1,7 @@
-"""What runs in Spark's Python workers: a user's function, row by row, and what becomes of a row on which it fails.
+"""Python workers: runs a user's function on each row, and turns rows on which it fails into dead letters.
 
-Nothing of Falkirk need be installed there: this module and `falkirk/redaction.py` travel with the function
-(`register_pickle_by_value`).
+This module runs in Spark's Python workers, where Falkirk need not be installed: this module and `falkirk/redaction.py`
+are sent with the function (`register_pickle_by_value`).
 """
 
 import json
@@ -16,24 +16,24 @@ from pyspark.sql import Row
 from falkirk.redaction import redact, redact_urls
 
 RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
-#: What a dead letter of such a row begins with, and where it says that it comes from.
+#: The beginning of the reason in a dead letter of such a row; the fields that tell the row's origin.
 FAILED = "the function failed"
 _STAMP = ("source", "partition", "offset")
-#: So many rows go back to Spark at once.
+#: The number of rows that are sent to Spark at once.
 ROWS_AT_ONCE = 10_000
-#: Of a row, and of a traceback, a dead letter keeps so many characters.
+#: The number of characters of a row, and of a traceback, in a dead letter.
 TEXT_MAX = 10_000
 
 
 class Poison(Exception):
-    """A row on which the user's function failed, where that is to fail the epoch."""
+    """The user's function failed on a row, and the epoch must fail."""
 
 
 class Sender:
-    """Collects what goes back to Spark: results, states and dead letters, each checked against its type.
+    """Collects the rows for Spark: results, states and dead letters, each checked against its type.
 
-    Args: schema: of what goes back: KIND and a struct per kind. region: for dead letters. fails: a row on which the
-        function fails is not to become one. rows_at_once: so many go back together.
+    Args: schema: KIND and a struct per kind. region: for dead letters. fails: whether a row on which the function fails
+        must fail the epoch instead of becoming a dead letter. rows_at_once: the number of rows that are sent together.
     """
 
     def __init__(self, schema: pa.Schema, region: str, *, fails: bool, rows_at_once: int = ROWS_AT_ONCE) -> None:
@@ -45,15 +45,15 @@ class Sender:
         self._rows.append({KIND: kind, kind: value})
 
     def check(self, kind: str, value: object) -> dict[str, Any]:
-        """Return a row as plain values, if it can be one of its kind.
+        """Return a row as plain values, after checking that it fits its kind.
 
-        Raises: TypeError, ValueError: it can't; of what the message says, the user's function is the cause.
+        Raises: TypeError, ValueError: it does not fit; the user's function is the cause.
         """
         plain = value.asDict() if isinstance(value, Row) else value
         names = self._schema.field(kind).type
         names = [names.field(i).name for i in range(names.num_fields)]
         if not isinstance(plain, Mapping):
-            raise TypeError(f"{plain!r} is no {kind}: return a dict or Row with {', '.join(names)}")
+            raise TypeError(f"{plain!r} is not a {kind}: return a dict or Row with {', '.join(names)}")
         unknown = [name for name in plain if name not in names]
         if unknown:
             raise ValueError(f"{kind} has no column {unknown[0]!r}; it has {', '.join(names)}")
@@ -61,9 +61,9 @@ class Sender:
         return dict(plain)
 
     def refuse(self, row: Mapping[str, Any], stamp: object = None) -> None:
-        """Send a row on which the function has just failed to the dead letters, with what it said.
+        """Send a row on which the function has just failed to the dead letters, with the error.
 
-        Args: stamp: that of the row, if that is what it is; by default the one that it has itself.
+        Args: stamp: the row's stamp; by default the value of its column `stamp`.
         Raises: Poison.
         """
         text = _traceback()
@@ -76,17 +76,17 @@ class Sender:
         self.add(LETTER, {"key": None, "value": json.dumps({**told, "traceback": text[-TEXT_MAX:]})})
 
     def ready(self) -> bool:
-        """Tell whether it is time to send."""
+        """Return whether there are enough rows to send."""
         return len(self._rows) >= self._rows_at_once
 
     def batch(self) -> pa.RecordBatch:
-        """Return what was collected, and begin anew."""
+        """Return the collected rows, and clear them."""
         rows, self._rows = self._rows, []
         return pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
 
 def _traceback() -> str:
-    """Return the traceback of the present error; others read it, so its lines of code are redacted."""
+    """Return the traceback of the current error. Its lines of code are redacted, since others read it."""
     error = sys.exc_info()[1]
     assert error is not None, "a function has just failed"
     told = traceback.TracebackException.from_exception(error)
@@ -105,18 +105,18 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _results(found: object) -> Iterable[object]:
-    """Return what a function returned as several rows: None is none, and one row is one."""
+    """Return a function's result as a series of rows: none for None, and one for a single row."""
     if found is None:
         return ()
     if isinstance(found, Mapping | Row):
         return (found,)
-    return found  # type: ignore[return-value]  # whatever can't be iterated over raises at the user's row
+    return found  # type: ignore[return-value]  # other values raise an error at the user's row
 
 
 def mapping(
     function: Callable[[Row], object], names: list[str], sender: Callable[[], Sender]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does for `map`. Args: names: of the columns."""
+    """Return a task's function for `map_rows`. Args: names: the columns."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         out, make = sender(), Row(*names)
@@ -145,8 +145,8 @@ def folding(
     states: list[str],
     sender: Callable[[], Sender],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does for `stateful`: its rows come key by key, of each key the state first, then the rows in
-    their order. Args: names, keys, states: of the columns of rows, of keys and of the state without them."""
+    """Return a task's function for `stateful`. Rows arrive key by key: first the key's state, then its rows in order.
+    Args: names, keys, states: the columns of rows, of keys, and of states without keys."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         out, make, make_state = sender(), Row(*names), Row(*states)
@@ -158,7 +158,7 @@ def folding(
                     _refuse_unreadable(out, each, error)
                     continue
                 key = tuple(each["key"].values())
-                if key != of and repr(key) != repr(of):  # NaN equals nothing, and is one key to Spark
+                if key != of and repr(key) != repr(of):  # NaN does not equal itself, but Spark treats it as one key
                     _keep(out, keys, of, state)
                     of, state = key, None
                 if each["row"] is None:
@@ -189,7 +189,7 @@ def folding(
 
 
 def _refuse_unreadable(out: Sender, each: Mapping[str, Any], error: Exception) -> None:
-    """Refuse a row with values that Python has none of; a state has none such."""
+    """Refuse a row with values that Python can't represent. A state has no such values."""
     try:
         raise error
     except Exception:
@@ -198,8 +198,8 @@ def _refuse_unreadable(out: Sender, each: Mapping[str, Any], error: Exception) -
 
 
 def _plain_rows(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Exception | None]]:
-    """Yield rows as plain values. A time after the year 9999 is none to Python: in such a row it is text, and the error
-    comes with it."""
+    """Yield rows as plain values. Python has no times after the year 9999. A row with one has text instead, and the
+    error comes with it."""
     try:
         rows = batch.to_pylist()
     except (OverflowError, ValueError):
@@ -216,7 +216,7 @@ def _plain_rows(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Excepti
 
 
 def _readable(column: pa.Array) -> Any:
-    """Return the one value of a column; as text, if Python has none such."""
+    """Return the single value of a column, as text if Python can't represent it."""
     try:
         return column.to_pylist()[0]
     except (OverflowError, ValueError):

@@ -1,4 +1,4 @@
-"""Rehearsal: a call with nothing in it, by which the planner learns what a batch's operators keep and refuse."""
+"""Rehearsal: a call on empty DataFrames, with which the planner learns what a batch's operators keep and refuse."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from falkirk.operators.call import Call, Epoch
 class Rehearsal(Call):
     """A call on empty DataFrames.
 
-    Attributes: computed: what is computed once and for all, or what determines it.
+    Attributes: computed: the DataFrames that are computed once, or that determine them.
     """
 
     def __init__(self, session: SparkSession, epoch: Epoch) -> None:

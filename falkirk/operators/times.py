@@ -1,12 +1,15 @@
-"""Event time: rows are sorted into slices of time, and what comes too late for its slice is refused.
+"""Event time: sorts rows into slices of time, and refuses rows that are too late for their slice.
 
-Of each partition, a row's *watermark* is the greatest time before it, less what rows may be late. A row is late when
-its slice ends at or before its own partition's watermark. That is a property of the log, wherever epochs are cut, and
-so is what a slice contains: it is complete once the watermarks of all partitions have passed its end, and then every
-row of it that may still come is late. A row whose time is out of range, or further ahead of the clock than the user
-allows, is refused before it moves a watermark: the clock is that of the epoch's decision, so a replay judges the row
-the same. A partition without any row holds nobody up; the first rows of such a one may
-be late by what was complete before, which depends on where epochs were cut, and is recorded with them.
+Each partition has *watermarks*. The watermark at a row is the greatest time before it in its partition, less the
+allowed lateness. A row is late if its slice ends at or before that watermark. So lateness depends only on the log,
+wherever epochs are cut, and so does the content of a slice. A slice is complete once the watermarks of all partitions
+have passed its end; every later row of it is late.
+
+A row is refused if its time is outside the range, or further ahead of the clock than the user allows. It moves no
+watermark. The clock is that of the epoch's decision, so a replay treats the row in the same way.
+
+A partition without rows delays nothing. Its first rows may be late for a slice that was already complete. That depends
+on the cuts of epochs, and is recorded with them.
 
 Source: Flink article, §4 (event time, out-of-order processing); Falkirk Wheel, §3.3 (completion by watermark).
 """
@@ -23,12 +26,12 @@ from falkirk.operators.call import KIND, LETTER, current
 from falkirk.plan.frames import STAMP
 from falkirk.plan.parsing import dead_letter
 
-#: The mark under which an epoch leaves up to where, in microseconds, slices are complete.
+#: The mark with which an epoch records up to which time, in microseconds, slices are complete.
 COMPLETE = "complete"
 
 
 def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
-    """Return the rows that are not late, with their slices; refuse the others, and those whose time does not fit.
+    """Return the rows that are not late, with their slices. Refuse late rows, and rows with an unsuitable time.
 
     Args: rows: with their stamps. region, topic: for the dead letters.
     """
@@ -58,9 +61,9 @@ def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
 
 
 def _unfit(time: Column, by: ByTime, decided_at: datetime) -> Column:
-    """Return why a row's time is no time to sort it by, or null. Such a row moves no watermark.
+    """Return why a row's time is unsuitable, or null. Unsuitable rows move no watermark.
 
-    Args: time: in microseconds. decided_at: when the epoch was decided, so that a replay judges the row the same.
+    Args: time: in microseconds. decided_at: when the epoch was decided, so that a replay treats the row the same.
     """
     name, latest = by.column, decided_at.timestamp() * 1_000_000 + by.ahead_us
     ahead = f"column {name} is more than {by.ahead_us / 1e6:g} s ahead of the clock"
@@ -74,7 +77,7 @@ def _unfit(time: Column, by: ByTime, decided_at: datetime) -> Column:
 
 
 def _of_partition(marks: Mapping[str, int], partition: Column) -> Column:
-    """Return the greatest time that was seen of a row's partition at the epochs before."""
+    """Return the greatest time in former epochs of a row's partition."""
     found = F.lit(None).cast("long")
     for name, time in marks.items():
         if name != COMPLETE:
@@ -83,7 +86,7 @@ def _of_partition(marks: Mapping[str, int], partition: Column) -> Column:
 
 
 def marks_after(before: Mapping[str, int], newest: Mapping[str, int], by: ByTime) -> dict[str, int]:
-    """Return what an epoch leaves for the next. Args: newest: the greatest time of each partition in its rows."""
+    """Return an epoch's marks for the next one. Args: newest: the greatest time of each partition in its rows."""
     greatest = {p: max(t, before.get(p, t)) for p, t in newest.items()}
     marks = {**{p: t for p, t in before.items() if p != COMPLETE}, **greatest}
     if not marks:

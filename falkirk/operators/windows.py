@@ -1,4 +1,4 @@
-"""Windows by session and by count: groups of a key's rows, each returned once, when it is complete."""
+"""Windows by session and by count: groups of a key's rows. Each group is returned once, when it is complete."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ from falkirk.policy import duration_s
 
 
 def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: str | float) -> DataFrame:
-    """Return the rows of the sessions that are complete, with a column `session`, a struct of (begin, end).
+    """Return the rows of complete sessions, with a column `session`, a struct of (begin, end).
 
-    A session is the rows of a key of which none comes `gap` or more behind the one before; it ends `gap` behind the
-    last, and is complete when event time has passed that.
+    A session is a series of a key's rows with less than `gap` between successive rows. It ends `gap` after its last
+    row, and is complete when event time has passed its end.
 
-    Args: rows: of a batch whose epochs are cut by event time, `time` being that column.
+    Args: rows: a batch's rows, whose epochs are cut by event time in the column `time`.
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `DURATION_MALFORMED`; `CUT_INVALID`: the batch's
-        epochs are cut otherwise.
+        epochs are cut in another way.
     """
     call, where = current("sessions"), caller()
     keys = keys_of(key)
@@ -29,7 +29,7 @@ def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: str |
     if call.epoch.ends is None:
         raise DefinitionError(
             "CUT_INVALID",
-            "fk.sessions() stands in a batch whose epochs are not cut by event time.",
+            "fk.sessions() needs a batch whose epochs are cut by event time.",
             where=where,
             hint=f'Write @app.batch(every="1 minute", by="{time}").',
         )
@@ -49,9 +49,9 @@ def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: str |
 
 
 def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str = STAMP) -> DataFrame:
-    """Return each key's rows in groups of `size`, when a group is complete, with a column `group`, a number from 0.
+    """Return the rows of each key's complete groups of `size` rows, with a column `group`, a number from 0.
 
-    Args: rows: of a batch. order: the column that orders a key's rows; by default their stamps, which a parameter
+    Args: rows: of a batch. order: the column that orders a key's rows. The default is their stamps, which a parameter
         marked `Stamped` has.
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `STAMP_MISSING`, `CUT_INVALID`.
     """
@@ -61,9 +61,9 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
     if not isinstance(size, int) or size < 1:
         raise DefinitionError(
             "CUT_INVALID",
-            f"a group of {size!r} rows is none.",
+            f"size={size!r} is not a whole number of at least 1.",
             where=where,
-            hint="Use a whole number of at least 1.",
+            hint="Give the number of rows in a group, at least 1.",
         )
     slots = call.slot("counted"), call.slot("groups")
     of_key = Window.partitionBy(*named(keys))
@@ -77,7 +77,7 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
     whole = known.withColumn("__place", place).withColumn("__all", F.count("*").over(of_key))
     group = (F.col("__groups") + F.floor(F.col("__place") / F.lit(size))).alias("group")
     complete = F.floor(F.col("__place") / F.lit(size)) < F.floor(F.col("__all") / F.lit(size))
-    # Rows that are equal in a column of the user's may be in either order, the one before a group's end or behind it.
+    # Rows with equal values in a column of the user have no fixed order, so either may be the last one of a group.
     result = _divided(call, rows, whole, complete, group, slots[0], vouched=order == STAMP)
     mine = result.groupBy(*named(keys)).agg((F.max("group") + 1).alias("__groups"))
     newer = groups.unionByName(mine).groupBy(*named(keys))
@@ -88,7 +88,7 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
 def _divided(
     call: Call, rows: DataFrame, whole: DataFrame, complete: Column, extra: Column, slot: str, *, vouched: bool = True
 ) -> DataFrame:
-    """Return what is complete, with one column more, and keep the rest; both from rows that were computed once."""
+    """Return complete rows with one more column, and keep the others. Both come from rows that are computed once."""
     own = named(rows.columns)
     divided = whole.select(
         F.when(complete, F.lit("result")).otherwise(F.lit("state")).alias(KIND),

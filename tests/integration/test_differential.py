@@ -1,4 +1,4 @@
-"""Collections that change: after every epoch they are what a plain program makes of all that was put in."""
+"""Collections: after each epoch, a collection equals the result of a plain program on all its input."""
 
 import random
 from collections import Counter
@@ -28,7 +28,7 @@ from tests.integration.changing import (
 
 
 def text(collection: Collection, operation: str) -> Collection:
-    """Return rows of any columns as rows of one kind, that say where they are from."""
+    """Return rows of any columns as rows of one form, which names their operation."""
     columns = [F.col(c).cast("string") for c in collection.columns]
     padding = [F.lit(None).cast("string")] * (4 - len(columns))
     named = [c.alias(f"c{i}") for i, c in enumerate([*columns, *padding])]
@@ -36,7 +36,7 @@ def text(collection: Collection, operation: str) -> Collection:
 
 
 def every_operation(left: Collection, right: Collection) -> Collection:
-    """Return what each operation makes of two collections."""
+    """Return the results of all operations on two collections."""
     by = left.groupBy("k")
     made = {
         "select": left.select("v", (F.col("v") * 2).alias("w")),
@@ -63,7 +63,7 @@ def every_operation(left: Collection, right: Collection) -> Collection:
 
 
 def every_operation_plainly(left: list[Row], right: list[Row]) -> Rows:
-    """Return what it should be."""
+    """Return the expected results of `every_operation`."""
     groups: dict[Any, list[int]] = {}
     for k, v in left:
         groups.setdefault(k, []).append(v)
@@ -175,7 +175,7 @@ def test_what_comes_from_outside_is_read_beside_what_operators_make(
         return first.concat(second).groupBy("src").max("n")
 
     changing = Changing(session, tmp_path, program, partitions=3, edges=EDGES)
-    for number in (1, 2, 3):  # each in as many partitions as it has rows
+    for number in (1, 2, 3):  # the input has as many partitions as rows
         changing.epoch(edges=added((n, -number) for n in range(number)))
         counts = Counter(a for a, _ in there(changing.put["edges"]))
         assert changing.result == Counter(counts.items())

@@ -1,5 +1,4 @@
-"""Rounds that one task does alone: it computes as Spark does, leaves what Spark's jobs go on from, and gives up what it
-can't do."""
+"""Rounds in one task: it computes the same as Spark, jobs can continue its work, and it refuses unsuitable steps."""
 
 import itertools
 import logging
@@ -54,7 +53,7 @@ def test_hashes_and_partitions_are_those_of_spark(session: SparkSession) -> None
         assert partition_of(found, 7).tolist() == placed.column("place").to_pylist(), keys
 
 
-#: What a step may be made of. Each is evaluated on rows with nulls and extremes.
+#: Suitable expressions. Each is evaluated on rows with nulls and extreme values.
 SAME = (
     "l", "t", "3", "CAST(NULL AS LONG)", "'a'", "i + 1", "i - j", "i * 2", "-j", "d / 4", "i / 3",
     "d * 0.85D + 0.15D", "CAST(i AS LONG)", "CAST(i AS DOUBLE)", "i < j", "d >= 0.5D", "t = 'b'", "t <> 'b'",
@@ -63,7 +62,7 @@ SAME = (
     "CASE WHEN i > 0 THEN j WHEN i IS NULL THEN 7 END", "if(i > j, t, 'no')", "d = 0.0D",
     "CASE WHEN i > 0 THEN 1 WHEN j > 0 THEN 2 ELSE 3 END",
 )  # fmt: skip
-#: What is not taken over; and what is, but for rows on which it is an error or comes out otherwise.
+#: Unsuitable expressions; and suitable ones that raise an error, or differ from Spark, on some of the rows.
 SPARKS = ("upper(t)", "CAST(l AS INT)", "CAST(i AS STRING)", "hash(i)", "t LIKE 'a%'", "array(i)", "i % 3")
 REFUSED = ("l + l", "1.0D / z", "n > 1.0D")
 COLUMNS = "i INT, j INT, l LONG, d DOUBLE, t STRING, z DOUBLE, n DOUBLE"
@@ -125,7 +124,7 @@ def test_all_further_rounds_are_one_job(session: SparkSession, tmp_path: Path, m
 
 
 def epochs(changing: Changing, seed: int) -> None:
-    """Work off epochs with and without the task by turns, and see that each is right."""
+    """Compute epochs with the task and with jobs by turns, and check each result."""
     edges: list[Row] = [(a, b) for a in range(9) for b in range(9) if a < b]
     limits = itertools.cycle([ALONE_MAX, 0, 6])
     for changes in shuffled(seed, 5, edges, most=6):
@@ -143,8 +142,8 @@ def test_jobs_go_on_where_a_task_was_and_it_where_they_were(session: SparkSessio
 def test_jobs_would_miss_what_a_task_has_left_elsewhere(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: str
 ) -> None:
-    """The same, with the task's work done once more here, and a mechanism switched off: other partitions than Spark's,
-    runs in another order, other hashes."""
+    """The same test, but the task's work runs again in this process with one mechanism off: wrong partitions, runs in
+    another order, or other hashes."""
     if off == "partitions":
         monkeypatch.setattr(in_memory, "partition_of", lambda hashes, n: (partition_of(hashes, n) + 1) % n)
     elif off == "runs":
@@ -152,16 +151,16 @@ def test_jobs_would_miss_what_a_task_has_left_elsewhere(
         monkeypatch.setattr(runs, "in_order", lambda *rows: in_order(*rows)[::-1].combine_chunks())
     else:
         monkeypatch.setattr(in_memory, "hash_of", lambda columns, rows: np.zeros(rows, dtype=np.int64))
-    monkeypatch.setattr(Jobs, "go_alone", lambda *_: False)  # that one's input is not there any more
+    monkeypatch.setattr(Jobs, "go_alone", lambda *_: False)  # its input exists no more
     monkeypatch.setattr(Alone, "outcome", lambda task: task.work({}))
-    with pytest.raises((AssertionError, PySparkException)):  # it is wrong, or can't be
+    with pytest.raises((AssertionError, PySparkException)):  # the result is wrong or impossible
         epochs(Changing(session, tmp_path, connected_components, partitions=3, edges=EDGES), seed=7)
 
 
 def test_what_the_task_cannot_do_spark_does(
     session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A division by nothing that Spark does not get to: Arrow computes both sides of an OR."""
+    """A division by zero that Spark never evaluates, but Arrow does: it computes both sides of an OR."""
 
     def program(edges: Any) -> Any:
         def less(nodes: Any) -> Any:
@@ -173,7 +172,7 @@ def test_what_the_task_cannot_do_spark_does(
     changing = Changing(session, tmp_path, program, edges=EDGES)
     with caplog.at_level(logging.INFO, "falkirk"):
         changing.epoch(edges=added([(2, 0), (5, 0)]))
-    assert "this is left to Spark's jobs: Unsuitable: a division by nothing" in caplog.text
+    assert "Spark jobs compute this, since one task could not: Unsuitable: a division by zero" in caplog.text
     assert changing.result == {(n,): 1 for n in (0, 1, 2, 5)}
 
 

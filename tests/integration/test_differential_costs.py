@@ -1,4 +1,4 @@
-"""What an epoch of a loop costs Spark's jobs: what has changed, and not what there is or how many rounds there were."""
+"""Costs of an epoch of a loop in Spark's jobs: they depend on the changes, not on the state or the number of rounds."""
 
 import uuid
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ from falkirk.plan.frames import plan_text
 from tests.integration.changing import EDGES, Changing, Row, added, components, there
 
 PATH: list[Row] = [(n, n + 1) for n in range(10)]
-#: Paths of five nodes each, side by side.
+#: Separate paths of five nodes each.
 PATHS: list[Row] = [(10 * p + n, 10 * p + n + 1) for p in range(500) for n in range(4)]
-#: An edge to a node that nobody has heard of makes this many rows at most, of all kinds together.
+#: An edge to a new node causes at most this many rows, of all kinds together.
 FEW = 150
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rounds are Spark's."""
+    """Let Spark jobs compute all rounds."""
     monkeypatch.setattr(Changing, "alone", 0)
 
 
@@ -36,8 +36,8 @@ def rows_of(paths: Iterator[Path] | list[Path]) -> int:
 
 
 def counting(work: Any, folder: Path) -> Any:
-    """Return a task's work that leaves, for each time that it was run, how many rows have arrived. Workers get it by
-    value."""
+    """Return a task function that also writes the number of rows that arrived, in a new file for each call. Workers
+    receive it by value."""
     where = str(folder)
 
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,7 +50,7 @@ def counting(work: Any, folder: Path) -> Any:
 
 
 def counted(folder: Path) -> tuple[int, int]:
-    """Return how often anything was run, and how many rows have arrived; and begin anew."""
+    """Return the number of calls, and of rows that arrived; and reset both."""
     numbers = [int(path.read_text()) for path in folder.iterdir()]
     for path in folder.iterdir():
         path.unlink()
@@ -61,7 +61,7 @@ def counted(folder: Path) -> tuple[int, int]:
 def test_the_plan_of_a_later_round_is_no_longer_than_that_of_an_earlier_one(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_files: bool
 ) -> None:
-    """Where a round's rows are computed from those of the round before, each has the plans of all before it."""
+    """If the rows of a round were computed from those of the former round, each plan would contain all former plans."""
     plans: list[str] = []
     made_before: dict[str, DataFrame] = {}
     task_of, flush = Jobs._task, Jobs.flush
@@ -92,7 +92,7 @@ def test_the_plan_of_a_later_round_is_no_longer_than_that_of_an_earlier_one(
 
 
 def everything(jobs: Jobs) -> None:
-    """Merge all runs, those that were there included."""
+    """Merge all runs, old ones included."""
     jobs._merge(lambda runs: runs if len(runs) > 1 else [])
 
 
@@ -100,7 +100,7 @@ def everything(jobs: Jobs) -> None:
 def test_an_epoch_of_one_edge_saves_and_sends_what_depends_on_it(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_new: bool
 ) -> None:
-    """Of a graph with 2,000. Where all runs are merged at the end of an epoch, all that there is is saved again."""
+    """The graph has 2,000 edges. If an epoch merged all runs at its end, it would save the whole state again."""
     folder = tmp_path / "arrived"
     folder.mkdir()
     frame = type(session.range(1))
@@ -133,7 +133,7 @@ def test_an_epoch_of_one_edge_saves_and_sends_what_depends_on_it(
 def test_what_a_loop_reads_from_around_it_is_read_in_its_first_round_alone(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """Operators in the loop keep what they have heard; else they would have to be told again in each round."""
+    """Operators in the loop store their input; otherwise it would have to be sent to them again in each round."""
     folder = tmp_path / "read"
     folder.mkdir()
     read: list[int] = []
@@ -147,7 +147,7 @@ def test_what_a_loop_reads_from_around_it_is_read_in_its_first_round_alone(
         found = made(jobs, node, now)
         if isinstance(node, Entered) and now[-1] and found is None:
             again = made(jobs, node, (*now[:-1], 0))
-            return None if again is None else again.where(F.lit(False))  # it would come to too much
+            return None if again is None else again.where(F.lit(False))  # with its rows, the result would be wrong
         return found
 
     if not kept:

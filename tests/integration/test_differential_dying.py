@@ -1,4 +1,4 @@
-"""kill -9 of a worker that is writing a file of a round or a state: the epoch has never been, and is done again."""
+"""kill -9 of a worker that writes a file of a round or a state: the epoch has no effect, and runs again."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.dying import dying
 from tests.integration.changing import EDGES, Changing, Row, components, shuffled, there
 
 Place = tuple[type, str, int]
-#: Whose task is killed, in which file of it, and how many rows one task may do alone.
+#: The task to kill, the file that it then writes, and how many rows one task may compute alone.
 PLACES: list[Place] = [
     (Task, "heard0", 0),
     (Task, "said", 0),
@@ -31,7 +31,7 @@ NODES: list[Row] = [(a, b) for a in range(6) for b in range(6) if a < b]
 
 
 class Struck:
-    """Epochs of a loop in which a worker is killed in one of the places."""
+    """Epochs of a loop in which a worker is killed at one of the places."""
 
     def __init__(self, session: SparkSession, folder: Path, patch: pytest.MonkeyPatch, *, torn: bool = False) -> None:
         self.folder, self.mark = folder / "state", folder / "dies"
@@ -48,14 +48,14 @@ class Struck:
         patch.setattr(frame, "mapInArrow", mapped)
 
     def at(self, place: Place) -> None:
-        """Let the next one who gets there be killed."""
+        """Kill the next worker that reaches a place."""
         self._place = place
         self.changing.alone = place[2]
         self.changing.flow = self.changing.fresh()
         self.mark.touch()
 
     def epoch(self, changes: list[Row]) -> None:
-        """Work off an epoch, and see that the result is that of all edges."""
+        """Compute an epoch, and check its result."""
         self.changing.epoch(edges=changes)
         assert self.changing.result == components(there(self.changing.put["edges"]))
 
@@ -84,7 +84,7 @@ def test_an_epoch_whose_worker_is_killed_while_it_writes_is_done_again(
 def test_what_a_dead_worker_has_left_would_spoil_the_loop(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bool
 ) -> None:
-    """The same, if the files of a job that has failed were taken into the lists."""
+    """The same test, but the files of the failed job are added to the lists."""
     struck = Struck(session, tmp_path, monkeypatch, torn=torn)
     first, second = shuffled(13, 2, NODES, most=8)
     struck.epoch(first)

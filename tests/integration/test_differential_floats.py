@@ -1,4 +1,4 @@
-"""Floating-point numbers: whether one task or Spark's jobs do it, they come to what plain Spark makes of all rows."""
+"""Floating-point numbers: one task and Spark's jobs give the same results as plain Spark on all rows."""
 
 import math
 import random
@@ -38,7 +38,7 @@ def program(left: Collection, right: Collection) -> Collection:
 
 
 def plainly(left: DataFrame, right: DataFrame) -> Rows:
-    """Return what plain Spark makes of all rows."""
+    """Return the results of plain Spark on all rows."""
     by, falling = left.groupBy("k"), Window.partitionBy("k").orderBy(F.desc_nulls_last("v"))
     made = (
         left.distinct().select(*said("distinct", "k", "v")),

@@ -1,4 +1,4 @@
-"""Graphs as they are: after each epoch of edges that come and go, each algorithm says what networkx does."""
+"""Real graphs: after each epoch of added and removed edges, each algorithm gives the same result as networkx."""
 
 import os
 import random
@@ -17,23 +17,23 @@ from falkirk.differential.jobs import Jobs
 from tests.integration.changing import EDGES, Changing, Row, Rows, added, components, taken, there
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
-#: Of a file, so many edges. More of them, as in FALKIRK_EDGES_MAX=100000 for all, are a soak.
+#: The number of edges that are read of a file. A larger one, as in FALKIRK_EDGES_MAX=100000 for all, is a soak.
 EDGES_MAX = int(os.environ.get("FALKIRK_EDGES_MAX", "1500"))
-#: By how much a rank may move and be left as it is, of itself; and how far off each may be then, of all together.
+#: By how much of itself a rank may move without a change; and the bound of a normalised rank's relative error.
 TOLERANCE, DAMPING = 1e-3, 0.7
 BOUND = 2.1 * TOLERANCE / (1 - DAMPING)
 
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Row]:
-    """The edges of a graph that is there everywhere."""
+    """The edges of a generated graph, which needs no file."""
     edges, draw = nx.barabasi_albert_graph(max(400, EDGES_MAX // 4), 4, seed=6).edges, random.Random(6)
     return [(int(a), int(b)) if draw.random() < 0.5 else (int(b), int(a)) for a, b in edges][:EDGES_MAX]
 
 
 @pytest.fixture(params=["facebook-friends.txt", "college-messages.txt", "drawn"])
 def graph(request: pytest.FixtureRequest, drawn: list[Row]) -> list[Row]:
-    """The edges of a graph, each once, in the order in which they came."""
+    """The distinct edges of a graph, in the order of their arrival."""
     if request.param == "drawn":
         return drawn
     file = DATA / request.param
@@ -45,7 +45,7 @@ def graph(request: pytest.FixtureRequest, drawn: list[Row]) -> list[Row]:
 
 
 def epochs(graph: list[Row]) -> Iterator[list[Row]]:
-    """Yield what comes and goes in each epoch: behind the first four fifths, the oldest go first."""
+    """Yield the changes of each epoch: four fifths of the edges, then further edges; the oldest are removed."""
     held, more, oldest = len(graph) * 4 // 5, len(graph) // 10, len(graph) * 2 // 15
     yield added(graph[:held])
     yield added(graph[held : held + more])
@@ -71,7 +71,7 @@ def distances(edges: list[Row], start: int) -> Rows:
 
 def test_shortest_paths(session: SparkSession, tmp_path: Path, graph: list[Row]) -> None:
     changing = Changing(session, tmp_path, hops, edges=EDGES, sources="node LONG")
-    # Of what never goes, the node that most edges begin at: it gets far.
+    # The most frequent source of the edges that always stay: it reaches many nodes.
     start = Counter(a for a, _ in graph[len(graph) // 5 : len(graph) * 4 // 5]).most_common(1)[0][0]
     for number, changes in enumerate(epochs(graph)):
         changing.epoch(edges=changes, sources=[] if number else added([(start,)]))
@@ -84,7 +84,7 @@ def test_shortest_paths(session: SparkSession, tmp_path: Path, graph: list[Row])
 def test_without_wakes_a_shorter_way_that_comes_or_goes_would_spoil_the_distances(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: int, woken: bool
 ) -> None:
-    """What comes or goes early meets what a later round has heard in the epoch before."""
+    """An early change meets the rows that a later round received in the former epoch."""
     take = Jobs._take
     if not woken:
         monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "woken": ()})
@@ -98,7 +98,7 @@ def test_without_wakes_a_shorter_way_that_comes_or_goes_would_spoil_the_distance
 
 
 def furthest(session: SparkSession, folder: Path, graph: list[Row], tolerance: float) -> Iterator[float]:
-    """Yield for each epoch how far off the worst rank is, of itself."""
+    """Yield for each epoch the greatest relative error of a rank."""
     changing = Changing(session, folder, lambda e: pagerank(e, damping=DAMPING, tolerance=tolerance), edges=EDGES)
     for changes in epochs(graph):
         assert changing.epoch(edges=changes).rounds[0].converged
@@ -116,7 +116,7 @@ def test_ranks(session: SparkSession, tmp_path: Path, graph: list[Row]) -> None:
 def test_ranks_that_are_left_alone_too_soon_would_be_wrong(
     session: SparkSession, tmp_path: Path, drawn: list[Row]
 ) -> None:
-    """A rank is off by what may be left alone, and by no more: ten times that is beyond the bound."""
+    """A rank's error is limited by the tolerance: ten times the tolerance exceeds the bound."""
     assert max(furthest(session, tmp_path, drawn, 10 * TOLERANCE)) > BOUND
 
 

@@ -1,4 +1,4 @@
-"""Loops over collections that change: in each other, one after the other, at their limits, and across epochs."""
+"""Loops over collections that change: nested loops, successive loops, loops at their limits, and many epochs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,12 +32,12 @@ from tests.integration.changing import (
 
 @pytest.fixture(params=[ALONE_MAX, 3], autouse=True)
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rounds but the first are one task's; and, where that is told to stop early, some of them are Spark's."""
+    """Let one task compute all rounds but the first. With the small limit, it stops early and Spark computes some."""
     monkeypatch.setattr(Changing, "alone", request.param)
 
 
 def succeed(edges: Collection) -> Callable[[Collection], Collection]:
-    """Return the body of a loop that goes from nodes `n` over edges, each way there counted."""
+    """Return the body of a loop that moves from nodes `n` over edges. Each path counts."""
     ways = edges.select(F.col("src").alias("n"), "dst")
     return lambda nodes: nodes.join(ways, "n").select(F.col("dst").alias("n"))
 
@@ -54,7 +54,7 @@ def walked(edges: list[Edge], steps: int) -> Rows:
 
 
 def test_a_loop_at_its_limit_has_been_applied_as_often(session: SparkSession, tmp_path: Path) -> None:
-    """The body ends in a join, of which a later epoch brings rows of rounds that are still to come."""
+    """The body ends in a join, into which a later epoch brings rows of later rounds."""
     changing = Changing(session, tmp_path, lambda e: sources(e).iterate(succeed(e), rounds=3), edges=EDGES)
     for changes in (added([(1, 2), (2, 3), (3, 4), (4, 5)]), added([(3, 1), (4, 1)]), [(2, 3, -1), (1, 2, 1)]):
         done = changing.epoch(edges=changes)
@@ -63,8 +63,8 @@ def test_a_loop_at_its_limit_has_been_applied_as_often(session: SparkSession, tm
 
 
 def test_a_loop_that_was_cut_short_says_so_until_it_has_come_to_its_end(session: SparkSession, tmp_path: Path) -> None:
-    """What was left out in one epoch is taken back in others, by a task or by jobs; and one round that changes nothing
-    is enough."""
+    """Changes that one epoch left out are cancelled by later epochs, in a task or in jobs. One round without changes is
+    enough to converge."""
 
     def program(edges: Collection) -> Collection:
         begun = edges.where("src = 0").select(F.col("src").alias("n")).distinct()
@@ -91,7 +91,7 @@ def test_a_loop_that_was_cut_short_says_so_until_it_has_come_to_its_end(session:
 
 
 def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSession, tmp_path: Path) -> None:
-    """By a join, which needs no shuffle for it, and by what does."""
+    """A join reads the loop's variable, which needs no shuffle for it, and so does a reader that needs one."""
     changing = Changing(session, tmp_path, three_rounds, edges=EDGES)
     for changes in (added([(1, 2), (2, 3), (3, 1)]), [(1, 3, 1), (2, 3, -1)]):
         changing.epoch(edges=changes)
@@ -99,7 +99,7 @@ def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSessio
 
 
 def test_a_loop_in_a_loop_and_an_operator_read_before_and_after_it(session: SparkSession, tmp_path: Path) -> None:
-    """Each outer round walks on from where it is, and the inner loop removes, of what is reached, all below a peak."""
+    """Each outer round goes one step further, and the inner loop determines which of the reached nodes stay."""
 
     def program(edges: Collection) -> Collection:
         ways = edges.select(F.col("src").alias("n"), "dst")
@@ -147,12 +147,12 @@ def test_what_is_made_for_a_later_round_is_read_once_before_and_once_after_a_loo
     changing = Changing(session, tmp_path, program, edges=EDGES)
     changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
     assert changing.result == {(4, 1): 1}
-    changing.epoch(edges=added([(3, 9)]))  # joined in the first round with what is there in the third
+    changing.epoch(edges=added([(3, 9)]))  # a row of the first round is joined with rows of the third
     assert changing.result == {(4, 2): 1, (9, 2): 1}
 
 
 def read_late(edges: Collection) -> Collection:
-    """Two loops one after the other, around what is read in the first, in the second, and after both."""
+    """Return two successive loops, and a collection that is read in the first, in the second, and after both."""
     plain = edges.distinct()
     first = connected_components(plain.concat(plain.where(F.lit(False))))
     heads = first.select(F.col("component").alias("n")).distinct()
@@ -184,7 +184,7 @@ def test_two_loops_and_what_is_read_inside_and_after_them(session: SparkSession,
 def test_an_older_state_goes_on_as_if_nothing_had_come_after_it(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs are merged all the time, and each epoch is worked off by a flow that has only the state's files."""
+    """Runs are merged all the time, and a new flow, which has only the state's files, computes each epoch."""
     monkeypatch.setattr(jobs, "RUNS_MAX", 1)
     changing = Changing(session, tmp_path, connected_components, edges=EDGES)
     changing.epoch(edges=LATE[0])
@@ -202,7 +202,7 @@ def test_an_older_state_goes_on_as_if_nothing_had_come_after_it(
 
 
 def test_a_fixpoint_at_its_limit_goes_on_in_later_epochs(session: SparkSession, tmp_path: Path) -> None:
-    """Also in a loop that has another round to do meanwhile, and where the epoch brings no rows."""
+    """This also holds inside a loop that still has rounds to do, and for epochs without rows."""
 
     def program(edges: Collection) -> Collection:
         def outer(nodes: Collection) -> Collection:
@@ -264,7 +264,7 @@ def test_the_driver_sees_no_rows(session: SparkSession, tmp_path: Path, monkeypa
 def test_an_epoch_that_fails_has_never_been(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    """What it has left is in no list; where its lists are those of the state that it began with, it counts twice."""
+    """The failed job's files are in no list. If it shared the former state's lists, its rows would count twice."""
     monkeypatch.setattr(Changing, "alone", 0)
     changing = Changing(session, tmp_path, lambda e: sources(e).iterate(succeed(e), rounds=3), edges=EDGES)
     changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
@@ -294,7 +294,7 @@ def test_an_epoch_that_fails_has_never_been(
 def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is heard early meets what later rounds have heard in the epoch before, and hear again."""
+    """An early value meets values that later rounds received in the former epoch and receive again."""
     take = Jobs._take
     monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "woken": ()})
     monkeypatch.setattr(Changing, "alone", 0)
@@ -307,7 +307,7 @@ def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
 def test_a_fixpoint_in_a_fixpoint_that_is_cut_short_twice_in_an_epoch_loses_nothing(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    """The loop around it goes on, so that it is gone through several times while its own time stands still."""
+    """The outer loop continues, so the inner loop runs several times while the outer time does not advance."""
 
     def program(start: Collection) -> Collection:
         def around(w: Collection) -> Collection:
@@ -331,7 +331,7 @@ def test_a_fixpoint_in_a_fixpoint_that_is_cut_short_twice_in_an_epoch_loses_noth
 
 
 def test_another_program_is_told_from_this_one(session: SparkSession, tmp_path: Path) -> None:
-    """What loops keep is of one program alone: its steps, what reads what, and the rounds of its loops."""
+    """The state of a loop belongs to one program: its steps, their inputs, and the rounds of its loops."""
 
     def program(most: int = 5, rounds: int = 7, *, swapped: bool = False) -> Callable[..., Collection]:
         def made(edges: Collection) -> Collection:

@@ -1,4 +1,4 @@
-"""Mistakes in a program over collections that change are told where they are made, before anything runs."""
+"""Mistakes in a program over collections: the error names the line of the mistake, before anything runs."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def looped(body: Callable[[Collection], Collection], **more: Any) -> Program:
 
 
 def leave(rows: Collection) -> Graph:
-    """Ask for what is made in a loop."""
+    """Return the graph of a collection that was made in a loop."""
     made: list[Collection] = []
     plain = rows.select("k", "v")
     plain.iterate(lambda v: made.append(v.distinct()) or v)  # type: ignore[func-returns-value]
@@ -39,7 +39,7 @@ def leave(rows: Collection) -> Graph:
 
 
 def enter_another(rows: Collection) -> Collection:
-    """Read in a loop what is made in another one."""
+    """Read in a loop a collection that was made in another loop."""
     made: list[Collection] = []
     plain = rows.select("k", "v")
     plain.iterate(lambda v: made.append(v) or v)  # type: ignore[func-returns-value]
@@ -150,14 +150,14 @@ def test_what_an_iteration_does_may_be_vouched_for(rows: Collection) -> None:
 
 @pytest.fixture
 def until() -> Iterator[float]:
-    """What an iteration says that is no change."""
+    """An iteration with the tolerance `until`."""
     token = limits.set(Limits(until=0.5))
     yield 0.5
     limits.reset(token)
 
 
 def test_until_is_refused_where_nothing_would_go_by_it(rows: Collection, until: float) -> None:
-    """It was left out of account in `iterate`, which then went round for ever, or up to its limit."""
+    """A regression: `iterate` ignored `until`, and then ran for ever, or up to its limit."""
     numbers = rows.select("k", "d")
     with pytest.raises(DefinitionError) as told:
         numbers.iterate(lambda c: c.groupBy("k").sum("d"))

@@ -1,4 +1,4 @@
-"""Loops in loops, drawn, on Spark: by one task, by jobs, and by turns. `tests/unit/` has many more, without Spark."""
+"""Random nested loops on Spark: one task, jobs, and both by turns. `tests/unit/` has many more, without Spark."""
 
 import random
 from collections import Counter
@@ -17,7 +17,7 @@ ROWS = "a LONG, b LONG"
 
 
 def step(kind: str, of: Collection) -> Collection:
-    """Do a step with Spark's expressions."""
+    """Run a step with Spark's expressions."""
     if kind == "negated":
         return of.negate()
     columns, less = STEPS[kind]
@@ -46,6 +46,6 @@ def test_loops_in_loops_are_what_a_program_from_scratch_comes_to(
         given = {name: [(*row, often) for row, often in rows.items()] for name, rows in changes.items()}
         done = changing.epoch(**given)
         assert changing.result == plain.of(program)
-        if len(done.rounds) == len(built[-1].loops):  # of the inner one first, as in the graph
+        if len(done.rounds) == len(built[-1].loops):  # the inner loop first, as in the graph
             for loop, rest in zip(built[-1].loops, done.rounds, strict=True):
                 assert plain.rested[loop] <= rest.converged <= plain.ended[loop]

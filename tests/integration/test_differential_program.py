@@ -1,4 +1,4 @@
-"""What stands for an iteration's program: another one for another program, and none for one that changes by itself."""
+"""Digests of an iteration's program: each program has another one, and a program that changes by itself is refused."""
 
 import itertools
 import time
@@ -29,7 +29,7 @@ def rows_of(session: SparkSession, schema: str) -> Collection:
 
 
 def planned(session: SparkSession, body: Program, *, word: bool = False) -> Plan:
-    """Plan an iteration between a source and a sink. Args: word: its user vouches for it."""
+    """Plan an iteration between a source and a sink. Args: word: whether the user declares it deterministic."""
     app = fk.App("looping")
     app.source("events", fk.Kafka("events", schema="n LONG NOT NULL, d DOUBLE"))
 

@@ -1,4 +1,4 @@
-"""Iterations in an application, on real Spark and Kafka: kept up to date, cut off, and taken back by hand."""
+"""Iterations in an application, on real Spark and Kafka: incremental results, interruptions, rollback on request."""
 
 import json
 import random
@@ -44,7 +44,7 @@ EDGES = 10
 
 
 def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
-    """Return an application that keeps components up to date, and the greatest of them."""
+    """Return an application with incremental components, and the size of the largest one."""
     app = fk.App("graph", home=home, history=3)
     app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG NOT NULL, difference INT"))
 
@@ -66,14 +66,14 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
 
 
 class Edges:
-    """Edges that come and go, seeded."""
+    """Random edges that are added and removed, with a fixed seed."""
 
     def __init__(self, wire: Wire, topic: str) -> None:
         self._wire, self._topic, self._random = wire, topic, random.Random(7)
         self.there: Counter[tuple[int, int]] = Counter()
 
     def change(self, count: int) -> None:
-        """Add some, and take some away."""
+        """Add and remove edges."""
         rows = []
         for _ in range(count):
             there = sorted(self.there.elements())
@@ -92,14 +92,14 @@ class Edges:
 
 
 def released(changes: Table) -> Counter[tuple[int, int]]:
-    """Return what all changes come to that have left."""
+    """Return the sum of all published changes."""
     found: Counter[tuple[int, int]] = Counter()
     for row in changes.rows():
         found[row["node"], row["component"]] += row["difference"]
     return Counter({row: n for row, n in found.items() if n})
 
 
-#: What is called, and whether it is cut off before or behind it.
+#: The method at which a run is interrupted; False: before the call, True: after it.
 PLACES: dict[str, Place] = {
     "between rounds": (Jobs, "flush", True),
     "done by one task": (Jobs, "_go_alone", True),
@@ -141,7 +141,7 @@ def test_each_epoch_counts_once_whatever_is_cut_off(
 def test_the_next_input_is_taken_in_and_others_get_on_while_rounds_go_on(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, ahead: bool
 ) -> None:
-    """But for the epoch that a run decides ahead, the input would wait for the last round."""
+    """Without the epoch that a run decides ahead, the input would wait for the last round."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
     topic, events = wire.topic("edges"), wire.topic("events")
     edges, changes, seen = Edges(wire, topic), Table(database, f"changes_{tag}"), Table(database, f"seen_{tag}")
@@ -186,7 +186,7 @@ def test_the_next_input_is_taken_in_and_others_get_on_while_rounds_go_on(
         edges.change(EDGES)
         assert in_round.wait(120), query.status
         edges.change(EDGES)
-        for number in range(1, 6):  # each of them an epoch that begins when the one before is out
+        for number in range(1, 6):  # each is an epoch, which begins when the former one is published
             wire.send(events, [{"n": number}])
             wait_until(lambda n=number: len(seen.rows()) == n, 60, f"the event: {query.status}")  # type: ignore[misc]
         assert taken.wait(120 if ahead else 0) is ahead, query.status
@@ -220,7 +220,7 @@ def test_an_epoch_is_taken_back_and_done_again(
         return edges.groupBy("src").count()
 
     app.sink("parts", components, fk.Files(str(folder), format="json"))
-    app.sink("degrees", degrees, fk.Files(str(tmp_path / "degrees"), format="json"))  # without one it would not run
+    app.sink("degrees", degrees, fk.Files(str(tmp_path / "degrees"), format="json"))  # without a sink it would not run
 
     def epochs() -> list[Path]:
         return sorted(path for path in folder.glob("epoch=*") if path.is_dir())
@@ -235,7 +235,7 @@ def test_an_epoch_is_taken_back_and_done_again(
         )
 
     def kept(opened: Home) -> tuple[dict[int, CheckpointRecord], list[str]]:
-        """Return what is recorded of the epochs of `degrees`, and which files are there."""
+        """Return the records of the epochs of `degrees`, and the existing files."""
         path = opened.checkpoint("degrees")
         records = {record.point: record for record in opened.store.checkpoints("degrees")}
         return records, sorted(str(file.relative_to(path)) for file in path.rglob("*"))
@@ -269,7 +269,7 @@ def test_to_go_back_is_to_go_on_from_an_older_state(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     goes_back: bool,
 ) -> None:  # fmt: skip
-    """What was taken back is read again; by a loop that went on from its newest state it would count twice."""
+    """Cancelled input is read again. If the loop continued from its newest state, that input would count twice."""
     wire, folder = Wire(bootstrap=broker.bootstrap, tag=tag), tmp_path / "sums"
     topic = wire.topic("edges")
     app = fk.App("graph", home=home, history=5)
@@ -290,7 +290,7 @@ def test_to_go_back_is_to_go_on_from_an_older_state(
         return write(states, epoch, state)
 
     monkeypatch.setattr(States, "write", kept)
-    monkeypatch.setattr(States, "sweep", lambda *_: None)  # so that the files of what is taken back are still there
+    monkeypatch.setattr(States, "sweep", lambda *_: None)  # so that the files of cancelled epochs still exist
 
     def found() -> list[Counter[int]]:
         epochs = sorted(path for path in folder.glob("epoch=*") if path.is_dir())
@@ -312,7 +312,7 @@ def test_to_go_back_is_to_go_on_from_an_older_state(
 def test_half_of_a_note_is_nobodys(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, atomically: bool
 ) -> None:
-    """Under its final name, and recorded before all of it was written, the next start would have to go on from it."""
+    """A half-written note would be harmful under its final name: the next start would have to begin from it."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
     edges, changes = Edges(wire, wire.topic("edges")), Table(database, f"changes_{tag}")
     app = fk.App("graph", home=home)
@@ -329,7 +329,7 @@ def test_half_of_a_note_is_nobodys(
         raise InternalError("CUT_OFF", "half of a note")
 
     with monkeypatch.context() as patch:
-        patch.setattr(EpochLog, "drop", lambda *_: None)  # who is killed leaves what there is
+        patch.setattr(EpochLog, "drop", lambda *_: None)  # a killed process leaves its files
         if atomically:
             patch.setattr(homes, "open", opening_notes(cut_off), raising=False)
         else:

@@ -1,4 +1,4 @@
-"""Loops that stop at their limit: the history of an application says so, for as long as they have not come to rest."""
+"""Loops that stop at their limit: the history of an application reports them until they have converged."""
 
 import logging
 import re
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 PATH: list[Row] = [(n, n + 1) for n in range(6)]
 STAR: list[Row] = [(20, 21 + n) for n in range(len(PATH))]
-#: What changes in each epoch, and whether the loop has come to rest behind it: two rounds are enough for a star, and
-#: for nothing at all; but a path is longer.
+#: The changes of each epoch, and whether the loop has converged after it. Two rounds are enough for a star, and for no
+#: edges; a path needs more.
 EPOCHS: list[tuple[list[Row], bool]] = [
     (added(PATH), False),
     (added(STAR), False),
@@ -45,7 +45,7 @@ EPOCHS: list[tuple[list[Row], bool]] = [
 
 
 def drop_the_mark(patch: pytest.MonkeyPatch) -> None:
-    """From now on nothing is recorded of a loop that was cut short."""
+    """Record no loops that were cut short from now on."""
     record = EpochLog.record
 
     def recorded(log: EpochLog, number: int, *, marks: Any = None, **options: Any) -> None:
@@ -55,7 +55,7 @@ def drop_the_mark(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_was_left_out(patch: pytest.MonkeyPatch) -> None:
-    """From now on an epoch knows nothing of what was cut short in those before it."""
+    """Hide from each epoch which loops were cut short in former epochs."""
     text = State.text
     patch.setattr(State, "text", lambda state: text(replace(state, cut_short={})))
 
@@ -68,7 +68,7 @@ def test_a_loop_that_was_cut_short_is_told_of_until_it_has_come_to_rest(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, alone: int, off: str,
 ) -> None:  # fmt: skip
-    """Also at epochs that have nothing to do with what was left out, and at those that have nothing to do at all."""
+    """This includes epochs whose changes are unrelated to those left out, and epochs without work for the loop."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
     topic, changes = wire.topic("edges"), Table(database, f"changes_{tag}")
     monkeypatch.setattr(iteration, "Flow", partial(Flow, alone=alone))
@@ -114,5 +114,5 @@ def test_a_loop_that_was_cut_short_is_told_of_until_it_has_come_to_rest(
         told
     )
     if not off:
-        warned = [text for text in caplog.messages if "has not come to rest" in text]
+        warned = [text for text in caplog.messages if "did not converge" in text]
         assert len(warned) == sum(not rests for _, rests in EPOCHS), warned

@@ -1,5 +1,5 @@
-"""Operators that keep a state: what they return does not depend on where epochs are cut, and a row on which a user's
-function fails harms nobody else. On real Spark, without a broker."""
+"""Operators with state: their results do not depend on the cuts of epochs, and a row on which a user's function fails
+affects no other row. The tests run on real Spark, without a broker."""
 
 import inspect
 import itertools
@@ -38,7 +38,7 @@ Event = dict[str, Any]
 
 
 class Epochs:
-    """Calls of one body, epoch after epoch, each with what the one before has left."""
+    """Calls one body for successive epochs, each with the state of the former one."""
 
     def __init__(self, spark: "SparkSession", folder: Path, body: Body) -> None:
         self._spark, self._folder, self._body = spark, folder, body
@@ -63,7 +63,7 @@ class Epochs:
         return found
 
     def kept(self, slot: str) -> list[dict[str, Any]]:
-        """Return what is kept now."""
+        """Return the current state of a slot."""
         return [row.asDict(recursive=True) for row in self._state[slot].collect()]
 
     def _frame(self, events: list[Event]) -> "DataFrame":
@@ -76,13 +76,13 @@ def event(offset: int, user: str, n: int, *, minutes: float = 0.0) -> Event:
 
 
 def cuts(events: list[Event], at: list[int]) -> Iterator[list[Event]]:
-    """Yield the events in epochs that end at these places; within an epoch rows come in no order."""
+    """Yield the events in epochs that end at these places; within an epoch rows are in random order."""
     for first, last in itertools.pairwise([0, *at, len(events)]):
         yield random.Random(first).sample(events[first:last], last - first)
 
 
 def chain(row: Any, state: Any) -> tuple[Any, Any]:
-    """A result that depends on all that came before it of its key, in order; None forgets, negatives are poison."""
+    """Return a result that depends on all former rows of its key, in order. 0 forgets the key, negatives fail."""
     if row.n == 0:
         return None, None
     if row.n < 0:
@@ -120,7 +120,7 @@ def test_a_state_sees_its_rows_in_order_wherever_epochs_are_cut(spark: "SparkSes
 
 
 def test_a_key_that_is_no_number_is_one_key(spark: "SparkSession", tmp_path: Path) -> None:
-    """NaN equals nothing in Python; to Spark it is one key, and so is zero with either sign."""
+    """NaN does not equal itself in Python. In Spark it is one key, and so is zero with either sign."""
     floats = [float("nan"), 1.0, 0.0, -0.0]
 
     def seen(row: Any, state: Any) -> tuple[Any, Any]:
@@ -157,7 +157,7 @@ def test_without_an_order_of_their_own_rows_are_refused(spark: "SparkSession", t
 def test_a_row_that_fails_is_a_dead_letter_with_the_traceback(spark: "SparkSession", tmp_path: Path) -> None:
     def halves(row: Any) -> Any:
         if row.n == 1:
-            return {"half": "not a number"}  # of the wrong type
+            return {"half": "not a number"}  # the wrong type
         if row.n == 2:
             return {"third": 1}  # no such column
         return [{"half": 12 / row.n}, {"half": None}] if row.n else [{"half": 1 / row.n}]
@@ -197,7 +197,7 @@ def pairs_of(left: list[Event], right: list[Event], within: timedelta | None) ->
 def test_every_pair_meets_once_wherever_epochs_are_cut(
     spark: "SparkSession", tmp_path: Path, minutes: int | None
 ) -> None:
-    """Epochs of ten minutes of event time; what can't meet any more is forgotten, and nothing that still can."""
+    """Epochs are ten minutes of event time. Only rows that can't make a pair any more are forgotten."""
     rng = random.Random(3)
     sides = [
         [event(i, f"u{rng.randrange(3)}", side * 1000 + i, minutes=rng.uniform(0, 40)) for i in range(25)]
@@ -227,7 +227,7 @@ def in_time(event: Event, partition: int) -> Event:
 
 
 def late_by_hand(partitions: list[list[Event]], by: ByTime) -> list[int]:
-    """Return the numbers of the events that are not late, by the definition: of a partition, in order."""
+    """Return the numbers of the events that are not late by the definition. Args: partitions: events, in order."""
     good = []
     for events in partitions:
         newest = -(10**18)
@@ -293,7 +293,7 @@ def test_groups_of_rows_are_complete_when_they_are_full(spark: "SparkSession", t
 
 
 def test_recorded_steps_do_the_same(spark: "SparkSession", tmp_path: Path) -> None:
-    """What a stream records is replayed on DataFrames: plain steps, then a state; and two streams that are joined."""
+    """The recorded steps of a stream are replayed on DataFrames: plain steps and a state, and a join of two streams."""
     rng = random.Random(9)
     events = [event(i, f"u{rng.randrange(3)}", rng.randrange(1, 9)) for i in range(30)]
 

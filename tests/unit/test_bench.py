@@ -1,4 +1,4 @@
-"""The arithmetic of the benches: percentiles, pauses, and figures with stable names."""
+"""Arithmetic of the benches: percentiles, pauses, and figures with stable names."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""What the comparing benches count: answers by key and number, ratios round by round, bytes that are gone again, and
-commands that know their options."""
+"""Comparing benches: answers by key and number, ratios of each round, bytes of deleted files, and commands that check
+their options."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from tests.support import wait_until
 
 
 def probe() -> Probe:
-    """Return a probe that has sent nothing, to a broker that is not there."""
+    """Return a probe that has sent nothing, and whose broker does not exist."""
     return Probe("127.0.0.1:1", "source", "sink", each=False)
 
 
@@ -78,7 +78,7 @@ def test_what_was_written_counts_though_it_is_gone_again(tmp_path: Path) -> None
 
 
 def regime(name: str, home: Path) -> Regime:
-    """Return a regime that nobody runs."""
+    """Return a regime that does not run."""
     return Regime(name=name, bootstrap="b:1", source="s", sink="t", home=home, interval_s=5.0, every_s=2.0)
 
 

@@ -1,4 +1,4 @@
-"""The bench of mechanisms: what runs is what it says, and a signature that is not there is told."""
+"""Bench of mechanisms: each subject has its mechanism's policy, and a missing signature is reported."""
 
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -22,7 +22,7 @@ POLICIES = {
 
 
 def subject(name: str, job: str, home: Path) -> Subject:
-    """Return a subject that nobody runs."""
+    """Return a subject that does not run."""
     return Subject(
         mechanism=name, job=job, bootstrap="b:1", source="s", sink="t", home=home, interval_s=4.0, every_s=2.0
     )
@@ -42,7 +42,7 @@ def test_each_mechanism_is_its_policy(name: str, job: str, tmp_path: Path) -> No
 
 
 def verdict(*held: Guarantee) -> Verdict:
-    """Return a verdict of which only what holds is looked at."""
+    """Return a verdict of which only the guarantees matter."""
     counts = Counts(**dict.fromkeys((f.name for f in fields(Counts) if f.default is MISSING), 0))
     return Verdict(
         guarantee=held[0], holds={g: g in held for g in Guarantee}, counts=counts, anomalies=(), undecided=()
@@ -50,7 +50,7 @@ def verdict(*held: Guarantee) -> Verdict:
 
 
 def test_acknowledgements_repeat_and_the_others_do_not() -> None:
-    """Without a state to count twice in, what is repeated is exact."""
+    """Without a state that counts a record twice, repeated results are exact."""
     exactly_once = verdict(Guarantee.EXACTLY_ONCE, Guarantee.REPEATED_DELIVERY, Guarantee.AT_LEAST_ONCE)
     repeated = verdict(Guarantee.REPEATED_DELIVERY, Guarantee.AT_LEAST_ONCE)
     twice, lost = verdict(Guarantee.AT_LEAST_ONCE), verdict(Guarantee.AT_MOST_ONCE)

@@ -1,4 +1,4 @@
-"""The iterate bench reads what graphs people have, draws its own, knows what is right, and tells what it measured."""
+"""Iterate bench: it reads common forms of graph files, generates graphs, and reports correct results and figures."""
 
 import gzip
 from pathlib import Path
@@ -46,20 +46,20 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-# -- read -------------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def test_edges_with_times_come_in_their_order(tmp_path: Path) -> None:
     graph = read_graph(written(tmp_path, "1 2 30\n2\t3\t10.5\n3,4,20\n2 3 40\n"))
     assert pairs(graph) == [(2, 3), (3, 4), (1, 2)]
-    assert graph.skipped == "edges that were there again"
+    assert graph.skipped == "repeated edges"
     assert graph.name == "graph"
 
 
 def test_what_is_no_edge_is_skipped_and_told(tmp_path: Path) -> None:
     graph = read_graph(written(tmp_path, "source target\n# friends\n% more\n1 2\n\n3\nx y\n2 1\n"))
     assert sorted(pairs(graph)) == [(1, 2), (2, 1)]
-    assert graph.skipped == "2 comments; 3 lines that are no edges (the first: 'source target')"
+    assert graph.skipped == "2 comments; 3 lines without an edge (the first: 'source target')"
 
 
 @pytest.mark.parametrize("first", ["4 3", "4 4 3"])
@@ -86,7 +86,7 @@ def test_a_file_without_edges_is_refused(tmp_path: Path) -> None:
     assert refused.value.condition == "INPUT_MISSING"
 
 
-# -- drawn ------------------------------------------------------------------------------------------------------------
+# -- generating -------------------------------------------------------------------------------------------------------
 
 
 def test_a_drawn_graph_is_the_same_each_time_and_has_what_was_asked_for() -> None:
@@ -122,7 +122,7 @@ def test_components_are_those_of_networkx(edges: list[tuple[int, int]]) -> None:
 
 
 def test_ranks_divided_by_their_sum_are_those_of_networkx() -> None:
-    """Where each node has a successor; else networkx divides among all what such a one would pass on."""
+    """This holds if each node has a successor. Otherwise networkx spreads the rank of such a node over all nodes."""
     rng = np.random.default_rng(5)
     src, dst = np.concatenate((np.arange(40), rng.integers(0, 40, 200))), rng.integers(0, 40, 240)
     src, dst = np.unique(np.stack((src, dst)), axis=1)
@@ -147,14 +147,14 @@ def test_a_wrong_result_is_noticed() -> None:
     right = {"node": [9, 3, 2, 1, 8], "component": [8, 1, 1, 1, 8], DIFFERENCE: [1] * 5}
     assert not difference(pa.table(right), answer)
     wrong = difference(pa.table({**right, "component": [8, 1, 2, 1, 8]}), answer)
-    assert wrong == "1 of 5 nodes are wrong; node 2 has 2 and not 1"
-    assert "twice" in difference(pa.table({**right, DIFFERENCE: [1, 1, 2, 1, 1]}), answer)
-    assert "4 nodes and not 5" in difference(pa.table(right).slice(1), answer)
+    assert wrong == "1 of 5 nodes are wrong; node 2 has 2 instead of 1"
+    assert "count of a node is not 1" in difference(pa.table({**right, DIFFERENCE: [1, 1, 2, 1, 1]}), answer)
+    assert "4 nodes instead of 5" in difference(pa.table(right).slice(1), answer)
     rank = ranks(np.array([1, 2]), np.array([2, 3]), 1e-9)
     assert "1 of 3" in difference(pa.table({"node": rank.nodes, "rank": rank.values + np.array([0, 0, 0.01])}), rank)
 
 
-# -- told -------------------------------------------------------------------------------------------------------------
+# -- reporting --------------------------------------------------------------------------------------------------------
 
 
 def change(kind: str, edges: int, seconds: float, rounds: int = 5) -> Change:

@@ -1,4 +1,4 @@
-"""The monitor bench draws what it says, measures all of it, and reads a user's topology."""
+"""Monitor bench: it generates applications, measures all figures, and reads a user's topology."""
 
 import random
 from pathlib import Path

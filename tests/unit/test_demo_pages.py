@@ -1,4 +1,4 @@
-"""The demo's documents: found in a fixed order, cut where they should be, and robust to what can't be read."""
+"""Documents of the demo: they have a fixed order, are divided at headings, and unreadable ones are skipped."""
 
 from itertools import islice
 from pathlib import Path

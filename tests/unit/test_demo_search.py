@@ -1,5 +1,5 @@
-"""The search demo's parts without Spark or a broker: what is declared, modules and their versions, the crowd, the
-prompt, the screen."""
+"""Parts of the search demo, without Spark or a broker: the declaration, modules and versions, the crowd, the prompt and
+the screen."""
 
 import io
 import json
@@ -32,7 +32,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A folder of modules that import one another in every way, and some that say nothing."""
+    """A folder of modules that import each other in every way, and of some without text."""
     files = {
         "top.py": '"""Top."""\nimport pack.inner\nimport os\nimport top\n',
         "pack/__init__.py": '"""Pack."""\nfrom .inner import thing\nfrom . import other\n',
@@ -142,14 +142,14 @@ def crowd_of(users: int, heard: list[tuple[Question, object]]) -> Crowd:
 def test_the_crowd_takes_each_answer_once_and_thinks_before_it_asks_again() -> None:
     heard: list[tuple[Question, object]] = []
     crowd = crowd_of(2, heard)
-    crowd._due_s.clear()  # both have asked
+    crowd._due_s.clear()  # both users have asked
     ids = [crowd.ask(user, "paragraph") for user in ("ada", "you")]
     assert (crowd.waiting, crowd.words_asked) == (2, 2)
     for answer in ({"id": ids[0]}, {"id": ids[0]}, {"id": ids[1]}, {"id": "77"}):
         crowd._take(answer)
     assert (crowd.waiting, crowd.received) == (0, 4)
     assert [question.user for question, _ in heard] == ["ada", "you"]
-    assert list(crowd._due_s) == ["ada"]  # nobody thinks for the user at the prompt
+    assert list(crowd._due_s) == ["ada"]  # the user at the prompt asks no questions automatically
 
 
 def test_the_crowd_asks_for_what_is_there_and_now_and_then_for_what_is_not() -> None:
@@ -207,9 +207,9 @@ def test_the_screen_shows_before_anything_has_come_and_afterwards(terminal: bool
     screen.console.print(screen.picture())
     shown = text.getvalue()
     assert "epoch 3" in shown
-    assert "7 held back" in shown
+    assert "7 dropped" in shown
     assert "a, b, c and 6 more" in shown
-    assert screen.events[-1].endswith(screen.answers[-1])  # what the user asked is told at once
+    assert screen.events[-1].endswith(screen.answers[-1])  # the answer to the prompt's user is shown at once
 
 
 def test_what_came_out_is_read_from_files_and_tables(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_what_came_out_is_read_from_files_and_tables(tmp_path: Path) -> None:
         (tmp_path / "weights" / name).mkdir(parents=True)
         text = "".join(json.dumps({"n": i}) + "\n" for i in range(rows))
         (tmp_path / "weights" / name / "part-0.json").write_text(text)
-    released = {2: [{"n": 0}], 3: [{"n": 0}, {"n": 1}]}  # what is being made does not count
+    released = {2: [{"n": 0}], 3: [{"n": 0}, {"n": 1}]}  # an incomplete epoch does not count
     assert search.epochs(tmp_path / "weights") == released
     assert search.epochs(tmp_path / "weights", newest=True) == {3: released[3]}
 

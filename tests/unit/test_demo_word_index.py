@@ -1,4 +1,4 @@
-"""The word index declares what it should, without Spark; a demo leaves nothing behind, not even of a killed one."""
+"""Word index demo: it declares the right application without Spark, and removes its files, and those of killed ones."""
 
 import io
 import os
@@ -23,7 +23,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.fixture
 def console() -> Console:
-    """A console that is no terminal."""
+    """A console that is not a terminal."""
     return Console(file=io.StringIO(), width=200)
 
 
@@ -36,7 +36,7 @@ def screen(console: Console) -> IndexScreen:
 
 
 def status(pid: int, state: str = "running") -> dict[str, object]:
-    """Return what a host publishes."""
+    """Return the status of a host."""
     region = {"name": "index", "state": state, "incarnation": 1, "checkpoint_age_s": 2.0, "suppressed": 0}
     return {"pid": pid, "at_s": 1.0, "regions": [region]}
 
@@ -71,10 +71,10 @@ def test_a_workplace_is_removed_and_what_a_killed_demo_left_too(
     (left / "lock").touch()
     with workplace(keep=False, console=console) as first, workplace(keep=True, console=console) as second:
         assert not left.exists()
-        assert first.exists()  # a demo that runs is left alone by another
+        assert first.exists()  # a demo does not touch the folder of a running one
     assert not first.exists()
     with workplace(keep=False, console=console):
-        assert second.exists()  # what was kept stays
+        assert second.exists()  # a kept folder stays
     assert str(second) in console.file.getvalue().replace(os.linesep, "")  # type: ignore[attr-defined]
 
 

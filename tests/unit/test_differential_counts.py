@@ -1,4 +1,4 @@
-"""Numbers that do not fit: they are told, and never begin again below zero."""
+"""Numbers that overflow: they cause an error, and never wrap around."""
 
 import pyarrow as pa
 import pytest
@@ -10,14 +10,14 @@ STRING, LONG = pa.string(), pa.int64()
 
 
 def counted(*often: int) -> pa.Table:
-    """Return rows of one key, so often."""
+    """Return rows of one key with these counts."""
     columns = {HASH: [1] * len(often), "k": ["a"] * len(often), DIFFERENCE: often}
     return pa.table(columns, schema=pa.schema({HASH: LONG, "k": STRING, DIFFERENCE: LONG}))
 
 
 @pytest.mark.parametrize("often", [(1 << 62, 1), (1 << 61, 1 << 61), (-(1 << 62), -(1 << 62), 5)])
 def test_what_is_there_too_often_to_be_counted_is_told(often: tuple[int, ...]) -> None:
-    """Arrow's sums begin again below zero: twice 2^63 would be nothing, and a loop would have come to rest."""
+    """Arrow's sums wrap around: twice 2^63 would be 0, and a loop would seem to have converged."""
     with pytest.raises(OverflowError, match=TOO_MANY.replace("^", r"\^")):
         consolidate(counted(*often))
 

@@ -1,4 +1,4 @@
-"""Floating-point numbers: of zero and NaN there is one each, and NaN is the greatest, as Spark has it."""
+"""Floating-point numbers: there is one zero and one NaN, and NaN is the greatest number, as in Spark."""
 
 import math
 import struct
@@ -30,7 +30,7 @@ from tests.unit.test_differential_operators import (
     up_to,
 )
 
-#: One of the bit patterns that are no number either.
+#: One of the other bit patterns of NaN.
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
 NUMBERS = [None, 0.0, -0.0, math.nan, OTHER_NAN, 1.0, -1.5, math.inf, -math.inf]
 numbers = st.sampled_from(NUMBERS)
@@ -41,12 +41,12 @@ Reduced = tuple[Reduce, Callable[[Rows], Rows]]
 
 @pytest.fixture(autouse=True)
 def one_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that are equal have one hash; those that are not may have it too."""
+    """Equal keys have the same hash. Different keys may share a hash."""
     monkeypatch.setattr("tests.unit.test_differential_operators.hash_of", lambda key: 0)
 
 
 def spoken(changes: list[Change]) -> list[Change]:
-    """Return changes as Spark would group them: in Python no NaN is equal to another."""
+    """Return changes as Spark would group them: in Python, NaN does not equal itself."""
 
     def one(value: Any) -> Any:
         return "NaN" if value != value else value
@@ -59,7 +59,7 @@ def place(value: Any) -> tuple[bool, float]:
 
 
 def extreme(kind: Callable[..., Any]) -> Callable[[Rows], Rows]:
-    """Return the least or the greatest of each key."""
+    """Return the least or the greatest value of each key."""
 
     def of(some: Rows) -> Rows:
         groups = {key: [v for (v,) in values if v is not None] for key, values in by_key(some, 1).items()}
@@ -69,7 +69,7 @@ def extreme(kind: Callable[..., Any]) -> Callable[[Rows], Rows]:
 
 
 def greatest(some: Rows) -> Rows:
-    """Return the two greatest of each key; null comes last."""
+    """Return the two greatest values of each key; null comes last."""
     found: Rows = Counter()
     for key, values in by_key(some, 1).items():
         known = [v for (v,) in values.elements()]

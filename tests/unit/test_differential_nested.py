@@ -1,5 +1,7 @@
-"""Loops in loops, drawn: after each epoch they are what a program comes to that begins from scratch, in one task and
-without Spark; and they are said to be at rest when it is so, however often they were cut short before."""
+"""Random nested loops in one task, without Spark: after each epoch the result equals that of a program from scratch.
+
+Loops count as converged exactly when they are, however often they were cut short before.
+"""
 
 import os
 import random
@@ -23,14 +25,14 @@ from falkirk.differential.schemas import arrow_of
 from falkirk.differential.turns import Rounds, Turns, Waiting
 from tests.looping import STEPS, Built, Made, Plain, Rows, TooMuchError, changed, drawn
 
-#: `FALKIRK_SEEDS=100:900` for others.
+#: Set `FALKIRK_SEEDS=100:900` for other seeds.
 SEEDS = range(*map(int, os.environ.get("FALKIRK_SEEDS", "0:32").split(":")))
 EPOCHS = 4
 
 
 @dataclass
 class Like:
-    """What a collection knows its columns from, without Spark."""
+    """Replaces the empty DataFrame of a collection, without Spark."""
 
     schema: StructType
 
@@ -51,7 +53,7 @@ def longs(*names: str) -> StructType:
 
 
 def step(kind: str, of: Collection) -> Collection:
-    """Do a step, which is given to the task as it would be by Spark's plan."""
+    """Add a step, in the form in which it would be read from Spark's plan."""
     columns, less = STEPS[kind]
     node, schema = of._node, longs(*(name for name, *_ in columns))
     ours = [*rounds(node.scope.depth), DIFFERENCE]
@@ -82,7 +84,7 @@ def step(kind: str, of: Collection) -> Collection:
 
 @dataclass
 class Alones:
-    """A program whose epochs are each worked off by one task, called here."""
+    """A program whose epochs are computed by one task, which runs in this process."""
 
     program: Made
     folder: Path
@@ -98,7 +100,7 @@ class Alones:
         self._graph = self.built.of(self.program).graph()
 
     def epoch(self, changes: dict[str, Rows]) -> dict[Made, Rounds]:
-        """Work off what changes; return how each loop has ended that had anything to do."""
+        """Compute an epoch. Return how each loop with work has ended."""
         taken = {name: self._table(name, changes[name]) for name in changes}
         task = Alone(
             graph=self._graph, rest=None, entered=frozenset(), traces=self.traces, pending={}, rounds={},
@@ -128,7 +130,7 @@ class Alones:
 
 
 def run(seed: int, folder: Path) -> bool:
-    """Work off epochs of the program of a seed, and compare each; tell whether it was not too much."""
+    """Compute epochs of a seed's program, and check each. Return whether the program was small enough."""
     program, draw = drawn(seed), random.Random(f"rows of {seed}")
     alone, there = Alones(program, folder), {"x": Counter(), "y": Counter()}
     for _ in range(EPOCHS):

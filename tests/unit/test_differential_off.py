@@ -1,4 +1,4 @@
-"""Each mechanism of the operators switched off once: brute force notices."""
+"""Mechanisms of the operators, switched off one at a time: the comparison with brute force notices each."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,13 +29,13 @@ MIN = Reduce(
 )
 TYPES = {"k": STRING, "v": LONG}
 PAIRS = Join(keys=("k",), left=("v",), right=("w",))
-#: Added, replaced by a lesser one, taken away again; in a loop, with an epoch that meets another at a later round.
+#: Rows are added, replaced by lesser ones, and removed, in a loop; one epoch meets another at a later round.
 EPOCHS: Epochs = [
     [((0,), ("a", 5), 1), ((1,), ("a", 3), 1)],
     [((0,), ("a", 4), 1)],
     [((0,), ("a", 5), -1), ((1,), ("a", 3), -1)],
 ]
-#: Two loops: changes at times of which neither is before the other.
+#: Two loops: the times of two changes of which neither precedes the other.
 CROSSED: Epochs = [[((0, 1), ("a", 5), 1)], [((1, 0), ("a", 3), 1)]]
 
 
@@ -48,7 +48,7 @@ def reduced(epochs: Epochs, depth: int) -> None:
 
 
 def joined(epochs: Epochs, depth: int) -> None:
-    """Join what changes with itself, one epoch later."""
+    """Join changes with themselves, one epoch later."""
     sides = [[*epochs, []], [[], *epochs]]
     for (lefts, rights), said in run_join(PAIRS, (TYPES, {"k": STRING, "w": LONG}), sides, depth):
         for time in [(a, b)[:depth] for a in range(2) for b in range(2)]:
@@ -89,7 +89,7 @@ def test_brute_force_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_file_that_an_older_state_needs_is_swept_unless_it_is_named(tmp_path: Path) -> None:
-    """Selective rollback rests on it: a state is a list of files, and those of all states that are kept stay."""
+    """Selective rollback depends on this: a state is a list of files, and the files of all retained states stay."""
     older = State(traces={("0-reduced", "heard0"): ("1/a.arrow",)})
     newer = State(traces={("0-reduced", "heard0"): ("2/b.arrow",)})
     for state in (older, newer):

@@ -1,4 +1,4 @@
-"""Operators that remember: after every epoch, and at every time, what they have said is what they come to there."""
+"""Operators with memory: after each epoch, and at every time, the sum of their output is the result of their input."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidat
 ROUNDS_MAX = 3
 STRING, LONG, DOUBLE = pa.string(), pa.int64(), pa.float64()
 Change = tuple[Time, tuple[Any, ...], int]
-"""When, which row, and how often more."""
+"""A time, a row, and the change of its count."""
 Epochs = list[list[Change]]
 Rows = Counter[tuple[Any, ...]]
 
@@ -28,7 +28,7 @@ VALUES = {STRING: [None, "x", "yy"], LONG: [None, -1, 2, 5], DOUBLE: [None, 0.25
 
 
 def hash_of(key: tuple[Any, ...]) -> int:
-    """Return a hash that most keys share with others."""
+    """Return a hash that many keys share."""
     return sum(len(str(k)) for k in key) % 2
 
 
@@ -38,14 +38,14 @@ def schema(depth: int, **types: pa.DataType) -> pa.Schema:
 
 
 def table(changes: Iterable[Change], keys: int, like: pa.Schema) -> pa.Table:
-    """Return changes as an operator gets them; the first columns are the key."""
+    """Return changes as an operator receives them. Args: keys: the number of first columns that are the key."""
     rows = [(hash_of(row[:keys]), *row, *time, count) for time, row, count in changes]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(like)
     return pa.table([pa.array(c, t) for c, t in zip(columns, like.types, strict=True)], schema=like)
 
 
 def changes_of(rows: pa.Table, depth: int) -> Iterator[Change]:
-    """Return rows of an operator as changes, without their hash."""
+    """Return an operator's rows as changes, without their hash."""
     for hashed, *row in zip(*(c.to_pylist() for c in rows.columns), strict=True):
         values, time, count = row[: len(row) - depth - 1], row[len(row) - depth - 1 : -1], row[-1]
         assert isinstance(hashed, int)
@@ -53,7 +53,7 @@ def changes_of(rows: pa.Table, depth: int) -> Iterator[Change]:
 
 
 def up_to(changes: Iterable[Change], time: Time) -> Rows:
-    """Return how often each row is there at a time."""
+    """Return the count of each row at a time."""
     found: Rows = Counter()
     for then, row, count in changes:
         if all(a <= b for a, b in zip(then, time, strict=True)):
@@ -85,7 +85,7 @@ class Memory:
 
 
 def epochs_of(rows: st.SearchStrategy[tuple[Any, ...]], depth: int) -> st.SearchStrategy[Epochs]:
-    """Draw what changes in each epoch."""
+    """Return a strategy for the changes of each epoch."""
     times = st.tuples(*[st.integers(0, ROUNDS_MAX - 1)] * depth)
     change = st.tuples(times, rows, st.sampled_from([-2, -1, 1, 1, 1, 2]))
     return st.lists(st.lists(change, max_size=7), min_size=1, max_size=4)
@@ -102,7 +102,7 @@ def all_times(depth: int) -> Iterator[Time]:
 def run_reduce(operator: Reduce, types: dict[str, pa.DataType], epochs: Epochs, depth: int, *, merge: bool) -> Iterator[
     tuple[list[Change], list[Change]]
 ]:  # fmt: skip
-    """Work off epochs in the order of the times that something waits for; yield all inputs and outputs so far."""
+    """Process epochs in the order of the times for which rows wait. Yield all inputs and outputs so far."""
     keys, given_as = len(operator.keys), schema(depth, **types)
     said_as = schema(depth, **{n: types.get(n, LONG) for n in (*operator.keys, *operator.results)})
     names = [HASH, *operator.keys]
@@ -138,7 +138,7 @@ def check_reduce(
 
 
 def there(rows: Rows) -> Rows:
-    """Return the rows that are there."""
+    """Return the rows with positive counts."""
     return Counter({row: count for row, count in rows.items() if count > 0})
 
 
@@ -189,7 +189,7 @@ def test_a_group_comes_to_its_aggregate_at_every_time(kind: Kind, value: pa.Data
 def test_the_least_is_found_in_the_first_rows(
     types: dict[str, pa.DataType], kind: Kind, depth: int, looks_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most keys have a hash of their own here, and a trace has several runs; of some a value is nothing."""
+    """Most keys have a unique hash here, and a trace has several runs. Some values are null."""
     monkeypatch.setattr(operators, "_FIRST", looks_at)
     monkeypatch.setattr(operators, "_MORE", 2)
     monkeypatch.setattr("tests.unit.test_differential_operators.hash_of", lambda key: len(str(key)))
@@ -209,7 +209,7 @@ def test_the_least_is_found_in_the_first_rows(
     @settings(deadline=None, max_examples=60)
     @given(epochs_of(st.tuples(*keys, numbers), depth), st.booleans())
     @example([[(first, (*key, v), 1) for v in range(7)]], False)
-    # What was said later, of rows that are not looked at now, does not follow from what is said now.
+    # A result of a later time, from rows that are not read now, does not follow from the current result.
     @example(
         [[(first, (*key, sign), 1), (later, (*key, sign), -1), (later, (*key, 5 * sign), 1)], [(first, (*key, 0), 1)]],
         False,
@@ -238,7 +238,7 @@ def once(rows: Rows) -> Rows:
 
 
 def first_rows(rows: Rows, wanted: int, falls: bool) -> Rows:
-    """Return the first rows of each key, by the second of two values and then by the first; null is least."""
+    """Return the first rows of each key, by the second of two values, then by the first; null is least."""
     found: Rows = Counter()
     for key, some in by_key(rows, 1).items():
         ordered = sorted(some.elements(), key=lambda r: (r[0] is not None, r[0] or ""))
@@ -322,7 +322,7 @@ def test_a_residue_of_what_has_settled_is_still_known_when_what_it_came_of_is_me
 def run_join(operator: Join, types: tuple[dict[str, pa.DataType], ...], sides: list[Epochs], depth: int) -> Iterator[
     tuple[list[list[Change]], list[Change]]
 ]:  # fmt: skip
-    """Work off epochs of both sides; yield all inputs and outputs so far."""
+    """Process epochs of both sides. Yield all inputs and outputs so far."""
     like = [schema(depth, **t) for t in types]
     heard, said = [Memory(s) for s in like], []
     put: list[list[Change]] = [[], []]
@@ -341,7 +341,7 @@ def run_join(operator: Join, types: tuple[dict[str, pa.DataType], ...], sides: l
 
 
 def pairs(left: Rows, right: Rows, keys: int) -> Rows:
-    """Return all pairs of rows with equal keys; null is equal to nothing."""
+    """Return all pairs of rows with equal keys; null equals no key."""
     found: Rows = Counter()
     for (one, times), (other, more) in product(left.items(), right.items()):
         if one[:keys] == other[:keys] and None not in one[:keys]:

@@ -1,4 +1,4 @@
-"""Residues: 0 when all that was left out has been taken back, whatever came in which order, and otherwise not."""
+"""Residues: 0 once all rows that were left out have cancelled, in whichever order, and otherwise another number."""
 
 import random
 from datetime import date, datetime, timedelta
@@ -13,7 +13,7 @@ from falkirk.differential.state import State
 from falkirk.differential.task import FileName
 
 LONG = pa.int64()
-#: Of each type a state may keep, some values.
+#: Some values of each type that a state may have.
 VALUES = {
     LONG: [None, 0, 1, -5, 2**62], pa.int32(): [None, 0, 7], pa.int8(): [0, -3], pa.bool_(): [None, True, False],
     pa.string(): [None, "", "a", "ä€"], pa.float64(): [None, 0.0, 1.5, float("nan")], pa.float32(): [0.0, 0.25],

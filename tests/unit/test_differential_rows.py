@@ -1,4 +1,4 @@
-"""Rows of changes and runs of them, against brute force; and runs that are damaged."""
+"""Rows of changes and runs of them, compared with brute force; and damaged runs."""
 
 import random
 from collections import Counter
@@ -101,7 +101,7 @@ def test_a_run_that_is_missing_or_torn_is_told(tmp_path: Path) -> None:
 
 
 def test_what_a_run_says_of_itself_is_damaged(tmp_path: Path) -> None:
-    """Whatever is wrong in its first or last bytes, which are no rows, is told or does no harm."""
+    """Damage in the first or last bytes of a file, which are no rows, is reported or does no harm."""
     path, draw = tmp_path / "run.arrow", random.Random(1)
     runs.write(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
     whole = path.read_bytes()
