@@ -1,1 +1,1 @@
-"""Push sources: requests over HTTP whose clients are told once what came of them is outside, and what it was."""
+"""Push sources: clients post requests over HTTP, and get their answer once the results of the request are published."""
