@@ -17,7 +17,7 @@ Fence = tuple[int, int, int]
 class Void:
     """The void records of a log.
 
-    Args: ranges: cancelled ranges, disjoint. fences: of the log's writer; given only if every reader skips late
+    Args: ranges: cancelled ranges, disjoint. fences: those of the log's writer; given only if every reader skips late
         records.
     """
 
