@@ -1,4 +1,4 @@
-"""Runs for the checker: drawn at random with the outputs that are due, and ways to corrupt these."""
+"""Random runs for the checker, with their correct outputs, and functions that corrupt these."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ MODELS: dict[str, Model[Any]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run as generated: rows of several partitions, applied in `order`, with the outputs of that order."""
+    """A generated run: rows of several partitions, applied in `order`, with the outputs of that order."""
 
     inputs: list[Input]
     order: list[Input]
@@ -47,7 +47,7 @@ def placed(outputs: list[Output]) -> list[Output]:
 
 
 def apply(model: Model[Any], order: list[Input]) -> list[Output]:
-    """The outputs that the rows give when they are applied in this order."""
+    """Return the outputs of the rows, applied in this order."""
     states: dict[object, object] = {}
     outputs = []
     for row in order:
@@ -68,7 +68,7 @@ def runs(
     records_max: int = 5,
     keys: str = "ab",
 ) -> Run:
-    """Records with one to three derivatives each; whole records are applied in an order that respects each
+    """Draw records with one to three derivatives each; whole records are applied in an order that respects each
     partition.
     """
     sizes = draw(st.lists(st.integers(0, records_max), min_size=1, max_size=partitions_max))

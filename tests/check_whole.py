@@ -1,6 +1,6 @@
-"""The checker in its plainest form: the whole run in memory, nothing divided.
+"""The checker in its simplest form: the whole run in memory, without division.
 
-`check_keyed` must agree with it, whatever the parts.
+`check_keyed` must agree with it for every division.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from falkirk.check.verdict import REACHABLE
 
 @dataclass(frozen=True)
 class Whole:
-    """What a verdict says, without what is merely shown."""
+    """The contents of a verdict, without the details that are only displayed."""
 
     holds: dict[Guarantee, bool | None]
     kinds: dict[Kind, int]
@@ -30,7 +30,7 @@ class Whole:
 
 
 def check_whole(inputs: Iterable[Input], outputs: Iterable[Output], model: Model[Any]) -> Whole:
-    """Judge a run as `check_keyed` does."""
+    """Judge a run, as `check_keyed` does."""
     nodes_max = 100_000
     runs = group_by_key(inputs, outputs)
     found = {run.key: diagnose(run, model, nodes_max) for run in runs}
@@ -54,7 +54,7 @@ def check_whole(inputs: Iterable[Input], outputs: Iterable[Output], model: Model
 def _problem(
     runs: list[KeyRun], found: dict[Hashable, Diagnosis | None], diagnoses: dict[Hashable, Diagnosis], model: Model[Any]
 ) -> Problem:
-    """Everything at once, whether it is linked or not."""
+    """Check all rows at once, linked or not."""
     problem = Problem(
         lost={key: lost_places(diagnosis) for key, diagnosis in diagnoses.items()},
         standings={key: standing(diagnosis, model) for key, diagnosis in found.items()},
@@ -73,5 +73,5 @@ def _all_of(answers: set[bool | None]) -> bool | None:
 
 
 def _hashable(anomaly: Anomaly) -> Any:
-    """The anomaly by what identifies it: rows of one content are one to a `set`."""
+    """Return the values that identify an anomaly: rows with equal content are one row in a `set`."""
     return (anomaly.kind, anomaly.key, anomaly.inputs, anomaly.outputs, anomaly.explanation)

@@ -1,4 +1,6 @@
-"""Programs with loops in loops, drawn from a seed: as collections, and as a plain program that begins from scratch."""
+"""Random programs with nested loops, in two forms: as collections, and as a plain program that computes from the
+start.
+"""
 
 import random
 from collections import Counter
@@ -11,10 +13,10 @@ from falkirk.differential.graph import Left
 Row = tuple[int, int]
 Rows = Counter[Row]
 Step = Callable[[str, Collection], Collection]
-"""Does one of STEPS."""
+"""Applies one of STEPS."""
 
-#: Rows have columns a and b. Of each step row by row: the columns that it makes, each of which one and how much more;
-#: and which of them has to be less than what.
+#: Rows have columns a and b. For each row-by-row step: the new columns, each with its source column and an increment;
+#: and the pair of columns of which the first must be less.
 Columns = tuple[tuple[str, str, int], ...]
 STEPS: dict[str, tuple[Columns, tuple[str, int] | None]] = {
     "more": ((("a", "a", 0), ("b", "b", 1)), ("b", 6)),
@@ -27,20 +29,20 @@ STEPS: dict[str, tuple[Columns, tuple[str, int] | None]] = {
     "second": ((("k", "a", 0), ("other", "b", 0)), None),
     "pair": ((("a", "one", 0), ("b", "other", 0)), None),
 }
-#: What can be done to one collection, and to two.
+#: The steps for one collection, and for two.
 ONE = ("more", "less", "swapped", "low", "both", "distinct", "min", "max", "count", "sum", "top")
 TWO = ("concat", "without", "joined")
-#: A program in which more than this is there, or a number is greater, is too much.
+#: A program with more rows, or with a greater number, is too large.
 MUCH = 100_000
 
 
 class TooMuchError(Exception):
-    """A program's rows grow beyond all bounds."""
+    """A program's rows grow beyond all limits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A collection of a program. Args: kind: a source's name, or what is done. rounds: of a loop."""
+    """A collection of a program. Args: kind: a source's name, or a step. rounds: of a loop."""
 
     kind: str
     of: "tuple[Made, ...]" = ()
@@ -48,11 +50,11 @@ class Made:
 
 
 def drawn(seed: int) -> Made:
-    """Return a program with a loop in a loop over the sources x and y."""
+    """Return a random program with a nested loop over the sources x and y."""
     draw = random.Random(seed)
 
     def some(there: list[Made], fuel: int) -> Made:
-        """Draw what is made of what is there, to which it is added: it may be read again."""
+        """Draw a step on existing collections and add its result to them, so that later steps may read it again."""
         if not fuel:
             return draw.choice(there)
         if draw.random() < 0.6:
@@ -64,7 +66,7 @@ def drawn(seed: int) -> Made:
 
     def loop(there: list[Made], around: Made | None = None) -> Made:
         start, variable = some(there, 1), Made("variable")
-        if around is not None:  # a loop is in the one in which its start is made
+        if around is not None:  # a loop belongs to the loop in which its start is computed
             start = Made(draw.choice(TWO), (around, start))
         inside = [*there, variable, variable, variable]
         body = some(inside, 2)
@@ -80,7 +82,7 @@ def drawn(seed: int) -> Made:
 
 
 def changed(draw: random.Random, there: Rows) -> Rows:
-    """Draw what comes and goes."""
+    """Draw rows to add and to remove."""
     held = sorted(there.elements())
     more = Counter((draw.randrange(5), draw.randrange(5)) for _ in range(draw.randrange(5)))
     more.subtract(draw.sample(held, draw.randint(0, len(held))) if draw.random() < 0.7 else [])
@@ -89,7 +91,7 @@ def changed(draw: random.Random, there: Rows) -> Rows:
 
 @dataclass
 class Built:
-    """A program as collections. Args: loops: where each ends."""
+    """A program as collections. Args: loops: the end of each loop."""
 
     sources: Mapping[str, Collection]
     step: Step
@@ -136,10 +138,10 @@ class Built:
 
 @dataclass
 class Plain:
-    """A program from scratch.
+    """A program that computes from the start.
 
-    Attributes: rested: the loops whose last round has changed nothing, each time. ended: those whose body would change
-        nothing, if it was applied once more.
+    Attributes: rested: the loops whose last round changed nothing, every time. ended: the loops whose body would change
+    nothing if applied again.
     """
 
     sources: Mapping[str, Rows]
@@ -148,7 +150,7 @@ class Plain:
     made: dict[Made, Rows] = field(default_factory=dict)
 
     def of(self, what: Made) -> Rows:
-        """Return how often each row is there. Raises: TooMuchError."""
+        """Return how often the collection contains each row. Raises: TooMuchError."""
         if what not in self.made:
             found = Counter({row: often for row, often in self._of(what).items() if often})
             if any(max(map(abs, (*row, often))) > MUCH for row, often in found.items()):
@@ -180,7 +182,7 @@ class Plain:
                     found[a, b] += often * more * (k == other)
         elif what.kind == "distinct":
             return Counter({row: 1 for row, often in first.items() if often > 0})
-        elif what.kind == "count":  # of keys, which may be there less than no times as rows may
+        elif what.kind == "count":  # count of keys, which may be negative like that of rows
             keys: Counter[int] = Counter()
             for (a, _), often in first.items():
                 keys[a] += often
