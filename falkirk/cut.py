@@ -164,8 +164,7 @@ class ByTime:
         *,
         keeps: bool = False,
     ) -> "tuple[int, dict[str, int]] | None":
-        """Return the last slice of the next epoch and, for each log, the first epoch that later ones may need; None if
-        none is complete.
+        """Return the next epoch's last slice and, for each log, the first epoch needed later; None if none is complete.
 
         An epoch without rows is skipped. There is one exception: a batch with state (`keeps`) may wait only for time,
         so it gets the newest empty epoch.

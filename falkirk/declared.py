@@ -16,10 +16,10 @@ ROUNDS, UNFINISHED, JOBS = "rounds", "unfinished", "jobs"
 
 
 class Latest:
-    """Marks a parameter of a batch as a view: ``def answers(queries, weights: fk.Latest)`` reads the newest epoch of
-    `weights`.
+    """Marks a parameter of a batch as a view, such as ``def answers(queries, weights: fk.Latest)``.
 
-    Falkirk records the number of that epoch before it is used, so a replay reads the same epoch.
+    The batch reads the newest complete epoch of `weights`. Falkirk records the number of that epoch before it is used,
+    so a replay reads the same epoch.
     """
 
 

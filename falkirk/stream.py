@@ -33,9 +33,7 @@ class Latest:
 
 
 def latest(column: "Column | str") -> Latest:
-    """Return the value of `column` in the record that caused an update: the record of its key with the greatest
-    stamp.
-    """
+    """Return the value of `column` in the record that caused an update: the one with its key's greatest stamp."""
     return Latest(column=column, name=column if isinstance(column, str) else "latest")
 
 

@@ -68,9 +68,7 @@ def runs(
     records_max: int = 5,
     keys: str = "ab",
 ) -> Run:
-    """Draw records with one to three derivatives each; whole records are applied in an order that respects each
-    partition.
-    """
+    """Draw records with one to three derivatives each, applied whole, in an order that respects each partition."""
     sizes = draw(st.lists(st.integers(0, records_max), min_size=1, max_size=partitions_max))
     sizes[0] = max(sizes[0], records_min)
     records: list[list[Input]] = []

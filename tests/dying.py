@@ -51,8 +51,9 @@ def dying(work: Work, mark: Path, what: str, *, torn: bool = False, with_it: int
 
 
 def opening_notes(strike: Callable[[], None]) -> Callable[..., Any]:
-    """Return an `open` for `falkirk.coordinator.home` that calls `strike` when half of a state's note is in its
-    temporary file.
+    """Return an `open` for `falkirk.coordinator.home` that calls `strike` in the middle of a state's note.
+
+    At that moment half of the note is in its temporary file.
     """
 
     def opened(file: Path, *arguments: Any, **options: Any) -> Any:

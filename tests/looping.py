@@ -1,6 +1,4 @@
-"""Random programs with nested loops, in two forms: as collections, and as a plain program that computes from the
-start.
-"""
+"""Random programs with nested loops, as collections and as a plain program that computes from the start."""
 
 import random
 from collections import Counter

@@ -50,8 +50,9 @@ INSERT INTO voided VALUES ('other', 0, 0);
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The place of a store: a file, or the URL of a database with the home's identity. It can be sent to other
-    processes.
+    """The place of a store: a file, or the URL of a database with the home's identity.
+
+    It can be sent to other processes.
     """
 
     where: str

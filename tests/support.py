@@ -9,9 +9,7 @@ from falkirk.errors import FalkirkError
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str | Callable[[], str]) -> None:
-    """Wait for a condition. After `timeout_s`, fail with `what`: a text, or a function that describes the present
-    state.
-    """
+    """Wait for a condition; after `timeout_s`, fail with `what`: a text, or a function that returns one."""
     deadline = time.monotonic() + timeout_s
     pause_s = 0.02
     while not condition():

@@ -1,5 +1,4 @@
-"""Audit: looks up known security advisories about Falkirk's dependencies: Python packages, JVM packages, pyspark's
-jars.
+"""Audit: looks up security advisories about Falkirk's dependencies: Python packages, JVM packages, pyspark's jars.
 
 The audit needs the network, which may be absent, so `make test` does not run it. Exit code 0: there are no advisories.
 1: there are some. 2: the database did not answer, so nothing is known.

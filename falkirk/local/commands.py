@@ -74,7 +74,8 @@ def doctor(kafka: str | None) -> None:
 
 @click.command()
 def jars() -> None:
-    """Print the paths of the JVM dependencies, separated by commas. Example: spark-submit --jars "$(falkirk jars)"
-    app.py
+    """Print the paths of the JVM dependencies, separated by commas.
+
+    Example: spark-submit --jars "$(falkirk jars)" app.py
     """
     click.echo(",".join(str(path) for path in spark_jars()))

@@ -35,8 +35,7 @@ def find(pid: int, since: str) -> psutil.Process | None:
 
 
 def machine() -> str:
-    """Return the identity of this boot of this machine and of its process namespace: where process numbers mean the
-    same.
+    """Return the identity of this machine's boot and process namespace, within which process numbers are unique.
 
     A cloned disk gives another identity, and so does a container.
     """

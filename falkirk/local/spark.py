@@ -1,6 +1,4 @@
-"""The Spark session: a new one with the settings that Falkirk needs, or the user's own, whose missing settings are
-named.
-"""
+"""The Spark session: a new one with the settings that Falkirk needs, or the user's own, with its settings checked."""
 
 import logging
 import os
@@ -65,7 +63,7 @@ _CONTEXT_SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
-    # A second attempt of a task refuses to write (falkirk/regions/attempts.py), so Spark must not try one.
+    # A second attempt of a task refuses to write (falkirk/regions/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
     # Over TCP, the message that ends a Python worker's input waits 40 ms for an acknowledgement, in each task.
@@ -145,9 +143,7 @@ def session(
 
 
 def _submitted_with() -> dict[str, str]:
-    """Return the settings given to spark-submit. They are in the JVM, to which PySpark connects at its first
-    context.
-    """
+    """Return the settings given to spark-submit, from the JVM to which PySpark connects at its first context."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 

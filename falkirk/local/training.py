@@ -1,5 +1,4 @@
-"""The training of the class archives: an application that does what applications typically do, so that its classes are
-saved.
+"""The training of the class archives: an application with typical parts, so that the JVMs save their classes.
 
 It has a live region with state, a batch with state, sinks of two kinds, a Python function, and a broker. Both JVMs save
 their classes when they end. A JVM loads classes outside the training as usual.

@@ -50,9 +50,7 @@ _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPI
 
 
 class ClientErrors:
-    """Keeps the client's last own error, because the error of a request that timed out does not show a wrong
-    password.
-    """
+    """Keeps the client's last own error: the error of a request that timed out does not show a wrong password."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None

@@ -8,7 +8,8 @@ KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete
 
 
 def internal_topic(application: str, identity: str, name: str) -> str:
-    """Return the name of an internal topic of one home. It contains the home's identity, so two homes never share a
-    topic.
+    """Return the name of an internal topic of one home.
+
+    It contains the home's identity, so two homes never share a topic.
     """
     return f"falkirk.{application}.{identity}.{name}"

@@ -75,9 +75,7 @@ def read_tail(
 
 
 class TailFold:
-    """Collects a tail record by record: theory's `fold_tail` on plain numbers, since a tail may have millions of
-    records.
-    """
+    """Collects a tail record by record: theory's `fold_tail` on plain numbers, for tails with millions of records."""
 
     def __init__(self, verifier: Verifier, void: Void, *, keep_set: bool) -> None:
         self._verifier, self._void, self._keep_set = verifier, void, keep_set

@@ -90,8 +90,9 @@ class Topics:
         )
 
     def expect(self, topic: str, identity: str) -> None:
-        """From now on, refuse another topic with this name (`TOPIC_REPLACED`). Args: identity: as `identity` returns
-        it.
+        """From now on, refuse another topic with this name (`TOPIC_REPLACED`).
+
+        Args: identity: as `identity` returns it.
         """
         self._expected[topic] = identity
 
@@ -100,8 +101,9 @@ class Topics:
         return topic in self._expected
 
     def identity(self, topic: str) -> str:
-        """Return the id that Kafka gave `topic` when it was created. A topic that is deleted and created again has a
-        new id.
+        """Return the id that Kafka gave `topic` when it was created.
+
+        A topic that is deleted and created again has a new id.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
@@ -172,16 +174,14 @@ class Topics:
     def unreplicated(
         self, ends: Mapping[str, Mapping[int, int]], *, timeout_s: float = 1.0
     ) -> frozenset[tuple[str, int]]:
-        """Return the partitions, as (topic, partition), whose leader has not confirmed that its log ends at these
-        positions.
+        """Return the partitions, as (topic, partition), whose leader has not confirmed these ends of its log.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
         return unreplicated(self._connection, ends, timeout_s=timeout_s)
 
     def readable_positions(self, topic: str) -> dict[int, int]:
-        """Return the end of the readable records, per partition: the start of the first open transaction, if there is
-        one.
+        """Return the end of the readable records, per partition: the start of the first open transaction, if any.
 
         Raises: LogError: `TOPIC_MISSING`.
         """

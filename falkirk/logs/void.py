@@ -31,8 +31,9 @@ class Void:
             self._fences.setdefault(partition, []).append((position, incarnation))
 
     def has(self, partition: int, offset: int, incarnation: int | None) -> bool:
-        """Return whether a record is void. Args: incarnation: of its writer; None: the home did not write the
-        record.
+        """Return whether a record is void.
+
+        Args: incarnation: of its writer; None: the home did not write the record.
         """
         if self._is_taken_back(partition, offset):
             return True

@@ -1,1 +1,1 @@
-"""Push sources: clients post requests over HTTP, and get their answer once the results of the request are published."""
+"""Push sources: clients post requests over HTTP, and wait for the answer or for the publication of all results."""

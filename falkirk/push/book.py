@@ -156,9 +156,7 @@ class Book:
         return self._settle()
 
     def silence(self, upto: Positions) -> list[Entry]:
-        """Record the position below which requests are accepted and all their answers were read; return those without
-        one.
-        """
+        """Record the position below which requests are accepted and all answers were read; return those without one."""
         _raise(self._silent, upto)
         return self._settle()
 
@@ -193,9 +191,7 @@ class Book:
                 del self._answered[client]
 
     def disposable(self, acknowledged: Positions) -> dict[int, int]:
-        """Return, for each partition, the offset below which every request is forgotten and no reader needs the
-        records.
-        """
+        """Return, for each partition, the offset below which all requests are forgotten and no reader needs them."""
         below = {p: min(offset, acknowledged.get(p, 0)) for p, offset in self._forgotten.items()}
         return {p: offset for p, offset in below.items() if offset}
 

@@ -98,8 +98,9 @@ class _Arriving(asyncio.Protocol):
 
 
 class QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """The logger of the web server's connections. It counts requests that are not HTTP, and logs the count at
-    intervals.
+    """The logger of the web server's connections.
+
+    It counts requests that are not HTTP, and logs the count at intervals.
 
     aiohttp would log a traceback for each of them.
     """

@@ -17,8 +17,9 @@ _TOKEN_FILE, _ADDRESS_FILE = "http.token", "http.json"
 
 
 def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
-    """Return the token for clients, and a shell expression for it. The declared token comes first, then the
-    environment's.
+    """Return the token for clients, and a shell expression for it.
+
+    The declared token comes first, then the environment's.
 
     Without either, a random token is generated once and stored in the home, where only its user can read it.
 

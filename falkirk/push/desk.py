@@ -122,8 +122,7 @@ class Desk:
         since_ms = book.oldest_unsent_ms()
         return since_ms is not None and self._elapsed.now_ms() - since_ms > AWAY_S * 1000
 
-    # # -- reports of the line; a closed desk ignores them
-    # ---------------------------------------------------------------
+    # -- reports of the line; a closed desk ignores them --------------------------------------------------------------
 
     def open(self, book: Book, elapsed: Elapsed) -> None:
         """Accept requests from now on; `book` has the known requests, and `elapsed` is the source's time."""
@@ -158,9 +157,7 @@ class Desk:
             self._tell(book.silence(upto))
 
     def forget(self, before_ms: int, acknowledged: Mapping[int, int]) -> dict[int, int]:
-        """Forget requests that are over and were posted before this time; return what `Book.disposable` allows to
-        delete.
-        """
+        """Forget requests that are over and older than this time; return the result of `Book.disposable`."""
         if self._book is None:
             return {}
         self._book.forget(before_ms)

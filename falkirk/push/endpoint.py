@@ -24,8 +24,10 @@ class RequestTopic(Kafka):
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A source of requests over HTTP. A client gets its answer, or a confirmation, once all results of its request are
-    published.
+    """A source of requests over HTTP.
+
+    A client gets its answer once the answer is published. A client without an answer gets a confirmation once all
+    results of its request are published.
 
     Args:
         path: where clients post requests, such as ``"/queries"``.

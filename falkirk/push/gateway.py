@@ -1,5 +1,4 @@
-"""Gateway: accepts requests over HTTP in the coordinator's process, so clients keep waiting while a dead Spark is
-replaced.
+"""Gateway: accepts requests over HTTP in the coordinator's process, so that clients outlive a dead Spark.
 
 The host reports in its status what the gateway needs to know: the topics, the schemas of requests, and the positions
 below which all results of requests are published.

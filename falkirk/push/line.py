@@ -104,8 +104,7 @@ class Line:
         if self._thread.is_alive():
             self._thread.join()
 
-    # # -- the thread of the line
-    # -----------------------------------------------------------------------------------------
+    # -- the thread of the line ---------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._stopping.is_set():

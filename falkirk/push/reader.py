@@ -30,8 +30,9 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, p, o) for p, o in sorted(first.items())])
 
     def poll(self, timeout_s: float) -> list[Message]:
-        """Return the messages that have arrived, as soon as there are any; an empty list after the timeout or while the
-        broker is away.
+        """Return the messages that have arrived, as soon as there are any.
+
+        The list is empty after the timeout, or while the broker is away.
 
         Raises: LogError: `ACCESS_REFUSED`, `TOPIC_MISSING`, `KAFKA_REFUSED`.
         """
@@ -69,8 +70,7 @@ def read_until(reader: Reader, ends: Mapping[int, int], is_over: Callable[[], bo
 
 
 def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mapping[int, int]) -> dict[int, int]:
-    """Return, for each partition, the position of the first record not older than `since_ms`, or `ends` if there is
-    none.
+    """Return, per partition, the position of the first record not older than `since_ms`; without one, `ends`.
 
     Raises: LogError: `BROKER_AWAY`.
     """

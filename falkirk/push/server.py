@@ -115,8 +115,9 @@ async def _body(request: web.Request) -> bytes:
 
 
 def _identify(request: web.Request, value: dict[str, Any], column: str) -> str:
-    """Return the request's id: from its header, from its column, or random if it has neither. Put it into the
-    column.
+    """Return the request's id: from its header, from its column, or random if it has neither.
+
+    Put it into the column.
     """
     named, inside = request.headers.get(ID_HEADER), value.get(column)
     if named is not None and inside is not None and named != inside:

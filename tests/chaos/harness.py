@@ -115,9 +115,7 @@ class Application:
         return {promise["sink"]: promise for promise in plan["sinks"]}
 
     def last_commits(self) -> dict[str, int]:
-        """Return the last batch that each live region has committed, from a valid status; empty until all regions
-        run.
-        """
+        """Return the last committed batch of each live region, from a valid status; empty until all regions run."""
         status = self.status()
         if status["at_s"] <= self._since_s or any(r["state"] != "running" for r in status["regions"]):
             return {}
@@ -208,9 +206,7 @@ class Application:
         return self._process.returncode
 
     def _stacks(self) -> str:
-        """Abort the coordinator and the other processes with SIGABRT, so that they write their threads' stacks; return
-        these.
-        """
+        """Abort the coordinator and the other processes with SIGABRT; return the thread stacks that they write."""
         assert self._process is not None
         others = [process for process in self.processes() if process.pid != self._process.pid]
         self._process.send_signal(signal.SIGABRT)

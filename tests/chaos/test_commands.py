@@ -37,9 +37,7 @@ class Told:
 
 
 def goes_back_to_the_newest(told: Told) -> bool:
-    """Return whether the application rolled back to the newest point in its history; it may publish a later one
-    meanwhile.
-    """
+    """Return whether the application rolled back to its newest point; it may publish a later one meanwhile."""
     back = told("rollback", "--to", f"drawn@{told.newest(DRAWN)}", "--yes")
     assert back.exit_code == 0 or "REQUEST_REFUSED" in back.output, back.output
     return back.exit_code == 0

@@ -1,6 +1,4 @@
-"""The producer of a stopped region still holds records: they are flushed before the tail is read, or published
-twice.
-"""
+"""A stopped region's producer still holds records: they are flushed before the tail is read, or published twice."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -81,9 +79,7 @@ def _stop_with_lingering_buffers(
 
 
 def _client(query: Query) -> str:
-    """Return the producer's client id of a query with one region: other producers of this process may hold records
-    too.
-    """
+    """Return the client id of the producer of a query with one region; this process may have other producers."""
     region = query.status[0]
     return fence.client_id(query._home.identity, region.name, region.incarnation)
 

@@ -59,9 +59,7 @@ class Run:
             self.topics.create(f"{name}-{tag}", 2, {})
 
     def records(self, name: str) -> list[Any]:
-        """Return the records of a topic; they are read again only when it has grown, because the application needs the
-        processors.
-        """
+        """Return the records of a topic. To spare the processors, they are read again only when it has grown."""
         there = self.count(name)
         if len(self._read.get(name, ())) != there:
             self._read[name] = list(read_topic(self._config, f"{name}-{self._tag}"))
@@ -162,9 +160,7 @@ def passed(run: Run, name: str) -> set[str]:
 
 
 def judge_rows(run: Run, name: str, parts: int) -> None:
-    """Check that each event that reaches the sink has each of its results once, and that these share their random
-    value.
-    """
+    """Check that each event at the sink has each result once, and that these share their random value."""
     expected, lots = passed(run, name), defaultdict(list)
     for row in run.rows(name):
         lots[row["id"]].append((row.get("part", 0), row["lot"]))
@@ -175,9 +171,7 @@ def judge_rows(run: Run, name: str, parts: int) -> None:
 
 
 def judge_chain(run: Run, name: str) -> None:
-    """Check the versions with the checker, and that each result follows from the previous one, so none is
-    contradicted.
-    """
+    """Check the versions with the checker, and that each result follows from the previous one."""
     model = AggregateModel(["word"], {"version": Count(), "n": Latest("n")})
     records = run.records(name)
     plain = (replace(record, value=_without_draws(record.value)) for record in records)
@@ -204,9 +198,7 @@ def judge_behind(run: Run) -> None:
 
 
 def judge_sums(run: Run) -> None:
-    """Check that after each epoch the sums contain the random values of all earlier epochs once, and are published
-    once.
-    """
+    """Check that each epoch's sums contain the random values of all earlier epochs once, and are published once."""
     drawn: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in run.rows("lots"):
         drawn[row["word"]].append((row["epoch"], zlib.crc32(row["lot"].encode())))

@@ -1,5 +1,4 @@
-"""kill -9 in a round, between rounds, while a state is written and after it is recorded; and rounds that fail
-repeatedly.
+"""kill -9 in a round, between rounds, and while and after a state is written; and rounds that fail repeatedly.
 
 A live region in the same application keeps running meanwhile. The results are judged from the input, the table and the
 topic.
@@ -151,8 +150,9 @@ def _fail_while_others_answer(
 
 @pytest.mark.parametrize("off", [[], ["apart"]], ids=["same files", "files of each attempt"])
 def test_a_task_that_is_killed_while_it_writes_is_run_again(tmp_path: Path, off: list[str]) -> None:
-    """The second attempt overwrites the files of the first. If it used other names, the first attempt's data would
-    count twice.
+    """The second attempt overwrites the files of the first.
+
+    If it used other names, the first attempt's data would count twice.
     """
     command = [sys.executable, str(APPS / "again.py"), str(tmp_path), *off]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

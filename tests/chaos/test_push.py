@@ -1,5 +1,4 @@
-"""Clients over HTTP whose application is killed: each gets its response once its results are published, and retries
-until then.
+"""Clients over HTTP whose application is killed: each retries until its results are published and it gets a response.
 
 The responses are judged by the records in the topics.
 """
@@ -23,8 +22,9 @@ from tests.support import wait_until
 
 @dataclass
 class Client:
-    """Repeats one request until it gets a final response. Attributes: early: a response that came before its results
-    were published.
+    """Repeats one request until it gets a final response.
+
+    Attributes: early: a response that came before its results were published.
     """
 
     url: str

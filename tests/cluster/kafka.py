@@ -117,8 +117,7 @@ class KafkaCluster:
                 self.start(node)
         self.await_whole()
 
-    # # -- the state of the cluster
-    # --------------------------------------------------------------------------------------
+    # -- the state of the cluster -------------------------------------------------------------------------------------
 
     def controller(self) -> int:
         """Return the active controller according to the newest election that a running node knows, or -1."""
@@ -157,9 +156,7 @@ class KafkaCluster:
         return len(found.brokers) == len(NODES) and all(len(p.isrs) == len(NODES) for p in partitions)
 
     def _replicas(self, topic: str, partition: int) -> tuple[int, set[int]]:
-        """Return leader and in-sync replicas from the metadata of any broker; -1 and an empty set while no broker
-        answers.
-        """
+        """Return leader and in-sync replicas from any broker's metadata; -1 and an empty set if no broker answers."""
         try:
             found = self._admin().list_topics(topic, timeout=5).topics[topic].partitions[partition]
         except (KafkaException, KeyError):

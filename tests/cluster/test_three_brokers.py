@@ -126,9 +126,7 @@ def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_
 def test_an_application_outlives_a_stalled_follower_a_dead_leader_and_another_controller(
     whole: KafkaCluster, home: Path, tag: str
 ) -> None:
-    """All processes are killed while a follower is stalled; then a leader dies, and the active controller is
-    stopped.
-    """
+    """All processes are killed while a follower is stalled. Then a leader dies and the controller is stopped."""
     with counting(whole, home, tag) as run:
         with Load(whole.bootstrap, run.events, rate=50.0) as load:
             some_behind_a_commit(run)

@@ -29,8 +29,9 @@ LISTED_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """The time of one test. `cpu_s`: of its processes; `waiting_s`: none of them computed; `jvms`: the number of
-    started JVMs.
+    """The time of one test.
+
+    `cpu_s`: of its processes; `waiting_s`: none of them computed; `jvms`: the number of started JVMs.
     """
 
     test: str

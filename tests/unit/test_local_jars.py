@@ -1,6 +1,4 @@
-"""The cache of JVM dependencies is complete or absent, even if the process that fills it dies, and matches the
-manifest.
-"""
+"""The cache of JVM dependencies matches the manifest; it is complete or absent, even if a process dies."""
 
 import hashlib
 import signal

@@ -1,6 +1,4 @@
-"""The missing settings of a user's own session are reported, each with the needed value, the value found and the
-reason.
-"""
+"""Missing settings of a user's session are reported with the needed value, the value found and the reason."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -107,8 +107,9 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
 
 
 def test_the_next_gateway_goes_by_what_the_topic_says_and_not_by_a_clock_that_was_set() -> None:
-    """Between two requests the clock is set forward by more than the window. By its timestamp, the first request is
-    old.
+    """Between two requests the clock is set forward by more than the window.
+
+    By its timestamp, the first request is old.
     """
     minute, hour = 60_000, 3_600_000
     stamped = {"a": 10 * hour, "b": 15 * hour}

@@ -141,9 +141,7 @@ def test_clients_that_wait_leave_room_for_others(monkeypatch: pytest.MonkeyPatch
 
 
 def served(story: Callable[[int, list[Any]], Awaitable[None]], most: int) -> None:
-    """Run a story with a server of at most `most` connections; the story gets the port and a list of the
-    connections.
-    """
+    """Run a story with a server of at most `most` connections; the story gets its port and its connections."""
 
     async def run() -> None:
         busy: set[object] = set()

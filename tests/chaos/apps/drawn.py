@@ -3,8 +3,8 @@
 Falkirk infers the promise of each sink. Some results are published on arrival although they contain random values;
 others are held. `believed` is like a held one, but its user wrongly asserts that it is deterministic, and a kill must
 show that. `DRAWN_KIND` chooses live pipelines or epochs; `DRAWN_SINKS` chooses among the sinks of epochs. The file
-`DRAWN_BEGUN` lists each started epoch with its process. While the file exists with the suffix `.held`, no epoch
-finishes.
+`DRAWN_BEGUN` lists each started epoch with its process. While a file with the same name and
+the suffix `.held` exists, no epoch finishes.
 """
 
 import os

@@ -1,5 +1,4 @@
-"""The application of tests/integration/tentative.py in one process that kills itself with -9 in the middle of an
-action.
+"""The application of tests/integration/tentative.py in one process that kills itself with -9 during an action.
 
 Arguments: the place at which to die, and at which pass of this place; `never` to run until standard input closes.
 """
