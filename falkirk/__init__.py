@@ -1,6 +1,6 @@
-"""Falkirk: exactly once, in milliseconds, on Spark.
+"""Falkirk: exactly-once results within milliseconds, on Spark.
 
-Declare sources, processors and sinks; Falkirk runs them as Spark queries that survive any failure and release every
+Declare sources, processors and sinks. Falkirk runs them as Spark queries that survive any failure and publish every
 result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from falkirk.operators.joins import join
     from falkirk.operators.windows import counted, sessions
 
-#: What is only of use while Spark runs, and is imported then: declaring needs no Spark.
+#: These names need Spark, so they are imported at their first use: declarations need no Spark.
 _WITH_SPARK = {
     "Epoch": "call", "counted": "windows", "epoch": "call", "join": "joins", "map_rows": "functions",
     "sessions": "windows", "stateful": "functions",

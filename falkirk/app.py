@@ -22,7 +22,7 @@ from falkirk.push.endpoint import Http
 from falkirk.push.tls import Tls
 from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
 
-#: Each start reads so many checkpoints' files, of each live region.
+#: The largest `history`: at each start, the host reads the files of this many checkpoints of each live region.
 HISTORY_MAX = 10_000
 
 
@@ -30,26 +30,26 @@ class App:
     """An application: declare sources, processors and sinks, then `run` it.
 
     Args:
-        name: of the application: letters, digits, ``-`` and ``_``. It is part of the names of its internal topics.
-        kafka: the broker, ``"host:port"`` or a `Connection` with SASL and TLS options. Left out, one is named on the
-            command line (``--kafka``, or ``--local`` to try things out).
+        name: the application's name: letters, digits, ``-`` and ``_``. It is part of the names of its internal topics.
+        kafka: the broker, ``"host:port"`` or a `Connection` with SASL and TLS options. If omitted, name a broker on the
+            command line (``--kafka``, or ``--local`` for a trial).
         home: folder for checkpoints and decisions; ``./.falkirk/<name>`` by default.
-        store: the URL of a PostgreSQL database for the decisions, ``"postgresql://user:password@host/database"``; left
-            out, they are in a file in the home. Several applications may share one.
-        buffer_timeout: how long a record may wait for company between two steps of a live region; longer gives more
+        store: the URL of a PostgreSQL database for the decisions, ``"postgresql://user:password@host/database"``; by
+            default they are in a file in the home. Several applications may share one database.
+        buffer_timeout: how long a record may wait for others between two steps of a live region. Longer gives more
             throughput, shorter less latency.
-        state_partitions: of each keyed step, and partitions of the hops that feed them.
-        history: how many checkpoints of each region to keep beyond what a failure may ask for: to roll back to by hand,
-            and in case that newer ones are damaged. What they need of hops and sources is kept with them. At most
-            10,000: Spark keeps the states of as many, which takes disk.
-        spare_checkpoints: how many of the newest checkpoints of a live region that is not deterministic may be damaged
-            without published results being lost to a recovery. Results that wait for a checkpoint wait for as many
-            more. 0 or 1 is usual.
-        http: the address, ``"host:port"``, at which `Http` sources take requests; on port 0 any that is free, kept
-            from start to start.
-        http_tls: the certificate, as `Tls`, with which they take requests by https.
-        http_token: what their clients have to show; the environment's FALKIRK_HTTP_TOKEN by default, and without that
-            one that is made up and kept in the home. ``"env:NAME"`` takes it from there.
+        state_partitions: the number of state partitions of each keyed step, and of partitions of the hops before them.
+        history: how many checkpoints of each region to keep beyond those that a failure may need: for rollbacks on
+            request, and in case newer ones are damaged. Falkirk also keeps the records of hops and sources that they
+            need. At most 10,000: Spark keeps as many states, which takes disk space.
+        spare_checkpoints: how many of the newest checkpoints of a non-deterministic live region may be damaged without
+            a recovery losing published results. Results that wait for a checkpoint wait for this many more; 0 or 1
+            is usual.
+        http: the address, ``"host:port"``, at which the application accepts requests for `Http` sources. Port 0 means
+            any free port, which later starts keep.
+        http_tls: the certificate, as `Tls`, with which the application accepts requests over https.
+        http_token: the token that clients must send. ``"env:NAME"`` reads an environment variable, by default
+            FALKIRK_HTTP_TOKEN. If that is not set, a random token is generated and stored in the home.
     """
 
     def __init__(
@@ -107,15 +107,14 @@ class App:
             if name in taken:
                 raise DefinitionError(
                     "NAME_TAKEN",
-                    f"there is already a {kind} named {name!r}.",
+                    f"a {kind} named {name!r} already exists.",
                     where=where,
-                    hint="Give each source and processor a name of its own.",
+                    hint="Give each source and processor a different name.",
                     name=name,
                 )
 
     def source(self, name: str, from_: Kafka | Http | Files) -> Stream:
-        """Declare what processors read under `name`: a topic, requests over HTTP, or a folder whose files batches
-        read."""
+        """Declare what processors read under `name`: a topic, requests over HTTP, or a folder of files for batches."""
         where = caller()
         self._claim(name, where)
         if isinstance(from_, Http):
@@ -136,16 +135,18 @@ class App:
         """Declare the decorated function as a processor of streams; its parameters name what it reads.
 
         Args:
-            policy: how it survives failure: `Lazy` (default), `Ephemeral`, `Snapshots`, `LogSends` or `Acknowledged`.
-                With `Eager` it gets DataFrames, of whatever has come, see `batch`.
-            engine: where it runs; left out, live if it can, else in micro-batches, and `falkirk plan` says why.
+            policy: how the processor survives failures: `Lazy` (default), `Ephemeral`, `Snapshots`, `LogSends` or
+                `Acknowledged`. With `Eager` the function gets DataFrames with the records that have arrived, see
+                `batch`.
+            engine: where the processor runs. By default it runs live if it can, otherwise in micro-batches, and
+                `falkirk plan` shows why.
         """
         if engine not in (None, "live", "micro-batch"):
             raise DefinitionError(
                 "OPTION_UNKNOWN",
                 f"engine={engine!r} is not known.",
                 where=caller(),
-                hint="Use live or micro-batch, or leave it out.",
+                hint="Use live or micro-batch, or omit engine=.",
                 option="engine",
                 value=engine,
             )
@@ -184,24 +185,26 @@ class App:
         policy: Policy | None = None,
         state: str | None = None,
     ) -> Callable[[Body], Body]:
-        """Declare the decorated function as a batch: a DataFrame job for each complete epoch of what it reads.
+        """Declare the decorated function as a batch: a DataFrame job for each complete epoch of its input.
 
-        Its parameters name what it reads, and get PySpark DataFrames with exactly that epoch's rows. It returns one; it
-        may use all of PySpark. A parameter marked `Latest` gets the newest complete epoch of another batch.
+        The function's parameters name what it reads. Each gets a PySpark DataFrame with exactly that epoch's rows. The
+        function returns a DataFrame, and may use all of PySpark. A parameter marked `Latest` gets the newest complete
+        epoch of another batch.
 
         Args:
             every: an epoch is complete at each multiple of this duration, by the clock.
-            rows: or with so many records; exactly one of the two is given.
-            by: with `every`, not by the clock but by event time: the TIMESTAMP column of that name in all that it
-                reads, but views. An epoch is then what happened in that time, and is complete when all partitions have
-                come past it. late: how far back in time a partition's rows may go; what comes later than that, and its
-                epoch is over, goes to the dead letters. over: an epoch is this long, a multiple of `every`: windows
-                that slide. ahead: how far a row's time may be ahead of the clock, 1 minute by default. A row further
-                ahead goes to the dead letters, so that it does not make all others late.
-            policy: how it survives failure: `LogSends` (default), `FullHistory`, or with `state` also `Eager` (its
-                default) and `Lazy`.
-            state: the columns, as Spark DDL, of what it keeps from one epoch to the next. Then it has a parameter of
-                its own name, and returns either its next state, which is its result as well, or ``(result, state)``.
+            rows: an epoch is complete at this number of records. Give either `every` or `rows`.
+            by: with `every`, divide epochs by event time: a TIMESTAMP column in all inputs except views. An epoch is a
+                range of this time. It is complete when all partitions have passed its end.
+            late: how far back in time the rows of a partition may go. A row that is later, and whose epoch is over,
+                becomes a dead letter.
+            over: the length of an epoch, a multiple of `every`, for sliding windows.
+            ahead: how far a row's time may be ahead of the clock, 1 minute by default. A row further ahead becomes a
+                dead letter, so that it does not make all others late.
+            policy: how the batch survives failures: `LogSends` (default), `FullHistory`, or with `state` also `Eager`
+                (then the default) and `Lazy`.
+            state: the columns, as Spark DDL, of the state that the batch keeps between epochs. The function then has a
+                parameter with its own name. It returns its next state, also as its result, or ``(result, state)``.
         """
         where = caller()
         cut: Cut | ByTime = by_clock_or_rows(every, rows, "batch", where)
@@ -223,20 +226,21 @@ class App:
         sends: Literal["changes", "all"] = "changes",
         policy: Policy | None = None,
     ) -> Callable[[Body], Body]:
-        """Declare the decorated function as a loop over collections that change, kept up to date epoch by epoch.
+        """Declare the decorated function as a loop over collections that change, kept up to date in every epoch.
 
-        Its parameters name what it reads, and get a `falkirk.differential.Collection` each, whose rows are added by
-        each epoch; with a column `difference` they are added so many times, or, below 0, taken away. It returns a
-        collection. A time is (epoch, round, …), with a round for each loop that is being gone through.
+        The function's parameters name what it reads. Each gets a `falkirk.differential.Collection`, and each epoch adds
+        rows to it. With a column `difference`, a row is added that many times or, below 0, removed. The function
+        returns a collection. A time is (epoch, round, …), with a round for each enclosing loop.
 
         Args:
-            every, rows: when an epoch is complete, as of `batch`.
-            rounds: of each loop in an epoch, at most, unless the loop says otherwise. What it ended with is told.
-            until: a number in a loop that goes on where it was (`fixpoint`) is left as it is when it moves by no more.
-                Where nothing would go by it, it is refused.
-            sends: the changes of its result, with their `difference`; or all of it at each epoch, for those who read
-                its newest epoch.
-            policy: `Eager` (default): its state is saved at each epoch; or `Lazy`.
+            every, rows: when an epoch is complete, as in `batch`.
+            rounds: the largest number of rounds of each loop in an epoch, unless the loop sets another. The log reports
+                an epoch whose loops did not finish.
+            until: in a loop that resumes from its former result (`fixpoint`), numbers that change by at most this
+                amount stay unchanged. It is refused if no loop uses it.
+            sends: ``"changes"`` sends the changes of the result, with their `difference`. ``"all"`` sends the whole
+                result at each epoch, for readers of its newest epoch.
+            policy: `Eager` (default) saves the state at each epoch; or `Lazy`.
         """
         where, policy = caller(), policy or Eager()
         cut = by_clock_or_rows(every, rows, "iterate", where)
@@ -245,9 +249,9 @@ class App:
         if not isinstance(rounds, int) or rounds < 1 or until < 0 or sends not in ("changes", "all"):
             raise DefinitionError(
                 "ITERATION_INVALID",
-                f"rounds={rounds!r}, until={until!r}, sends={sends!r} is no iteration.",
+                f"rounds={rounds!r}, until={until!r}, sends={sends!r} does not describe an iteration.",
                 where=where,
-                hint='Write @app.iterate(every="10 seconds", rounds=50); sends is "changes" or "all".',
+                hint='Write @app.iterate(every="10 seconds", rounds=50); set sends= to "changes" or "all".',
             )
         return self._declare_batch(cut, policy, None, Iteration(rounds=rounds, until=float(until), sends=sends))
 
@@ -260,7 +264,7 @@ class App:
             if (state is not None) != (name in parameters):
                 raise DefinitionError(
                     "STATE_UNDECLARED",
-                    f"batch {name!r} {'has no parameter for its' if state else 'reads its own, undeclared'} state.",
+                    f"batch {name!r} {'has no parameter for its' if state else 'reads its own, undeclared,'} state.",
                     where=where,
                     hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
                     processor=name,
@@ -270,15 +274,15 @@ class App:
             if views and iteration is not None:
                 raise DefinitionError(
                     "ITERATION_INVALID",
-                    f"iteration {name!r} reads the newest epoch of {', '.join(sorted(views))}: it takes in what has "
-                    "changed, and would add all rows of that again in each epoch.",
+                    f"iteration {name!r} reads the newest epoch of {', '.join(sorted(views))}. An iteration reads "
+                    "changes, and would add all rows of that epoch again in each of its epochs.",
                     where=where,
-                    hint="Let it read changes, rows with a column `difference`: what another iteration sends.",
+                    hint="Let it read changes: rows with a column `difference`, such as another iteration sends.",
                 )
             if name in views or not parameters.keys() - views - {name}:
                 raise DefinitionError(
                     "UPSTREAM_MISSING",
-                    f"batch {name!r} reads nothing that has epochs.",
+                    f"batch {name!r} has no input with epochs.",
                     where=where,
                     hint="Name a source or a processor as a parameter that is not marked fk.Latest.",
                     processor=name,
@@ -306,16 +310,16 @@ class App:
         engine: Literal["live", "micro-batch"] | None = None,
         iteration: Iteration | None = None,
     ) -> None:
-        """Declare a processor without a decorator: `body` gets one stream, or DataFrame, per name in `reads`."""
+        """Declare a processor without a decorator. `body` gets one stream or DataFrame for each name in `reads`."""
         where = where or caller()
         check_name(name, "a processor", where)
         self._claim(name, where)
         if not reads:
             raise DefinitionError(
                 "UPSTREAM_MISSING",
-                f"processor {name!r} reads nothing.",
+                f"processor {name!r} has no input.",
                 where=where,
-                hint="Name a source or a processor as its parameter.",
+                hint="Name a source or a processor as a parameter of its function.",
                 processor=name,
             )
         self.processors[name] = Processor(
@@ -331,9 +335,9 @@ class App:
         *,
         delivery: Delivery | str = Delivery.EXACTLY_ONCE,
     ) -> None:
-        """Declare that the records of a processor are written to a topic or, of a batch, also elsewhere.
+        """Declare that the records of a processor are written to a topic or, from a batch, also to other targets.
 
-        Args: reads: the processor (its function or its name). to: where to. delivery: what readers are promised, see
+        Args: reads: the processor (its function or its name). to: the target. delivery: the promise to readers, see
             `Delivery`.
         """
         where = caller()
@@ -342,9 +346,9 @@ class App:
         if name in self.sinks:
             raise DefinitionError(
                 "NAME_TAKEN",
-                f"there is already a sink named {name!r}.",
+                f"a sink named {name!r} already exists.",
                 where=where,
-                hint="Give each sink a name of its own.",
+                hint="Give each sink a different name.",
                 name=name,
             )
         upstream = self._upstream(name, reads, where)
@@ -362,16 +366,16 @@ class App:
             return str(name)
         raise DefinitionError(
             "UPSTREAM_UNNAMED",
-            f"sink {sink!r} reads {type(reads).__name__}, which is no source or processor of this application.",
+            f"sink {sink!r} reads {type(reads).__name__}, which is not a source or processor of this application.",
             where=where,
             hint="Put the transformations into a function under @app.stream(), and pass that function.",
             sink=sink,
         )
 
     def run(self, **options: Any) -> None:
-        """Run the application until it is stopped (Ctrl-C): the coordinator here, Spark in a process of its own.
+        """Run the application until it is stopped (Ctrl-C): the coordinator in this process, Spark in another process.
 
-        Args: options: as those of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``.
+        Args: options: the options of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``.
         """
         from falkirk.coordinator.supervise import run_application
 
@@ -379,7 +383,7 @@ class App:
 
 
 def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
-    """Return the delivery of that name.
+    """Return the delivery with this name.
 
     Raises: DefinitionError: `DELIVERY_UNKNOWN`.
     """

@@ -1,4 +1,4 @@
-"""Asserting: what a user vouches for, of a function that nobody can look into."""
+"""Lets a user assert that a function is deterministic, when Falkirk can't find out."""
 
 import functools
 import inspect
@@ -9,14 +9,17 @@ from typing import Any, TypeVar, overload
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 
-#: The attribute of a function that holds what was said of it.
+#: The attribute of a function that holds the user's assertion.
 WORD = "__falkirk_deterministic__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """A user's word that a function is deterministic. Args: name: of the function. where: it was said. because: why."""
+    """A user's assertion that a function is deterministic.
+
+    Args: name: of the function. where: the line of the assertion. because: the user's reason.
+    """
 
     name: str
     where: SourceLocation
@@ -31,13 +34,13 @@ def deterministic(function: F, /) -> F: ...
 @overload
 def deterministic(*, because: str = "") -> Callable[[F], F]: ...
 def deterministic(function: Any = None, /, *, because: str = "") -> Any:
-    """Say of a function that it always gives the same for the same input, in whatever order rows come.
+    """Assert that a function always gives the same results for the same input, in whatever order the rows arrive.
 
-    Of a Python function that rows go through (`map_rows`, `stateful`, a `udf`), or of a processor's own: then of all
-    that it does. What is said is part of the plan, and `falkirk audit` looks whether it holds. Where it does not,
-    results that were released may be contradicted after a failure.
+    Use it for a Python function of rows (`map_rows`, `stateful`, a `udf`), or for a processor's function; then it
+    covers all steps of the processor. The assertion is part of the plan, and `falkirk audit` checks it on a sample. If
+    it is wrong, results after a failure may contradict published results.
 
-    Args: because: why it is so, for those who read the plan.
+    Args: because: the reason, for readers of the plan.
     Raises: DefinitionError: `NOT_A_FUNCTION`.
     """
     where = caller()
@@ -47,7 +50,7 @@ def deterministic(function: Any = None, /, *, because: str = "") -> Any:
 
 
 def word_of(function: object) -> Word | None:
-    """Return what was said of a function, or of the one that it wraps, if anything was."""
+    """Return the assertion about a function, or about the function that it wraps, or None."""
     found: Any = function
     word = getattr(inspect.unwrap(found, stop=lambda wrapper: hasattr(wrapper, WORD)), WORD, None)
     return word if isinstance(word, Word) else None
@@ -57,15 +60,15 @@ def _marked(function: Any, where: SourceLocation, because: str) -> Any:
     if not callable(function):
         raise DefinitionError(
             "NOT_A_FUNCTION",
-            f"fk.deterministic() is said of a function, not of {type(function).__name__}.",
+            f"fk.deterministic() needs a function, not {type(function).__name__}.",
             where=where,
-            hint="Put it above the function: @fk.deterministic.",
+            hint="Write @fk.deterministic above the function.",
         )
-    inner = getattr(function, "func", None)  # of a udf, which Spark calls by its function
+    inner = getattr(function, "func", None)  # a udf: Spark calls its inner function
     marked = function if inner is None or isinstance(function, functools.partial) else inner
     name = getattr(marked, "__name__", type(marked).__name__)
     try:
         setattr(marked, WORD, Word(name=name, where=where, because=because))
-    except (AttributeError, TypeError):  # a function of C's
+    except (AttributeError, TypeError):  # a function in C
         return _marked(functools.wraps(function)(lambda *args, **named: function(*args, **named)), where, because)
     return function

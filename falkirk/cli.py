@@ -1,4 +1,4 @@
-"""The command `falkirk`."""
+"""The command-line interface of Falkirk."""
 
 import json
 import sys
@@ -25,12 +25,12 @@ from falkirk.terminal import Terminal
 _console = Terminal(stderr=True)
 
 
-#: Commands that take a second to import, which is done when they are asked for.
+#: Commands that take a second to import; they are imported when they are called.
 _LATER = {"bench": "falkirk.bench.command", "demo": "falkirk.demo.command"}
 
 
 class _Group(click.Group):
-    """Prints our own errors as one clear line, with exit code 1, instead of a traceback."""
+    """Prints Falkirk's errors as one line, with exit code 1, instead of a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_LATER})
@@ -53,7 +53,7 @@ class _Group(click.Group):
 @click.version_option(package_name="falkirk")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Spark pipelines that survive any failure and release every result exactly once, in milliseconds."""
+    """Run Spark pipelines that survive any failure and publish every result exactly once, within milliseconds."""
     context.with_resource(private.entered())
 
 
@@ -67,11 +67,11 @@ for command in (history, rollback, stop, gc, redrive, disown):
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))
-_broker = click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the file's.")
-_local = click.option("--local", is_flag=True, help="A broker on this machine, to try things out; starts it.")
+_broker = click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the broker in FILE.")
+_local = click.option("--local", is_flag=True, help="Start and use a broker on this machine, for trials.")
 _home = click.option("--home", type=click.Path(path_type=Path), help="Folder for checkpoints and decisions.")
 _master = click.option("--master", help="Spark master; by default local, with as many slots as the plan needs.")
-_json = click.option("--json", "as_json_", is_flag=True, help="As JSON.")
+_json = click.option("--json", "as_json_", is_flag=True, help="Print JSON.")
 
 
 @main.command()
@@ -80,12 +80,12 @@ _json = click.option("--json", "as_json_", is_flag=True, help="As JSON.")
 @_local
 @_home
 @_master
-@click.option("--create-topics", is_flag=True, help="Create sources and sinks that are missing; --local does too.")
-@click.option("--force", is_flag=True, help="Start although published results rest on a damaged checkpoint.")
+@click.option("--create-topics", is_flag=True, help="Create missing topics of sources and sinks; --local does so too.")
+@click.option("--force", is_flag=True, help="Start even if published results depend on a damaged checkpoint.")
 def run(
     file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool, force: bool
 ) -> None:
-    """Run the application that FILE declares, until Ctrl-C."""
+    """Run the application in FILE until Ctrl-C."""
     app = load_application(file)
     if local:
         broker, create_topics = local_broker(), True
@@ -100,7 +100,7 @@ def run(
 @_master
 @_json
 def plan(file: Path, broker: str | None, home: Path | None, master: str | None, as_json_: bool) -> None:
-    """Print how FILE's application will run: regions, hops and why, core slots needed against available."""
+    """Print how the application in FILE will run: regions, hops with reasons, and core slots needed and available."""
     from falkirk.plan.preview import preview
 
     shown = preview(load_application(file), kafka=broker, home=home, master=master)
@@ -115,7 +115,7 @@ def plan(file: Path, broker: str | None, home: Path | None, master: str | None, 
 @_home
 @_json
 def status(file: Path, home: Path | None, as_json_: bool) -> None:
-    """Print what the regions of FILE's application do now. Exit code 1 when it does not run."""
+    """Print the current state of the regions of FILE's application. The exit code is 1 if it does not run."""
     app = load_application(file)
     found = read_status((home or app.home) / "status.json") or {"at_s": 0.0, "regions": []}
     age_s = time.time() - found["at_s"]
@@ -129,7 +129,7 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
     sys.exit(0 if runs else 1)
 
 
-#: Why a sink may not be judged, while others are.
+#: Conditions under which one sink is not judged, while the others are.
 _UNJUDGED = ("NOT_CHECKABLE", "TOPIC_UNSEEN", "ROWS_CHANGED")
 
 
@@ -137,14 +137,14 @@ _UNJUDGED = ("NOT_CHECKABLE", "TOPIC_UNSEEN", "ROWS_CHANGED")
 @_file
 @_broker
 @_local
-@click.option("--sink", "names", multiple=True, help="Only this sink; may be repeated.")
+@click.option("--sink", "names", multiple=True, help="Check only this sink; the option may be repeated.")
 @memory_option
 @_json
 def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], memory: int, as_json_: bool) -> None:
-    """Judge what FILE's application has released, from what went in and what came out alone.
+    """Check the published results of FILE's application, using only its input and output.
 
-    Run it when nothing is in flight. Exit code 1 when a sink did not keep its promise, or could not be judged. What
-    can't be recomputed, such as a batch, is named; with --sink the others are judged alone.
+    Run this command when no input waits. The exit code is 1 if a sink did not keep its promise or could not be judged.
+    Outputs that can't be recomputed, such as those of a batch, are named. Use --sink to check the others alone.
     """
     from falkirk.check import Space, render, to_json
     from falkirk.judge import PROMISES, judge_sink
@@ -155,8 +155,10 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], m
     if unknown or not app.sinks:
         raise DefinitionError(
             "SINK_UNKNOWN",
-            f"application {app.name!r} has no sink {', '.join(unknown)}." if unknown else "it has no sink.",
-            hint=f"Its sinks are {', '.join(app.sinks)}." if app.sinks else "There is nothing to judge.",
+            f"application {app.name!r} has no sink {', '.join(unknown)}."
+            if unknown
+            else f"application {app.name!r} has no sink.",
+            hint=f"Its sinks are {', '.join(app.sinks)}." if app.sinks else "Declare a sink.",
             sinks=unknown,
         )
     connection, good = broker_of(app, local_broker() if local else broker), True
@@ -189,14 +191,19 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], m
 @_broker
 @_local
 @click.option(
-    "--rows", type=click.IntRange(min=1), default=1_000, show_default=True, help="Of each source, the newest."
+    "--rows",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="How many of the newest records of each source to use.",
 )
 @_json
 def audit(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool) -> None:
-    """Run what is said to be deterministic twice, on a sample of FILE's sources, and compare.
+    """Run steps that should be deterministic twice, on a sample of FILE's sources, and compare the results.
 
-    The second run divides and orders the rows otherwise, as a failure might; the application may run meanwhile, and
-    nothing of it is touched. Exit code 1 when something differs that was inferred, or vouched for, to be the same.
+    The second run partitions and orders the rows differently, as a failure might. The application may run meanwhile;
+    this command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you asserted,
+    that they do not.
     """
     from falkirk.audit import Outcome
     from falkirk.audit import audit as run_audit
@@ -215,7 +222,7 @@ def audit(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool
 
 
 def run_in_terminal(app: App, settings: RunSettings) -> None:
-    """Run an application with a status line on the terminal."""
+    """Run an application with a status line in the terminal."""
     with private.entered(), _console.status(f"{app.name}: starting Spark") as line:
         coordinator = Coordinator(
             app,
@@ -225,7 +232,7 @@ def run_in_terminal(app: App, settings: RunSettings) -> None:
         )
         stop_on_signals(coordinator.stop)
         coordinator.run()
-    _console.print(f"{app.name}: stopped; the next start goes on from here")
+    _console.print(f"{app.name}: stopped; the next start resumes from here")
 
 
 def _line(app: App, status: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
-"""Cuts: when an epoch is complete, and how much of the input belongs to it.
+"""Cuts: when an epoch is complete, and which part of the input belongs to it.
 
-Where a cut falls depends on when somebody looked, so each is a decision that is recorded before it is used.
+The place of a cut depends on the moment at which Falkirk reads the ends of the input. So each cut is a decision that is
+recorded before it is used.
 Source: Falkirk Wheel, §3.3 (from sequence numbers to epochs).
 """
 
@@ -10,44 +11,45 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-#: The column with the number of a row's slice of time, by which the files of rows that are sorted so are divided.
+#: The column with the number of a row's slice of time; files of sorted rows are divided by it.
 SLICE = "__falkirk_slice"
-#: Records of an epoch at most, where nothing else says how many: what has waited for long becomes several epochs, so
-#: that none needs much more memory, or takes longer to be done again, than others.
+#: The largest number of records in an epoch without another limit. A long backlog becomes several epochs, so that no
+#: epoch needs much more memory or time for a retry than others.
 RECORDS_MAX = 1_000_000
 _BEGAN = datetime.fromtimestamp(0, UTC)
-#: Event times that a cut by event time takes: [EARLIEST, LATEST). With `SPAN_S_MAX` around them, every epoch begins and
-#: ends at a time that Python's `datetime` can hold.
+#: A cut by event time accepts times in [EARLIEST, LATEST). With `SPAN_S_MAX` around them, every epoch starts and ends
+#: at a time that Python's `datetime` can represent.
 EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 #: The longest `every`, `late`, `over` and `ahead`: 500 years.
 SPAN_S_MAX = 500 * 365 * 86_400.0
-#: How far ahead of the clock an event time may be, unless the user says otherwise.
+#: How far ahead of the clock an event time may be by default.
 AHEAD_S = 60.0
 
 Positions = dict[str, dict[int, int]]
-"""Of each log that is read, per partition, the offset of the next record."""
+"""For each input log and partition, the offset of the next record."""
 
 
 class Cut(Protocol):
-    """When the next epoch is complete."""
+    """Decides when the next epoch is complete."""
 
     def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
-        """Tell whether it is worth asking what there is to read."""
+        """Return whether the epoch may be complete, so that reading the ends of the input is worthwhile."""
 
     def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
-        """Return where the epoch that begins at `first` ends, or None while it is not complete.
+        """Return the end of the epoch that begins at `first`, or None if it is not complete.
 
-        Args: ends: what there is to read now. now_s: the time. last_at_s: when the epoch before it was cut, or when the
-            application first began.
+        Args: ends: the present ends of the input. now_s: the time. last_at_s: the time of the previous cut, or of the
+            application's first start.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByClock:
-    """Complete at each multiple of `every_s` since 1970, if anything has come. A clock that is set back, a long time
-    too, makes one that is early.
+    """Complete at each multiple of `every_s` since 1970, if any record has arrived.
 
-    Args: records_max: what has come beyond that is cut off for epochs that follow at once.
+    A clock that is set back, even by a long time, causes one early epoch.
+
+    Args: records_max: the limit of one epoch; further records go to epochs that follow at once.
     """
 
     every_s: float
@@ -68,7 +70,7 @@ class ByClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByRows:
-    """Complete with this many records: of each log as large a share as it has of what waits."""
+    """Complete at this number of records; each log contributes in proportion to its waiting records."""
 
     rows: int
 
@@ -86,9 +88,9 @@ class ByRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnArrival:
-    """Complete as soon as anything has come.
+    """Complete as soon as any record has arrived.
 
-    Args: records_max: as of `ByClock`.
+    Args: records_max: as for `ByClock`.
     """
 
     records_max: int = RECORDS_MAX
@@ -106,8 +108,10 @@ class OnArrival:
 
 
 def at_most(records: int, first: Positions, ends: Positions) -> Positions:
-    """Return positions with so many records, or all that there are: of each log, and partition, as large a share as it
-    has of what waits, so that none is left behind the others."""
+    """Return positions that cover `records` records, or all if there are fewer.
+
+    Each log and partition contributes in proportion to its waiting records, so that none falls behind.
+    """
     left = waiting(first, ends)
     if left <= records:
         return ends
@@ -117,7 +121,7 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
         for partition, end in sorted(partitions.items()):
             begin = first[log].get(partition, 0)
             mine = end - begin
-            share = -(-records * mine // left) if left else 0  # rounded up: the last one gets exactly what is left
+            share = -(-records * mine // left) if left else 0  # rounded up, so the last gets exactly the rest
             taken[log][partition] = begin + share
             left, records = left - mine, records - share
     return taken
@@ -125,13 +129,14 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByTime:
-    """Complete when event time has passed its end: not how much there is decides, but what is in it, so that rows are
-    sorted into slices of time first (operators/times.py).
+    """Complete when event time has passed its end.
+
+    The times of the rows decide, not their number. So rows are first sorted into slices of time (operators/times.py).
 
     Args:
-        column: of type TIMESTAMP, that all has which is read. every_us: the length of a slice, in microseconds.
-        late_us: how late a row may come. over: so many slices are read at once.
-        ahead_us: how far a row's time may be ahead of the clock. It is not in the text, which a home's record holds, so
+        column: a TIMESTAMP column of every input. every_us: the length of a slice, in microseconds.
+        late_us: how late a row may arrive. over: how many slices one epoch reads.
+        ahead_us: how far a row's time may be ahead of the clock. The cut's text, which the home records, omits it, so
             it may change between two runs.
     """
 
@@ -147,7 +152,7 @@ class ByTime:
         return f"when {self.column} has passed each {self.every_us / 1e6:g} s{over}{late}"
 
     def bounds(self, last: int) -> tuple[datetime, datetime]:
-        """Return when the time begins that an epoch covers, and when it ends. Args: last: its last slice."""
+        """Return the start and the end of the time that an epoch covers. Args: last: the epoch's last slice."""
         ends = _BEGAN + timedelta(microseconds=(last + 1) * self.every_us)
         return ends - timedelta(microseconds=self.over * self.every_us), ends
 
@@ -159,17 +164,19 @@ class ByTime:
         *,
         keeps: bool = False,
     ) -> "tuple[int, dict[str, int]] | None":
-        """Return the slice with which the next epoch ends, and of each log the first of its epochs that those after it
-        may need; None while none is complete. An epoch that would have no rows is passed over; of a batch that keeps a
-        state (`keeps`), which may wait for time alone, the newest such is not.
+        """Return the next epoch's last slice and, for each log, the first epoch needed later; None if none is complete.
+
+        An epoch without rows is skipped. There is one exception: a batch with state (`keeps`) may wait only for time,
+        so it gets the newest empty epoch.
 
         Args:
-            present: of each log, by the number of its epochs, the slices that they have rows of. complete: of each log,
-            up to which time slices are. before: the slice with which the epoch before ended.
+            present: for each log and each of its epochs, the slices with rows. complete: for each log, the time up to
+                which slices are complete. before: the last slice of the previous epoch.
         """
         if any(upto is None for upto in complete.values()):
             return None
-        upto = min(upto for upto in complete.values() if upto is not None) // self.every_us  # the first that is not
+        # The first incomplete slice.
+        upto = min(upto for upto in complete.values() if upto is not None) // self.every_us
         slices = {s for epochs in present.values() for found in epochs.values() for s in found}
         ends = {s + more for s in slices for more in range(self.over)}
         due = min((end for end in ends if end < upto and (before is None or end > before)), default=None)
@@ -177,7 +184,7 @@ class ByTime:
             due = upto - 1
         if due is None:
             return None
-        needed = due - self.over + 2  # the oldest slice that the epoch after it may read
+        needed = due - self.over + 2  # the oldest slice that the following epoch may read
         then = {
             log: min((n for n, found in epochs.items() if any(s >= needed for s in found)), default=-1)
             for log, epochs in present.items()
@@ -186,10 +193,10 @@ class ByTime:
 
 
 def waiting(first: Positions, ends: Positions) -> int:
-    """Return how many records lie between."""
+    """Return the number of records between two positions."""
     return sum(end - first[log].get(p, 0) for log, partitions in ends.items() for p, end in partitions.items())
 
 
 def positions_of(content: Mapping[str, Mapping[str, int]]) -> Positions:
-    """Return positions as they come back from JSON, whose keys are texts."""
+    """Return positions read from JSON, whose keys are strings."""
     return {log: {int(p): int(o) for p, o in partitions.items()} for log, partitions in content.items()}

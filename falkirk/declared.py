@@ -1,4 +1,4 @@
-"""Declared: what an application consists of once it is declared."""
+"""Defines the parts of a declared application: processors, sinks and iterations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,27 +11,33 @@ from falkirk.location import SourceLocation
 from falkirk.policy import Delivery, Policy
 from falkirk.stream import Body
 
-#: What is told of an iteration's epoch: how many rounds its loops took, how many had not come to rest, and of how many
-#: Spark jobs it was.
+#: Facts about an epoch of an iteration: the rounds of its loops, how many loops did not finish, and the Spark jobs.
 ROUNDS, UNFINISHED, JOBS = "rounds", "unfinished", "jobs"
 
 
 class Latest:
-    """Marks a parameter of a batch: ``def answers(queries, weights: fk.Latest)`` reads the newest complete epoch of
-    `weights`. Which one it was is recorded before it is used, so that a replay reads the same."""
+    """Marks a parameter of a batch as a view, such as ``def answers(queries, weights: fk.Latest)``.
+
+    The batch reads the newest complete epoch of `weights`. Falkirk records the number of that epoch before it is used,
+    so a replay reads the same epoch.
+    """
 
 
 class Stamped:
-    """Marks a parameter of a batch: ``def clicks(events: fk.Stamped)`` has one column more, ``stamp``, a struct of
-    (source, partition, offset, row) that says where each row comes from and orders those of one partition."""
+    """Marks a parameter of a batch that gets an additional column: ``def clicks(events: fk.Stamped)``.
+
+    The column ``stamp`` is a struct of (source, partition, offset, row). It names the origin of each row, and orders
+    the rows of one partition.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """That a batch's parameters are collections that change, and loops run over them.
+    """Marks a batch as an iteration: its parameters are collections that change, and loops run over them.
 
-    Args: rounds: of each loop, at most, unless it says otherwise. until: a number in a loop that goes on where it was
-        is left alone when it moves by no more. sends: what changes in its result, or all of it.
+    Args: rounds: the limit for each loop, unless the loop sets another. until: in a loop that resumes from its former
+        result, numbers that change by at most this amount stay unchanged. sends: the changes of the result, or the
+        whole result.
     """
 
     rounds: int
@@ -41,12 +47,13 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """A declared processor: its body, what it reads by name, its policy and where it was declared.
+    """A declared processor: its body, the names that it reads, its policy and its location.
 
-    Args: cut: when an epoch of a batch is complete; None: it is live. views: those of `reads` of which it reads the
-        newest epoch. stamped: those whose rows it gets with their stamps, with the column's name. state: of a batch
-        that reads what it returned at the epoch before, its columns as Spark DDL. engine: of a stream, where it is to
-        run; engine_reason: why it runs in micro-batches. iteration: of a batch that is one.
+    Args: cut: when an epoch of a batch is complete; None: the processor is live. views: the names in `reads` of which
+        it reads the newest epoch. stamped: the names in `reads` whose rows have stamps, with the name of the stamp
+        column. state: the columns of a batch's state as Spark DDL; None: the batch has no state. engine: where a stream
+        should run. engine_reason: why a stream runs in micro-batches. iteration: the loop's options; None: the batch is
+        not an iteration.
     """
 
     name: str
@@ -64,13 +71,13 @@ class Processor:
 
     @property
     def word(self) -> Word | None:
-        """What the user vouches for of its function, if anything."""
+        """The user's assertion about the processor's function, or None."""
         return word_of(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """A declared output: the processor whose records it takes, where to, and what its readers are promised."""
+    """A declared output: the processor whose records it gets, the target, and the promise to readers."""
 
     name: str
     reads: str
@@ -80,6 +87,6 @@ class Sink:
 
     @property
     def topic(self) -> Kafka:
-        """The topic of a sink that is one, as those of live processors are."""
-        assert isinstance(self.to, Kafka), "a live processor writes topics"
+        """The topic of the sink; sinks of live processors always have one."""
+        assert isinstance(self.to, Kafka), "a live processor writes only topics"
         return self.to

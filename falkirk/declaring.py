@@ -1,4 +1,4 @@
-"""Declaring: what is checked of, and read from, what a user declares, before anything is planned."""
+"""Checks a user's declarations, and reads values from them, before anything is planned."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ def by_clock_or_rows(every: str | float | None, rows: int | None, what: str, whe
     if (every is None) == (rows is None) or (rows is not None and (not isinstance(rows, int) or rows < 1)):
         raise DefinitionError(
             "CUT_INVALID",
-            f"every={every!r}, rows={rows!r} does not say when an epoch is complete.",
+            f"every={every!r} and rows={rows!r} do not define when an epoch is complete.",
             where=where,
             hint=f'Write @app.{what}(every="1 minute") or @app.{what}(rows=10_000).',
         )
@@ -40,7 +40,7 @@ def by_time(
     if longest_s > SPAN_S_MAX:
         raise DefinitionError(
             "CUT_INVALID",
-            f"every={every!r}, late={late!r}, over={over!r}, ahead={ahead!r}: one of them is longer than 500 years.",
+            f"one of every={every!r}, late={late!r}, over={over!r} and ahead={ahead!r} is longer than 500 years.",
             where=where,
             hint='Write a shorter duration, such as ahead="24 hours".',
             longest_s=longest_s,
@@ -48,9 +48,9 @@ def by_time(
     if not isinstance(by, str) or not every_us or over_us % every_us or over_us < every_us:
         raise DefinitionError(
             "CUT_INVALID",
-            f"every={every!r}, by={by!r}, late={late!r}, over={over!r} does not say when an epoch is complete.",
+            f"every={every!r}, by={by!r} and over={over!r} do not define when an epoch is complete.",
             where=where,
-            hint='Write @app.batch(every="1 minute", by="at", late="10 seconds"); over is a multiple of every.',
+            hint='Write @app.batch(every="1 minute", by="at", late="10 seconds"), with over= a multiple of every=.',
         )
     return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us, ahead_us=ahead_us)
 
@@ -62,7 +62,7 @@ def place_of(body: Body) -> SourceLocation:
 
 
 def marked(parameters: Mapping[str, inspect.Parameter], mark: type) -> frozenset[str]:
-    """Return the parameters with a mark; under ``from __future__ import annotations`` it is a text."""
+    """Return the parameters with a mark; with ``from __future__ import annotations`` the mark is a string."""
     return frozenset(
         name
         for name, p in parameters.items()
@@ -73,7 +73,7 @@ def marked(parameters: Mapping[str, inspect.Parameter], mark: type) -> frozenset
 def policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:
     return DefinitionError(
         "POLICY_MISPLACED",
-        f"{policy!r} is no policy for {what}.",
+        f"{policy!r} is not a policy for {what}.",
         where=caller(),
         hint=f"Use {hint}.",
         policy=policy,
@@ -81,14 +81,14 @@ def policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:
 
 
 def check_name(name: object, what: str, where: SourceLocation) -> None:
-    """Refuse a name that could not be part of a topic's, a folder's and a client's name.
+    """Refuse a name that can't be part of the names of a topic, a folder and a client.
 
     Raises: DefinitionError: `NAME_INVALID`.
     """
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", name):
         raise DefinitionError(
             "NAME_INVALID",
-            f"{name!r} can't be {what}'s name.",
+            f"{name!r} is not a valid name for {what}.",
             where=where,
             hint="Use letters, digits, '-' and '_', at most 64.",
             name=name,

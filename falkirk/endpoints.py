@@ -1,4 +1,4 @@
-"""Endpoints: where an application reads from and writes to, as declared by the user."""
+"""Endpoints: the sources and targets of an application, as declared by the user."""
 
 import json
 import re
@@ -19,15 +19,17 @@ class Kafka:
 
     Args:
         topic: its name.
-        schema: a source's columns as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not fit
-            goes to the dead letters. Text and binary sources have one column, ``value``. Of Avro, for sources and
-            sinks, the schema of a record in JSON, or the name of a file that holds it.
-        key: the column(s) by which the topic is partitioned. For a source it is a claim, checked while running: all
-            records of one key come from one partition. For a sink it becomes the record's key.
+        schema: the columns of a source as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not
+            fit becomes a dead letter. Text and binary sources have one column, ``value``. For Avro sources and sinks,
+            the Avro schema of a record as JSON, or the name of a file with it.
+        key: the column(s) by which the topic is partitioned. For a source this is a claim, which Falkirk checks for
+            every record: all records of one key come from one partition. For a sink the column(s) become the record's
+            key.
         format: of the value: ``json`` (an object per record), ``text`` (UTF-8), ``binary`` or ``avro`` (its binary
             encoding, without a registry's prefix). Sinks write JSON or Avro.
-        starting: where a new application begins to read, ``earliest`` or ``latest``.
-        dead_letters: topic for what does not fit or is too large; named after the topic by default (see the plan).
+        starting: where a new application starts to read, ``earliest`` or ``latest``.
+        dead_letters: the topic for records that do not fit or are too large; by default named after the topic (see the
+            plan).
     """
 
     topic: str
@@ -59,9 +61,9 @@ class Kafka:
         if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
             raise DefinitionError(
                 "KEY_INVALID",
-                f"key={self.key!r} names no columns.",
+                f"key={self.key!r} does not name columns.",
                 where=self.where,
-                hint='Write key="id" or key=["country", "id"], or leave it out.',
+                hint='Write key="id" or key=["country", "id"], or omit key=.',
                 key=self.key,
             )
 
@@ -74,13 +76,13 @@ class Kafka:
                 "TOPIC_NAME_INVALID",
                 f"{topic!r} is not a topic name.",
                 where=self.where,
-                hint="Kafka takes letters, digits, '.', '_' and '-', at most 249 of them.",
+                hint="Use at most 249 letters, digits, '.', '_' and '-'.",
                 topic=topic,
             )
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key columns, in order; empty when none was declared."""
+        """The key columns, in order; empty if there are none."""
         if self.key is None:
             return ()
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
@@ -96,29 +98,29 @@ class Kafka:
 
 
 def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
-    """Return an Avro schema, given as its JSON or as the name of a file.
+    """Return an Avro schema, given as JSON or as the name of a file.
 
     Raises: DefinitionError: `SCHEMA_MISSING`, `SCHEMA_INVALID`.
     """
     if not given:
         raise DefinitionError(
             "SCHEMA_MISSING",
-            f"topic {topic!r} holds Avro and has no schema.",
+            f"topic {topic!r} has Avro records but no schema.",
             where=where,
-            hint='Give it: fk.Kafka("…", format="avro", schema="orders.avsc"), or as JSON.',
+            hint='Write fk.Kafka("…", format="avro", schema="orders.avsc"), or give the schema as JSON.',
             topic=topic,
         )
     try:
         text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
         content = json.loads(text)
         if content["type"] != "record" or not [field["name"] for field in content["fields"]]:
-            raise ValueError("it is no record with fields")
+            raise ValueError("it is not a record with fields")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DefinitionError(
             "SCHEMA_INVALID",
-            f"the schema of topic {topic!r} is no Avro schema of a record: {error}.",
+            f"the schema of topic {topic!r} is not an Avro schema of a record: {error}.",
             where=where,
-            hint="Give it as JSON, or the name of a file that holds it.",
+            hint="Give the schema as JSON, or the name of a file with it.",
             topic=topic,
         ) from error
     return text
@@ -126,13 +128,16 @@ def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A table of a database, written by batches: each epoch in one transaction, together with the mark that it is
-    there, so that it is there exactly once whatever fails.
+    """A database table that batches write, each epoch exactly once.
+
+    One transaction writes an epoch together with a mark that the epoch is complete, so no failure can repeat or lose
+    it.
 
     Args:
-        url: as SQLAlchemy's, ``"postgresql://user:password@host/database"`` or ``"sqlite:///stats.db"``.
-        table: its name; it is created if it is not there.
-        key: the column(s) that tell rows apart: a row with a key that is there replaces it. Without, rows are added.
+        url: as in SQLAlchemy, ``"postgresql://user:password@host/database"`` or ``"sqlite:///stats.db"``.
+        table: its name; a missing table is created.
+        key: the column(s) that identify a row: a new row replaces the row with the same key. Without a key, rows are
+            added.
     """
 
     url: str = field(repr=False)
@@ -144,46 +149,46 @@ class Sql:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,62}", self.table):
             raise DefinitionError(
                 "TABLE_NAME_INVALID",
-                f"{self.table!r} is not a table's name.",
+                f"{self.table!r} is not a valid table name.",
                 where=self.where,
-                hint="Use letters, digits and '_', at most 63.",
+                hint="Use at most 63 letters, digits and '_', and do not start with a digit.",
                 table=self.table,
             )
         drivers = ("sqlite", "postgresql", "postgresql+psycopg")
         if self.url.partition("://")[0] not in drivers:
             raise DefinitionError(
                 "DATABASE_UNKNOWN",
-                f"the URL of table {self.table!r} names no database that Falkirk writes.",
+                f"Falkirk does not support the database in the URL of table {self.table!r}.",
                 where=self.where,
-                hint="It begins with sqlite:/// or postgresql://.",
+                hint="Use a URL that starts with sqlite:/// or postgresql://.",
                 table=self.table,
             )
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key columns, in order; empty when rows are added."""
+        """The key columns, in order; empty if rows are added."""
         if self.key is None:
             return ()
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
     @property
     def may_refuse(self) -> bool:
-        """Whether there may be rows that the table does not take: with a null in a key, or a NUL in a text."""
+        """Whether the table may refuse rows: those with a null in a key, or a NUL character in a text."""
         return bool(self.keys) or self.url.startswith("postgresql")
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A folder that batches read, each file in it once, or write: one folder of files per epoch, there whole or not at
-    all.
+    """A folder that batches read, each file once, or that batches write, one complete folder of files per epoch.
 
-    A file is read once it has its name: whoever writes one gives it a name that begins with ``_`` or ``.`` until it is
-    whole, and then renames it. It is read once under that name, and must stay as it is while it may be read again.
+    A file is read as soon as it has its final name. So a writer first uses a name that starts with ``_`` or ``.``, and
+    renames the complete file. The file is read once under its final name, and must not change while it may be read
+    again.
 
     Args:
-        path: of the folder, on a file system that all of the application shares.
+        path: the folder, on a file system that all machines of the application share.
         format: of the files: ``parquet``, ``json`` (an object per line) or ``csv`` (the first line names the columns).
-        schema: a source's columns as Spark DDL; a row that does not fit goes to the dead letters.
+        schema: the columns of a source as Spark DDL; a row that does not fit becomes a dead letter.
     """
 
     path: str
@@ -204,14 +209,16 @@ class Files:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """None: files have no keys."""
+        """Files have no keys."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The terminal, for a look at what a batch releases. Nobody can tell what was printed before a failure, so an epoch
-    may be printed again: it is declared with ``delivery="repeated"``.
+    """The terminal, to look at the results of a batch.
+
+    After a failure, an epoch may be printed again, because nobody knows what was already printed. So this sink needs
+    ``delivery="repeated"``.
 
     Args: rows: how many rows of each epoch are printed.
     """
@@ -231,7 +238,7 @@ class Console:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """None: what is printed has no keys."""
+        """A console has no keys."""
         return ()
 
 
@@ -239,7 +246,7 @@ Endpoint = Kafka | Sql | Files | Console
 
 
 def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
-    """Return `value` if results can be written there.
+    """Return `value` if results can be written to it.
 
     Raises: DefinitionError: `NOT_AN_ENDPOINT`.
     """
@@ -256,14 +263,14 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
 def as_source(value: object, where: SourceLocation) -> Kafka | Files:
     """Return `value` if it can be read.
 
-    Raises: DefinitionError: `NOT_A_TOPIC`; `SCHEMA_MISSING`: nobody has said what is in the files.
+    Raises: DefinitionError: `NOT_A_TOPIC`; `SCHEMA_MISSING`: a folder of files has no schema.
     """
     if not isinstance(value, Files):
         return as_topic(value, where)
     if not value.schema:
         raise DefinitionError(
             "SCHEMA_MISSING",
-            f"files in {value.path!r} are read without a schema.",
+            f"the source of files in {value.path!r} has no schema.",
             where=where,
             hint='Write fk.Files("folder", format="json", schema="id STRING, n INT").',
             path=value.path,

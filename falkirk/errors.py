@@ -1,18 +1,18 @@
-"""The errors that Falkirk raises: one tree, each saying what happened, where, and what to do about it.
+"""The errors that Falkirk raises: one tree, and each says what happened, where, and how to fix it.
 
     FalkirkError
     ├── DefinitionError        the declared graph is wrong; names the user's line
-    │   └── GuaranteeError     the policy can't meet what was asked, and why
+    │   └── GuaranteeError     the policy can't meet the requested guarantee; says why
     ├── MachineError           this machine lacks something: Java, a dependency, a free port, a running broker
     ├── HomeError              the home is in use, belongs to another application, or is damaged
     ├── StoreError             the store of decisions could not be read or written
-    ├── LogError               a Kafka topic is not what the application needs it to be, or can't be reached
+    ├── LogError               a Kafka topic does not fit the application, or can't be reached
     ├── SparkError             Spark refused or lost something
     ├── UnrecoverableError     no consistent frontier is left; lists what is missing
     └── InternalError          our bug: this should never happen, please report it
 
-Every error carries a `condition` (a stable name in capitals) and `parameters` (plain values), so a program or a
-test looks at those and never at the prose.
+Every error carries a `condition` (a stable name in capitals) and `parameters` (plain values), so that programs and
+tests can use them instead of the text.
 """
 
 from typing import Literal
@@ -21,14 +21,14 @@ Certainty = Literal["definitely", "maybe"]
 
 
 class FalkirkError(Exception):
-    """Base of everything Falkirk raises on purpose.
+    """Base class of all errors that Falkirk raises on purpose.
 
     Args:
-        condition: stable upper-case name of what went wrong, such as ``UNKNOWN_UPSTREAM``.
-        message: what happened, in one sentence.
-        where: the user's line, a topic, a folder: whatever the reader has to look at.
-        hint: what to do about it.
-        parameters: the plain values behind the message.
+        condition: stable upper-case name of the error, such as ``UNKNOWN_UPSTREAM``.
+        message: one sentence about the event.
+        where: the place of the error, such as the user's line, a topic or a folder.
+        hint: how to fix it.
+        parameters: the plain values in the message.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class DefinitionError(FalkirkError):
 
 
 class GuaranteeError(DefinitionError):
-    """What was asked of an output cannot be promised on the ground that the declaration gives."""
+    """The declaration does not allow the promise that an output should make."""
 
 
 class MachineError(FalkirkError):
@@ -64,7 +64,7 @@ class HomeError(FalkirkError):
 
 
 class _UncertainError(FalkirkError):
-    """An error of an outside effect, which says whether the effect definitely or only maybe failed."""
+    """An error of an external effect; says whether the effect definitely or only maybe failed."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class StoreError(_UncertainError):
 
 
 class LogError(_UncertainError):
-    """A Kafka topic is not what the application needs it to be, or cannot be reached."""
+    """A Kafka topic does not fit the application, or can't be reached."""
 
 
 class SparkError(_UncertainError):
@@ -93,17 +93,17 @@ class SparkError(_UncertainError):
 
 
 class UnrecoverableError(FalkirkError):
-    """No consistent frontier is left. `parameters["missing"]` lists what would be needed."""
+    """No consistent frontier is left. `parameters["missing"]` lists the missing data."""
 
 
 class InternalError(FalkirkError):
-    """This should never happen: a bug of Falkirk. Please report it."""
+    """This should never happen: it is a bug in Falkirk. Please report it."""
 
 
-#: Of a LogError or StoreError: there was no answer, and all goes on once there is one.
+#: Conditions of a LogError or StoreError that has no answer yet; work continues once there is an answer.
 AWAY = ("BROKER_AWAY", "STORE_AWAY")
 
 
 def is_away(error: BaseException) -> bool:
-    """Tell whether an error is only that the broker or the store is away."""
+    """Return whether an error only means that the broker or the store does not answer."""
     return isinstance(error, LogError | StoreError) and error.condition in AWAY

@@ -1,4 +1,4 @@
-"""Source locations: where in the user's files a thing was declared, so that an error can name the line."""
+"""Source locations: where the user's files declare something, so that an error can name the line."""
 
 import linecache
 import sys
@@ -13,7 +13,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLocation:
-    """A line of the user's code: file, line number (from 1) and its text, of which secrets are not kept."""
+    """A line of the user's code: file, line number (from 1) and its text without secrets."""
 
     file: str
     line: int
@@ -32,14 +32,16 @@ class SourceLocation:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Tell whether a frame is Falkirk's; the file of a dataclass's generated methods is "<string>", its module is
-    known."""
+    """Return whether a frame is Falkirk's.
+
+    For a dataclass's generated methods the file is "<string>", but the module is known.
+    """
     name = frame.f_globals.get("__name__", "")
     return name.partition(".")[0] == "falkirk" or Path(frame.f_code.co_filename).resolve().is_relative_to(_PACKAGE)
 
 
 def caller() -> SourceLocation:
-    """Return the innermost line on the stack that is not Falkirk's own."""
+    """Return the innermost line on the stack that is not in Falkirk."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back

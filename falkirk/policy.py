@@ -1,8 +1,8 @@
-"""Policies: how a processor survives failure, and what a sink promises about delivery.
+"""Policies: how a processor survives failures, and what a sink promises about delivery.
 
-Each mechanism of the papers is a policy, so that they can be chosen, and compared (docs/concepts.md has the table).
+Each mechanism of the papers is a policy, so that users can choose and compare them (docs/concepts.md has the table).
 Source: Falkirk Wheel, Figure 1 (regimes); Delivery-consistency-determinism, §II (mechanisms), Definitions 6 to 8
-(delivery).
+    (delivery).
 """
 
 import math
@@ -28,7 +28,7 @@ _UNITS_S = {
 
 
 def duration_s(text: str | float) -> float:
-    """Return a duration in seconds from text such as ``"30 seconds"``, ``"500 ms"``, or from a number of seconds.
+    """Return a duration in seconds, given as text such as ``"30 seconds"`` or ``"500 ms"``, or as a number of seconds.
 
     Raises: DefinitionError: `DURATION_MALFORMED`.
     """
@@ -38,7 +38,7 @@ def duration_s(text: str | float) -> float:
     elif isinstance(text, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())):
         unit_s = _UNITS_S.get(match[2]) or _UNITS_S.get(match[2].removesuffix("s"), 0.0)
         value = float(match[1]) * unit_s
-    if not 0 < value < math.inf:  # NaN is neither
+    if not 0 < value < math.inf:  # excludes NaN too
         raise DefinitionError(
             "DURATION_MALFORMED",
             f"{text!r} is not a duration.",
@@ -50,14 +50,15 @@ def duration_s(text: str | float) -> float:
 
 
 class Delivery(StrEnum):
-    """What a sink promises its readers.
+    """The promise of a sink to its readers.
 
-    EXACTLY_ONCE: what is observed could be observed in a run without failures (Definition 6).
-    REPEATED: the state is exact, but results released since the last checkpoint are released again after a failure.
-    AT_MOST_ONCE: each input takes effect with all of its derivatives, or not at all; after a failure the inputs
-        that waited are skipped rather than worked off (Definition 7).
-    AT_LEAST_ONCE: each input takes effect with all of its derivatives, and after a failure perhaps again
-        (Definition 8). All that there is behind `Acknowledged`; elsewhere it is kept by what keeps exactly-once.
+    EXACTLY_ONCE: everything that readers see is possible in a run without failures (Definition 6).
+    REPEATED: the state is exact, but after a failure the results since the last checkpoint are published again.
+    AT_MOST_ONCE: each input takes effect with all its derivatives, or not at all. After a failure the waiting inputs
+    are skipped (Definition 7).
+    AT_LEAST_ONCE: each input takes effect with all its derivatives, and after a failure possibly again (Definition 8).
+    After `Acknowledged` this is the only possible promise. Without that policy, the mechanism for exactly-once provides
+    it.
     """
 
     EXACTLY_ONCE = "exactly-once"
@@ -68,7 +69,7 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a processor survives failure. Use one of its kinds."""
+    """How a processor survives failures. Use one of the subclasses."""
 
     @property
     def interval_s(self) -> float:
@@ -78,12 +79,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ephemeral(Policy):
-    """Nothing of the processor is saved; it is fused into the regions that read it."""
+    """Nothing of the processor is saved; its steps run in the regions that read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Periodic(Policy):
-    """A live processor saves something every `interval`, a duration such as ``"30 seconds"``."""
+    """A live processor saves data every `interval`, a duration such as ``"30 seconds"``."""
 
     interval: str | float = "10 seconds"
 
@@ -91,7 +92,7 @@ class Periodic(Policy):
         if self.interval_s < 1:
             raise DefinitionError(
                 "INTERVAL_TOO_SHORT",
-                f"a checkpoint every {self.interval} would leave no time for work between checkpoints.",
+                f"a checkpoint every {self.interval} leaves no time for work between checkpoints.",
                 where=caller(),
                 hint="Use at least 1 second; 5 seconds or more is usual.",
                 interval=self.interval,
@@ -105,46 +106,51 @@ class Periodic(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Lazy(Periodic):
-    """A checkpoint every `interval`; results leave on arrival, without waiting for it,
-    unless they may come out differently on a replay.
+    """A checkpoint every `interval`. Results are published on arrival, unless they may differ on a replay.
 
     Args:
-        interval: a duration such as ``"30 seconds"``; longer ones replay more after a failure.
-        when: of a batch with state, decides instead whether to save it: called with each epoch's number once the epoch
-            is complete (Falkirk Wheel, §4.1).
+        interval: a duration such as ``"30 seconds"``; a longer one means a longer replay after a failure.
+        when: for a batch with state, decides instead of `interval` whether to save the state. Called with the number of
+            each complete epoch (Falkirk Wheel, §4.1).
     """
 
     when: Callable[[int], bool] | None = None
 
     def saves(self, epoch: int, since_s: float) -> bool:
-        """Tell whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""
+        """Return whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""
         return since_s >= self.interval_s if self.when is None else bool(self.when(epoch))
 
 
-#: Of a stream that names none: in micro-batches it gives way to `Eager`, which lets results out at once.
+#: The policy of a stream without an explicit one. In micro-batches `Eager` replaces it, so that results are not
+#: delayed.
 DEFAULT_POLICY = Lazy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eager(Policy):
-    """Every result, and the state behind it, is durable before it leaves; a result that comes out the same whenever it
-    is computed, and goes to one topic, is durable there."""
+    """Every result, and the state that it depends on, is durable before publication.
+
+    A deterministic result that goes to only one topic becomes durable there.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LogSends(Periodic):
-    """What a processor sends is in a log before anything sees it, and is kept there until nobody can ask for it again,
-    so nothing upstream ever goes back because of what happens downstream: of a batch, log sends (an RDD); of a live
+    """Records of a processor are logged before anything reads them, and kept until no reader can need them again.
+
+    So a failure downstream never rolls back anything upstream. For a batch this is log sends (an RDD); for a live
     processor, strong productions (MillWheel, Dataflow).
 
-    Args: interval: of a live processor, between checkpoints.
+    Args: interval: time between checkpoints of a live processor.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshots(Periodic):
-    """A checkpoint of a live processor every `interval`, and nothing else to go back to: its results are held until one
-    covers them, though they would come out the same (distributed snapshots with commit: Flink).
+    """A checkpoint of a live processor every `interval`; the processor can return only to a checkpoint.
+
+    So results are held until a checkpoint covers them, even if they are deterministic (distributed snapshots with
+    commit: Flink).
 
     Args: interval: a duration such as ``"5 seconds"``; results wait for half of it on average.
     """
@@ -152,13 +158,15 @@ class Snapshots(Periodic):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged(Periodic):
-    """A live processor without state, whose input is acknowledged once what came of it is in a log; after a failure
-    what is not acknowledged is read and sent again, and nothing is held back (upstream backup: Storm).
+    """A live processor without state; its input is acknowledged once the input's results are in a log.
 
-    Args: interval: between acknowledgements, which is how much may be repeated.
+    After a failure the input without acknowledgement is read again, and its results are published again; no barrier
+    drops them (upstream backup: Storm).
+
+    Args: interval: between acknowledgements; after a failure, results of this time may be repeated.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullHistory(Policy):
-    """All that a batch reads is kept, so that it can go back to any of its epochs."""
+    """All input of a batch is kept, so that the batch can roll back to any of its epochs."""

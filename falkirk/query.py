@@ -1,7 +1,7 @@
-"""Query: a stream that is being written from this process, with the face of a StreamingQuery.
+"""Query: a stream that this process writes, with the methods of a StreamingQuery.
 
-This is the smallest use: no `App`, no coordinator process; the regions run in the user's own session, and a thread
-watches them.
+This is the simplest use, without an `App` or a coordinator process. The regions run in the user's own session, and a
+thread watches them.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ from falkirk.stream import Node, SourceNode, Step, Stream
 
 log = logging.getLogger("falkirk")
 
-#: How long a stop waits for what the producers still hold.
+#: How long a stop waits for records that the producers have not sent yet.
 FLUSH_S = 10.0
 
 
 class Query:
-    """A running application in this process. Made by `Stream.write` and by `App.run` under spark-submit."""
+    """A running application in this process. Made by `Stream.write`, and by `App.run` under spark-submit."""
 
     def __init__(
         self, host: LiveHost, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
@@ -62,16 +62,16 @@ class Query:
                     self._stopping.set()
         except FalkirkError as error:
             self._error = error
-        except Exception as error:  # a JVM that is gone, for instance: who waits must learn of it all the same
+        except Exception as error:  # for example, the JVM died: waiting callers must get the error
             self._error = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}.", certainty="maybe")
             self._error.__cause__ = error
         finally:
             try:
                 self._host.stop()
                 if self._host.flush(FLUSH_S) and not is_replaced(self._error):
-                    self._home.forget_processes()  # they write no more, and may be of use to their owner
+                    self._home.forget_processes()  # they write no more, and their owner may still use them
             except Exception as error:
-                log.warning("stopping said: %s", first_line(error))
+                log.warning("the query did not stop cleanly: %s", first_line(error))
             finally:
                 if self._claim is not None:
                     self._claim.close()
@@ -80,7 +80,7 @@ class Query:
 
     @property
     def isActive(self) -> bool:
-        """Whether the query runs, or is being restarted after a failure."""
+        """Whether the query runs, or restarts after a failure."""
         return not self._ended.is_set()
 
     @property
@@ -90,8 +90,10 @@ class Query:
 
     @property
     def foreign(self) -> list[dict[str, object]]:
-        """What others have written into topics of this home, as far as it was noticed: by topic, how many records there
-        are, and one of them. They are ignored."""
+        """Foreign records that were found in this home's topics: for each topic their number and one example.
+
+        Falkirk ignores these records.
+        """
         return self._host.foreign
 
     @property
@@ -101,17 +103,17 @@ class Query:
 
     @property
     def queries(self) -> tuple[StreamingQuery, ...]:
-        """Spark's own queries of the regions that run, upstream first: their progress tells what Spark does."""
+        """Spark's own queries of the running regions, upstream first; their progress shows Spark's work."""
         return self._host.queries
 
     def exception(self) -> FalkirkError | None:
-        """Return what ended the query for good, or None."""
+        """Return the error that ended the query, or None."""
         return self._error
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
-        """Wait until the query ends, at most `timeout` seconds; return whether it did.
+        """Wait until the query ends, at most `timeout` seconds; return whether it has ended.
 
-        Raises: FalkirkError: what ended it.
+        Raises: FalkirkError: the error that ended the query.
         """
         ended = self._ended.wait(timeout)
         if self._error is not None:
@@ -119,7 +121,7 @@ class Query:
         return ended
 
     def stop(self) -> None:
-        """Stop the query. What was released stays released; the next start of the same home goes on from there."""
+        """Stop the query. Published results stay published; the next start with the same home resumes from there."""
         self._stopping.set()
         self._ended.wait()
 
@@ -144,20 +146,20 @@ def start(
 
 
 def run_here(app: App, connection: Connection, *, create_topics: bool = False, force: bool = False) -> Query:
-    """Run an application in this process and session, and return the running query. Args: force: as of RunSettings."""
+    """Run an application in this process and session, and return the running query. Args: force: as in RunSettings."""
     if app.pushed:
         raise DefinitionError(
             "GATEWAY_MISSING",
-            f"{next(iter(app.pushed))!r} takes requests over HTTP, which the coordinator does, and there is none here.",
+            f"{next(iter(app.pushed))!r} accepts requests over HTTP, which needs a coordinator; none runs here.",
             where=next(iter(app.pushed.values())).where,
-            hint="Run it with `falkirk run`.",
+            hint="Run the application with `falkirk run`.",
         )
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
     home, claim = open_home(app.home, app.name, app.store), None
     try:
-        stop_asked(home.store)  # by somebody who wanted a former run to stop
+        stop_asked(home.store)  # clear the stop request of a former run
         home.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(home.path, application=session.sparkContext.applicationId)
         record_processes(home, session)
@@ -176,7 +178,7 @@ def run_here(app: App, connection: Connection, *, create_topics: bool = False, f
 
 
 def record_processes(home: Home, session: Any) -> None:
-    """Record this process's JVM and Spark application, which the next run has to be rid of before it reads outputs."""
+    """Record this process's JVM and Spark application, which the next run must end before it reads outputs."""
     home.record_processes((ProcessRecord.of(_jvm_pid(session), "jvm"),), (session.sparkContext.applicationId,))
 
 
@@ -191,9 +193,9 @@ def _as_application(
     if not isinstance(root, SourceNode):
         raise DefinitionError(
             "NOT_A_STREAM",
-            "write() is for a stream made by fk.stream().",
+            "write() needs a stream that begins with fk.stream().",
             where=caller(),
-            hint="Use app.sink().",
+            hint="In an application, use app.sink().",
         )
     name = _name_after(sink.topic)
     app = App(name, **settings)
@@ -211,7 +213,7 @@ def _as_application(
 
 
 def _name_after(topic: str) -> str:
-    """Return an application's name after its topic's, which may be longer and hold dots."""
+    """Return an application's name for a topic's name, which may be longer and contain dots."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in topic)
     if name == topic and len(name) <= 64 and not name.startswith("-"):
         return name

@@ -1,9 +1,9 @@
-"""Redaction: a line of the user's code as an error may show it, without the secrets that may stand in it.
+"""Redaction: removes possible secrets from a line of the user's code, so that an error may show it.
 
-Errors, dead letters and the status quote the user's lines, and others read those. Which literal is a secret can't be
-known, so the rule goes the other way round: names are shown, and a literal is hidden unless it is an argument of a call
-that takes no secrets, on a line that speaks of none. This module imports nothing of Falkirk: it travels to Spark's
-workers.
+Errors, dead letters and the status quote the user's lines, and other people read them. Falkirk can't know which literal
+is a secret. So it shows names, but hides every literal with one exception: an argument of a call that takes no secrets,
+on a line without words such as "password". This module imports nothing else of Falkirk, because Spark's workers receive
+it.
 """
 
 import io
@@ -11,9 +11,9 @@ import keyword
 import re
 import tokenize
 
-#: What stands for a literal that is not shown.
+#: Replaces a hidden literal.
 HIDDEN = '"…"'
-#: Calls that take names, columns, durations and schemas, and never a secret.
+#: Calls that have names, columns, durations and schemas as arguments, but never a secret.
 _HARMLESS = frozenset(
     re.findall(
         r"\w+",
@@ -23,7 +23,7 @@ _HARMLESS = frozenset(
         distinct""",
     )
 )
-#: A line with such a word, in a name or in a text, may hold a secret in any of its literals.
+#: If a line contains such a word, in a name or a text, any of its literals may be a secret.
 _SPEAKS_OF_SECRETS = re.compile(
     r"pass|pwd|secret|token|credential|private|auth(?!or)|sasl|jaas|api_?key|access_?key|bearer|cookie|salt|encrypt|decrypt|"
     r"://[^\s\"']*[@?]",
@@ -38,9 +38,9 @@ _QUOTE = re.compile("[\"'#]")
 
 
 def redact(line: str) -> str:
-    """Return a line of Python without the literals that may be secrets, and without its comment.
+    """Return a line of Python without its comment and without literals that may be secrets.
 
-    A text that does not end on the line is hidden from where it begins.
+    A text that does not end on the line is hidden from its start.
     """
     speaks = _SPEAKS_OF_SECRETS.search(line) is not None
     shown: list[str] = []
@@ -51,7 +51,7 @@ def redact(line: str) -> str:
         for token in tokenize.generate_tokens(io.StringIO(line).readline):
             begin, end = token.start[1], token.end[1]
             if token.type == tokenize.ERRORTOKEN and _QUOTE.match(token.string):
-                break  # a text without an end
+                break  # an unterminated text
             if token.type in (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER, tokenize.COMMENT):
                 return "".join([*shown, line[column:begin]]).rstrip()
             if token.start[0] > 1 or token.end[0] > 1:
@@ -76,5 +76,5 @@ def redact(line: str) -> str:
 
 
 def redact_urls(text: str) -> str:
-    """Return a message without the user and the password of the URLs in it."""
+    """Return a message without the user names and passwords in its URLs."""
     return _USER_INFO.sub(r"\1…@", text)

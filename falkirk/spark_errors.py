@@ -1,14 +1,14 @@
-"""Spark's errors: what a failed call or job raises, and what is worth telling of it."""
+"""Spark's errors: the exceptions of failed calls and jobs, and the useful part of their messages."""
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-#: What a Spark job that fails raises: PySpark has classes of its own for most of Java's, but not for all.
+#: The exceptions of a failed Spark job: PySpark has its own classes for most of Java's exceptions, but not for all.
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of Spark's message, without its error class and trailing dot."""
+    """Return the first line of Spark's message, without its error class and final dot."""
     if isinstance(error, Py4JJavaError):
         said = str(error.java_exception).removeprefix(f"{error.java_exception.getClass().getName()}: ")
     else:

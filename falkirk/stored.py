@@ -1,13 +1,14 @@
-"""Stored: JSON of a file, a topic or a database, which may be damaged, or which somebody else may have written."""
+"""Stored: parses JSON from a file, topic or database, which may be damaged or written by others."""
 
 import json
 from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value that a text holds.
+    """Return the value of a JSON text.
 
-    Raises: ValueError: it is no JSON, no text, or nested more deeply than Python reads: that is no error of `json`'s.
+    Raises: ValueError: the text is not JSON, not valid UTF-8, or too deeply nested for Python; `json` itself raises
+        another error for the last.
     """
     try:
         return json.loads(text)

@@ -1,8 +1,8 @@
-"""Stream: a thin face on a DataFrame that records what is to be done, so that Spark is needed only to run it.
+"""Stream: a small counterpart of a DataFrame that records its steps, so that only running it needs Spark.
 
-Methods bear PySpark's own names. Each call returns a new `Stream` with one more `Step`, which knows the user's
-line; the planner replays the steps on a real DataFrame that carries stamps (falkirk/plan/frames.py). A recorded
-stream can be cut into regions, which a DataFrame could not.
+The methods have PySpark's names. Each call returns a new `Stream` with one more `Step`, which knows the user's line.
+The planner replays the steps on a real DataFrame that carries stamps (falkirk/plan/frames.py). It can divide a recorded
+stream into regions, but not a DataFrame.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """The value that the newest record of the group has for a column. Made by `latest`."""
+    """A column's value in the newest record of the group. Made by `latest`."""
 
     column: Any
     name: str
@@ -33,13 +33,13 @@ class Latest:
 
 
 def latest(column: "Column | str") -> Latest:
-    """Return the value of `column` in the record that caused an update: the one with the greatest stamp of its key."""
+    """Return the value of `column` in the record that caused an update: the one with its key's greatest stamp."""
     return Latest(column=column, name=column if isinstance(column, str) else "latest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
-    """Where a stream begins: a topic under the name by which processors read it."""
+    """The start of a stream: a topic, under the name by which processors read it."""
 
     name: str
     topic: Kafka
@@ -47,7 +47,7 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorNode:
-    """Where a stream begins: the output of another processor, by its name."""
+    """The start of a stream: the output of another processor, by its name."""
 
     name: str
 
@@ -66,9 +66,9 @@ Node = SourceNode | ProcessorNode | Step
 
 
 class Stream:
-    """A stream of records with stamps, on which PySpark-named transformations are recorded.
+    """A stream of records with stamps; it records transformations with PySpark's names.
 
-    Streams are immutable: every method returns a new one. Nothing runs until the stream is written.
+    Streams are immutable: every method returns a new stream. Nothing runs until the stream is written.
     """
 
     __slots__ = ("_node",)
@@ -117,14 +117,13 @@ class Stream:
     def explode(self, column: "Column | str", name: str) -> "Stream":
         """Make one record per element of an array column, in a new column `name`; other columns stay.
 
-        The element's place in the array becomes the record's sub-index, which is why this is a method rather than the
+        The element's place in the array becomes the record's sub-index. Therefore this is a method rather than the
         expression ``F.explode``. An empty or null array gives no record.
         """
         return self._then("explode", column, name)
 
     def map_rows(self, function: "Callable[[Row], Any]", *, returns: str, poison: str = "dead-letter") -> "Stream":
-        """Apply a Python function to each record, as `falkirk.map_rows`; it makes the processor run in
-        micro-batches."""
+        """Apply a Python function to each record, as `falkirk.map_rows`. The processor then runs in micro-batches."""
         return self._then("map_rows", function, {"returns": returns, "poison": poison})
 
     def stateful(
@@ -136,29 +135,32 @@ class Stream:
         returns: str,
         poison: str = "dead-letter",
     ) -> "Stream":
-        """Apply a Python function that keeps a state per key, as `falkirk.stateful`; it sees each key's records in
-        the order of their stamps. It makes the processor run in micro-batches."""
+        """Apply a Python function that keeps a state per key, as `falkirk.stateful`.
+
+        The function gets each key's records in the order of their stamps. The processor then runs in micro-batches.
+        """
         return self._then("stateful", function, {"key": key, "state": state, "returns": returns, "poison": poison})
 
     def join(
         self, other: "Stream", on: str | Sequence[str], *, time: str | None = None, within: str | float | None = None
     ) -> "Stream":
-        """Return the pairs of an inner join with another stream that the processor reads, as `falkirk.join`. It makes
-        the processor run in micro-batches.
+        """Return the pairs of an inner join with another stream that the processor reads, as `falkirk.join`.
+
+        The processor then runs in micro-batches.
 
         Raises: DefinitionError: `NOT_A_STREAM`.
         """
         if not isinstance(other, Stream):
             raise DefinitionError(
                 "NOT_A_STREAM",
-                f"join() takes a stream, not {type(other).__name__}.",
+                f"join() needs a stream, not {type(other).__name__}.",
                 where=caller(),
                 hint="Name both streams as parameters of the processor.",
             )
         return self._then("join", other, on, {"time": time, "within": within})
 
     def groupBy(self, *keys: "Column | str") -> "GroupedStream":
-        """Group by key, as ``DataFrame.groupBy``; follow it with `GroupedStream.agg`."""
+        """Group by key, as ``DataFrame.groupBy``; then call `GroupedStream.agg`."""
         return GroupedStream(self._node, keys, caller())
 
     def write(
@@ -173,19 +175,19 @@ class Stream:
         state_partitions: int = 2,
         create_topics: bool = False,
     ) -> "Query":
-        """Start writing the stream to a topic in this process and return the running query.
+        """Start to write the stream to a topic in this process, and return the running query.
 
         Args:
             sink: the topic to write.
             kafka: the broker, ``"host:port"`` or a `Connection`.
             home: folder for checkpoints and decisions; ``./.falkirk/<topic>`` by default.
-            delivery: what readers are promised, see `Delivery`.
+            delivery: the promise to readers, see `Delivery`.
             interval: time between checkpoints.
-            buffer_timeout, state_partitions: as of `App`.
-            create_topics: create the topics that are missing, to try things out.
+            buffer_timeout, state_partitions: as in `App`.
+            create_topics: create missing topics, for trials.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
         """
-        from falkirk.query import start  # needs Spark, which declaring does not
+        from falkirk.query import start  # needs Spark; declarations do not
 
         as_topic(sink, caller())
 
@@ -199,7 +201,7 @@ class Stream:
 
 
 class GroupedStream:
-    """A stream grouped by key, waiting for its aggregates."""
+    """A stream grouped by key, before its aggregates are known."""
 
     __slots__ = ("_keys", "_node", "_where")
 
@@ -211,15 +213,15 @@ class GroupedStream:
         self._node, self._keys, self._where = node, keys, where
 
     def agg(self, *aggregates: "Column | Latest | str") -> Stream:
-        """Aggregate each group; every input record yields one updated row of its group.
+        """Aggregate each group; every input record gives one updated row of its group.
 
-        Args: aggregates: PySpark aggregates such as ``F.count("*").alias("n")``, the same as SQL text (which needs no
-            Spark session yet), ``"count(*) AS n"``, and `latest`.
+        Args: aggregates: PySpark aggregates such as ``F.count("*").alias("n")``; the same as SQL text, ``"count(*) AS
+            n"``, which needs no Spark session yet; and `latest`.
         """
         where = caller()
         if not aggregates:
             raise DefinitionError(
-                "AGGREGATE_MISSING", "agg() needs an aggregate.", where=where, hint='Such as F.count("*").'
+                "AGGREGATE_MISSING", "agg() needs an aggregate.", where=where, hint='Write agg(F.count("*")).'
             )
         return Stream(Step(parent=self._node, operation="agg", arguments=(self._keys, aggregates), where=where))
 
@@ -232,29 +234,29 @@ class GroupedStream:
 
 
 def _refuse_method(name: str, what: str, kind: type) -> NoReturn:
-    if name.startswith("_"):  # protocols of Python and of notebooks, which ask politely
+    if name.startswith("_"):  # protocols of Python and notebooks, which expect an AttributeError
         raise AttributeError(name)
     known = sorted(m for m, value in vars(kind).items() if not m.startswith("_") and callable(value))
     raise DefinitionError(
         "UNSUPPORTED_METHOD",
-        f"{what} has no {name}().",
+        f"{what} has no method {name}().",
         where=caller(),
-        hint=f"It has {', '.join(known)}.",
+        hint=f"Use one of {', '.join(known)}.",
         method=name,
     )
 
 
 def stream(topic: Kafka, name: str | None = None) -> Stream:
-    """Return the stream of a topic's records: the smallest use, without an `App`.
+    """Return the stream of a topic's records: the simplest use, without an `App`.
 
-    Args: topic: what to read; it needs a schema. name: how messages call it, the topic's name by default.
+    Args: topic: the topic to read; it needs a schema. name: the stream's name in messages; by default the topic's name.
     """
     as_topic(topic, caller())
     return Stream(source_node(name or topic.topic, topic))
 
 
 def source_node(name: str, topic: Kafka) -> SourceNode:
-    """Return the start of a stream, having checked that the topic can be read.
+    """Return the start of a stream, after a check that the topic can be read.
 
     Raises: DefinitionError: `SCHEMA_MISSING`.
     """

@@ -1,8 +1,8 @@
-"""Terminal: the one way by which text reaches an operator's terminal.
+"""Terminal: the only way in which Falkirk writes text to an operator's terminal.
 
-Error messages and rows quote records, which others write. So text is text: rich's markup is off, and control characters
-are dropped, by which a record could move the cursor, rename the window or hide what is said. Styles are made of
-`rich.text.Text` in code. A test sees that nothing else in Falkirk makes a console (`tests/unit/test_terminal.py`).
+Error messages and rows quote records, which others write. So rich's markup is disabled, and control characters are
+removed: with them, a record could move the cursor, rename the window or hide text. Code makes styles with
+`rich.text.Text`. A test checks that no other module of Falkirk makes a console (`tests/unit/test_terminal.py`).
 """
 
 import unicodedata
@@ -15,12 +15,12 @@ from rich.status import Status
 from rich.style import StyleType
 from rich.text import Text
 
-#: By these a terminal shows text in another order than it is in. Other invisible characters belong to scripts.
+#: With these characters a terminal shows text in another order. Other invisible characters belong to scripts.
 _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def plain(text: str) -> str:
-    """Return text without control characters, but with its line ends and tabs; halves of characters become `?`."""
+    """Return text without control characters except line ends and tabs; lone surrogates become `?`."""
     if text.isascii() and text.isprintable():
         return text
     kept = (c for c in text if c in "\n\t" or (unicodedata.category(c) != "Cc" and c not in _REORDERING))
@@ -28,28 +28,28 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text as `plain` does, on one line: line ends and tabs are written `\\n` and `\\t`."""
+    """Return text on one line, cleaned as by `plain`: line ends and tabs become `\\n` and `\\t`."""
     return plain(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 class Terminal(Console):
-    """A console for which every text is only text."""
+    """A console that treats every text as plain text."""
 
     def __init__(self, *, stderr: bool = False, file: TextIO | None = None, **options: Any) -> None:
         super().__init__(stderr=stderr, file=file, highlight=False, markup=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Return what is shown; whatever is printed comes through here."""
+        """Return the segments to show; all printed output passes this method."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)
 
     def status(self, status: RenderableType, **options: Any) -> "_Status":
-        """Return a status line, to be used as a context manager."""
+        """Return a status line, for use as a context manager."""
         return _Status(_as_text(status), console=self, **options)
 
 
 class _Status(Status):
-    """A status line; rich takes its text for markup, whatever the console says."""
+    """A status line; rich would parse its text as markup, even if the console does not."""
 
     def update(
         self, status: RenderableType | None = None, *, spinner: str | None = None,

@@ -30,7 +30,7 @@ class Whole:
 
 
 def check_whole(inputs: Iterable[Input], outputs: Iterable[Output], model: Model[Any]) -> Whole:
-    """Judge a run as `check_keyed` does."""
+    """Judge a run, as `check_keyed` does."""
     nodes_max = 100_000
     runs = group_by_key(inputs, outputs)
     found = {run.key: diagnose(run, model, nodes_max) for run in runs}

@@ -1,4 +1,4 @@
-"""Fixtures: one broker, one Spark session and one PostgreSQL per test process, each started when first asked for."""
+"""Fixtures: one broker, one Spark session and one PostgreSQL per test process, each started at its first use."""
 
 import os
 import uuid
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.running.budget", "tests.running.lanes")
 
-# Dozens of drivers that live for a minute each: compiling thoroughly, and in parallel, costs them more than it brings.
-# With one compiler alone the JVM keeps 48 MB for code; a driver that had filled them lost the thread of a producer.
+# Dozens of drivers live for a minute each, so thorough or parallel compilation costs them more than it saves. With only
+# one compiler the JVM reserves 48 MB for code; a driver that filled them lost the thread of a producer.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 
-#: Of the session of a test process: each plan runs for a moment, and to generate and compile code for it takes longer.
-#: Applications in processes of their own (chaos, cluster) run as users' do.
+#: Settings of a test process's session: each plan runs briefly, and code generation for it takes longer. Applications
+#: in separate processes (chaos, cluster) run with the users' settings.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
-#: Tests in these folders start no Spark; they are quick unless they ask for a broker or a database server.
+#: Tests in these folders start no Spark; they are quick unless they use a broker or a database server.
 WITHOUT_SPARK = ("theory", "unit", "simulation")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make the tests without Spark part of `make test-quick`."""
+    """Add the tests without Spark to `make test-quick`."""
     for item in items:
         if item.path.parent.name in WITHOUT_SPARK:
             item.add_marker(pytest.mark.quick)
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker of this test process alone."""
+    """A broker for this test process."""
     folder = tmp_path_factory.mktemp("broker")
     yield local_broker.start(folder, java_options=local_broker.SHORT_RUN)
     local_broker.stop(folder)
@@ -49,7 +49,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that may be tormented: no other test uses it."""
+    """A broker for one test, which may kill it."""
     folder = tmp_path / "broker"
     yield local_broker.start(folder, java_options=local_broker.SHORT_RUN)
     local_broker.stop(folder)
@@ -57,20 +57,20 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    """The one Spark session of this test process, able to run live regions."""
+    """The only Spark session of this test process, able to run live regions."""
     from falkirk.local.spark import session
 
     active = session("falkirk-tests", master="local[24]", settings=INTERPRETED)
     gateway = active.sparkContext._gateway
     yield active
     active.stop()
-    gateway.proc.stdin.close()  # as the end of this process does: the JVM ends with it
+    gateway.proc.stdin.close()  # this ends the JVM, as the end of this process does
     gateway.proc.wait(60)
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server of this test process alone."""
+    """A PostgreSQL server for this test process."""
     server = Postgres()
     yield server
     server.close()
@@ -78,7 +78,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, tag: str) -> Place:
-    """Where the store of a test is; each test that asks for it runs on both databases."""
+    """The place of a test's store; each test with this fixture runs on both databases."""
     if request.param == "sqlite":
         return Place(where=str(tmp_path / "decisions.db"), identity=tag)
     return Place(where=request.getfixturevalue("postgres").url(), identity=tag)

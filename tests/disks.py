@@ -1,4 +1,4 @@
-"""Disks for tests: one of a few megabytes, to be filled, and one that forgets what was not synced."""
+"""Disks for tests: a small one that a test can fill, and one that forgets data that was not synced."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ import pytest
 
 
 class SmallDisk:
-    """A disk that can be filled, and emptied again."""
+    """A disk that a test can fill and free again."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._ballast = path, path / "ballast"
 
     def fill(self) -> None:
-        """Leave no byte."""
+        """Use all free space."""
         with open(self._ballast, "ab", buffering=0) as ballast:
             for size in (1 << 20, 1 << 12, 1):
                 with contextlib.suppress(OSError):
@@ -27,13 +27,13 @@ class SmallDisk:
                         continue
 
     def empty(self) -> None:
-        """Make the room again that was there."""
+        """Free the space again."""
         self._ballast.unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(path: Path, size: str) -> Iterator[SmallDisk]:
-    """Mount a disk of its own at a new folder; where that may not be done, the test is skipped."""
+    """Mount a separate disk at a new folder; if that is not allowed, skip the test."""
     path.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], capture_output=True, text=True, check=False
@@ -48,10 +48,10 @@ def small_disk(path: Path, size: str) -> Iterator[SmallDisk]:
 
 
 class ForgetfulDisk:
-    """A disk that loses its power: of a folder it keeps what was synced, and forgets the rest.
+    """A disk that loses its power: it keeps the synced data of a folder, and forgets the rest.
 
-    It is a port over `os.fsync`: the size of each file, and the names in each folder, are noted when this process has
-    them synced. SQLite syncs its own files without it, so the store stays as it is.
+    It replaces `os.fsync`: when this process syncs a file or folder, it records the file's size or the folder's names.
+    SQLite syncs its files without `os.fsync`, so the store is not affected.
     """
 
     def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ class ForgetfulDisk:
         patch.setattr(os, "fsync", fsync)
 
     def lose_power(self, *within: Path) -> list[str]:
-        """Forget what was not synced within these folders, as at worst; return what is gone or shorter."""
+        """Forget all data in these folders that was not synced, the worst case; return the lost or shortened files."""
         forgotten: list[str] = []
         for folder in within:
             self._forget(folder, forgotten)

@@ -1,5 +1,6 @@
-"""Dying: whoever is killed, with -9, half way through a file: a Python worker of Spark's that writes one of its task's,
-or a process that writes the note of a state."""
+"""Kills a process with -9 in the middle of a file: a Python worker of Spark that writes a file of its task, or a
+process that writes the note of a state.
+"""
 
 import os
 import signal
@@ -14,13 +15,13 @@ Work = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def dying(work: Work, mark: Path, what: str, *, torn: bool = False, with_it: int | None = None) -> Work:
-    """Return a task's work whose worker is killed when it has written half of a file of a kind, once: while there is a
-    mark, which whoever dies takes away.
+    """Return a task's work whose worker is killed once, in the middle of a file of a given kind.
 
-    All of it is in here, since workers get it by value: they need not find the tests.
+    The worker is killed only while the mark exists, and removes it before it dies. This function contains all its code,
+    since workers get it by value and can't import the tests.
 
-    Args: what: `heard0`, `said`, …. torn: that half gets the file's own name, as if it was written under no other one.
-        with_it: the process that is killed first.
+    Args: what: the kind: `heard0`, `said`, …. torn: the half-written file gets its final name, as if no temporary name
+        was used. with_it: the process that is killed first.
     """
     path = str(mark)
 
@@ -29,7 +30,7 @@ def dying(work: Work, mark: Path, what: str, *, torn: bool = False, with_it: int
             if f"_{what}_" in os.path.basename(target) and os.path.exists(path):
                 try:
                     os.unlink(path)
-                except FileNotFoundError:  # another one has been quicker to die
+                except FileNotFoundError:  # another worker died first
                     os.replace(partial, target)
                     return
                 os.truncate(partial, os.path.getsize(partial) // 2)
@@ -50,8 +51,10 @@ def dying(work: Work, mark: Path, what: str, *, torn: bool = False, with_it: int
 
 
 def opening_notes(strike: Callable[[], None]) -> Callable[..., Any]:
-    """Return an `open` for `falkirk.coordinator.home` that calls `strike` whenever half of a state's note is in the
-    file that it is written to, before that gets its name."""
+    """Return an `open` for `falkirk.coordinator.home` that calls `strike` in the middle of a state's note.
+
+    At that moment half of the note is in its temporary file.
+    """
 
     def opened(file: Path, *arguments: Any, **options: Any) -> Any:
         handle = open(file, *arguments, **options)  # noqa: SIM115

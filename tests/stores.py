@@ -1,4 +1,4 @@
-"""Stores of tests: where one is, a filled one, everything in one, and a file as version 1 of the tables had it."""
+"""Stores for tests: their places, a filled store, the contents of a store, and a file with version 1 of the tables."""
 
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ RECORD = RegionRecord(
     start_offsets={"events": {0: 5, 1: 0, 10: 7}},
     partitions={"events": 11, "counts": 2},
 )
-#: Version 1, as the Falkirk of then made it. Never to be edited.
+#: Version 1 of the tables, as the Falkirk of that time made it. Never edit it.
 VERSION_1 = """
 CREATE TABLE meta (name VARCHAR NOT NULL, value VARCHAR, PRIMARY KEY (name));
 CREATE TABLE regions (region VARCHAR NOT NULL, fingerprint VARCHAR NOT NULL, start_offsets VARCHAR NOT NULL,
@@ -50,14 +50,17 @@ INSERT INTO voided VALUES ('other', 0, 0);
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a store is: a file, or the URL of a database with the home's identity. Goes to other processes."""
+    """The place of a store: a file, or the URL of a database with the home's identity.
+
+    It can be sent to other processes.
+    """
 
     where: str
     identity: str
 
     @property
     def is_file(self) -> bool:
-        """Tell SQLite from PostgreSQL."""
+        """Whether the store is a SQLite file and not in PostgreSQL."""
         return "://" not in self.where
 
     def open(self, **options: Any) -> Store:
@@ -71,7 +74,7 @@ class Place:
         return replace(self, identity=f"{self.identity}_{suffix}")
 
     def execute(self, script: str) -> list[tuple[Any, ...]]:
-        """Run statements on the database behind the store's back; return the rows of the last."""
+        """Run statements directly on the database; return the rows of the last one."""
         with self._connection() as connection:
             rows: list[tuple[Any, ...]] = []
             for statement in filter(str.strip, script.split(";")):
@@ -80,7 +83,7 @@ class Place:
             return rows
 
     def columns(self) -> dict[str, dict[str, tuple[str, bool, bool]]]:
-        """Return what the database says of the tables: the type, nullability and key of each column."""
+        """Return the database's description of the tables: the type, nullability and key of each column."""
         with self._connection() as connection:
             inspector = sql.inspect(connection)
             schema = None if self.is_file else f"falkirk_{self.identity}"
@@ -97,10 +100,10 @@ class Place:
             }
 
     def make_version_1(self) -> None:
-        """Make the store of an older Falkirk here."""
+        """Make the store of an older Falkirk at this place."""
         if self.is_file:
             self.execute(VERSION_1)
-        else:  # as it would have been, had it known PostgreSQL
+        else:  # a hypothetical one: version 1 did not support PostgreSQL
             schema = f"falkirk_{self.identity}"
             self.execute(f"CREATE SCHEMA {schema};" + VERSION_1.replace("INTEGER", "BIGINT"))
 
@@ -118,12 +121,12 @@ class Place:
 
 
 def tail(commit: int, end: int, incarnation: int = 1) -> TailRecord:
-    """Return an observation of one partition's end."""
+    """Return an observation of the end of one partition."""
     return TailRecord(valid_from_commit=commit, incarnation=incarnation, positions={"counts": {0: end, 11: 0}})
 
 
 def fill(store: Store, count: int) -> None:
-    """Write something into every table."""
+    """Write data into every table."""
     for n in range(count):
         name = f"region-{n}"
         store.create_region(name, RECORD, {"counts": {p: p * n for p in range(20)}})
@@ -141,7 +144,7 @@ def fill(store: Store, count: int) -> None:
 
 
 def contents(store: Store) -> dict[str, object]:
-    """Return everything in a store, as its methods give it."""
+    """Return the whole contents of a store, through its methods."""
     names = store.region_names()
     requests = []
     while (request := store.request(len(requests) + 1)) is not None:
@@ -163,7 +166,7 @@ def contents(store: Store) -> dict[str, object]:
 
 
 def read(place: Place | Path) -> dict[str, object]:
-    """Open a store and return everything in it."""
+    """Open a store and return its whole contents."""
     opened = Store(place) if isinstance(place, Path) else place.open()
     try:
         return contents(opened)

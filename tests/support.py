@@ -9,7 +9,7 @@ from falkirk.errors import FalkirkError
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str | Callable[[], str]) -> None:
-    """Wait for a condition, failing with `what` after `timeout_s`: a text, or what says how things stand by then."""
+    """Wait for a condition; after `timeout_s`, fail with `what`: a text, or a function that returns one."""
     deadline = time.monotonic() + timeout_s
     pause_s = 0.02
     while not condition():
@@ -19,7 +19,7 @@ def wait_until(condition: Callable[[], object], timeout_s: float, what: str | Ca
 
 
 def outcome(read: Callable[[], Any]) -> Any:
-    """Return what is read, or the condition of Falkirk's own error. Any other error fails the test."""
+    """Return the result, or the condition of Falkirk's own error. Any other error fails the test."""
     try:
         return read()
     except FalkirkError as error:

@@ -1,7 +1,7 @@
-"""Audit: ask for known advisories about the packages that Falkirk depends on: Python's, the JVM's, and pyspark's jars.
+"""Audit: looks up security advisories about Falkirk's dependencies: Python packages, JVM packages, pyspark's jars.
 
-Needs the network and may find it absent, so `make test` does not run it. Exit code 0: none is known. 1: some are. 2:
-nobody answered, so nothing is known.
+The audit needs the network, which may be absent, so `make test` does not run it. Exit code 0: there are no advisories.
+1: there are some. 2: the database did not answer, so nothing is known.
 """
 
 import json
@@ -17,11 +17,11 @@ PACKAGES = Path(__file__).with_name("jvm_packages.txt")
 SERVICE = "https://api.osv.dev/v1/querybatch"
 _TIMEOUT_S = 30.0
 Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
-"""Takes queries of the OSV interface, and returns a result for each."""
+"""Takes queries of the OSV API, and returns a result for each."""
 
 
 def ask_osv(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ask the public database of advisories. Raises: OSError."""
+    """Query the public database of advisories. Raises: OSError."""
     body = json.dumps({"queries": queries}).encode()
     request = urllib.request.Request(SERVICE, body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
@@ -29,7 +29,7 @@ def ask_osv(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def jvm_advisories(packages: Sequence[str], ask: Ask = ask_osv) -> dict[str, list[str]]:
-    """Return the advisories by package URL, of those packages that have some. Raises: OSError: no answer."""
+    """Return the advisories by package URL, for packages with any. Raises: OSError: there was no answer."""
     results = ask([{"package": {"purl": package}} for package in packages])
     if len(results) != len(packages):
         raise OSError(f"{len(packages)} questions have {len(results)} answers")
@@ -38,7 +38,7 @@ def jvm_advisories(packages: Sequence[str], ask: Ask = ask_osv) -> dict[str, lis
 
 
 def packages_of_pyspark() -> list[str]:
-    """Return the package URLs of pyspark's own jars, as far as a jar says its coordinates."""
+    """Return the package URLs of pyspark's own jars, for jars that contain their coordinates."""
     import pyspark
 
     found = []
@@ -48,13 +48,13 @@ def packages_of_pyspark() -> list[str]:
                 if name.startswith("META-INF/maven/") and name.endswith("/pom.properties"):
                     lines = content.read(name).decode(errors="replace").splitlines()
                     said = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-                    if f"{said.get('artifactId')}-{said.get('version')}.jar" == jar.name:  # not what it has inside
+                    if f"{said.get('artifactId')}-{said.get('version')}.jar" == jar.name:  # skip bundled jars
                         found.append(f"pkg:maven/{said['groupId']}/{said['artifactId']}@{said['version']}")
     return found
 
 
 def main() -> None:
-    """Print what is known."""
+    """Print the known advisories."""
     code = 0
     for whose, packages in (
         ("of Falkirk's JVM dependencies", PACKAGES.read_text().split()),
@@ -63,7 +63,7 @@ def main() -> None:
         try:
             known = jvm_advisories(packages)
         except OSError as error:
-            print(f"Advisories {whose} are not known: {error}")
+            print(f"Advisories {whose} are unknown: {error}")
             code = 2
             continue
         print(f"Advisories {whose}: {len(known)} of {len(packages)} packages have some.")

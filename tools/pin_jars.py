@@ -1,10 +1,10 @@
-"""Pin: fetch the jars that ivy.xml names and write their SHA-256 to falkirk/local/jars.sha256, for a person to review.
+"""Pin: downloads the jars in ivy.xml and writes their SHA-256 to falkirk/local/jars.sha256, for a person to review.
 
-Their coordinates go to tools/jvm_packages.txt, as package URLs, which `tools/audit.py` and other scanners read.
+The jars' coordinates go to tools/jvm_packages.txt as package URLs, which `tools/audit.py` and other scanners read.
 
-Run it after each change of ivy.xml, from the root of the repository: `.venv/bin/python tools/pin_jars.py`. What it
-writes is what the registry serves now. So compare it: a sum that changes while its version does not is an attack or a
-republished file, and must not be committed.
+Run this program after each change of ivy.xml, from the root of the repository: `.venv/bin/python tools/pin_jars.py`. It
+writes the checksums of the files that the registry serves now, so compare them with the former ones. If a checksum
+changes but the version does not, the file was attacked or republished. Do not commit such a change.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ PACKAGES = Path(__file__).with_name("jvm_packages.txt")
 
 
 def main() -> None:
-    """Write the manifest, and say which sums of known files have changed. Exit code 1 then."""
+    """Write the manifest. If checksums of known files have changed, print them instead and end with exit code 1."""
     known = jars.manifest() if jars.MANIFEST.exists() else {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -29,7 +29,7 @@ def main() -> None:
         sums = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     changed = sorted(name for name in sums.keys() & known.keys() if sums[name] != known[name])
     for name in changed:
-        print(f"{name}: was {known[name]}, is {sums[name]}: the manifest is left as it was", file=sys.stderr)
+        print(f"{name}: was {known[name]}, is {sums[name]}: the manifest is unchanged", file=sys.stderr)
     if changed:
         raise SystemExit(1)
     jars.MANIFEST.write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def resolved(report: Path) -> set[str]:
-    """Return the package URLs of what Ivy resolved, as its report says."""
+    """Return the package URLs that Ivy resolved, according to its report."""
     return {
         f"pkg:maven/{module.attrib['organisation']}/{module.attrib['name']}@{revision.attrib['name']}"
         for module in ElementTree.parse(report).iter("module")

@@ -1,1 +1,1 @@
-"""This machine: Java, JVM dependencies, the Spark session, a broker to try things out, and the doctor."""
+"""This machine: Java, JVM dependencies, the Spark session, a local broker for trials, and the doctor."""

@@ -1,9 +1,9 @@
-"""Class archives: files from which a JVM maps its classes ready for use, where it would load and verify each of them.
+"""Class archives: files from which a JVM maps prepared classes, instead of loading and verifying each class.
 
-About half of what a short Spark application costs is the loading of its classes. `falkirk.local.training` makes the
-archives once per machine; `options` names them to each JVM that Falkirk starts. The JVM itself checks that an archive
-fits: its own version, the class path, the sizes and times of the jars, checksums. Where it does not fit, the JVM loads
-classes as usual and says nothing. So an archive saves time, and nothing else depends on it.
+About half of the cost of a short Spark application is class loading. `falkirk.local.training` makes the archives once
+per machine; `options` names them to each JVM that Falkirk starts. The JVM itself checks that an archive fits: its own
+version, the class path, the sizes and times of the jars, and checksums. If the archive does not fit, the JVM silently
+loads classes as usual. So an archive only saves time; nothing depends on it.
 """
 
 import hashlib
@@ -26,20 +26,21 @@ KINDS: tuple[Kind, ...] = ("spark", "broker")
 Trainer = Callable[[Path], None]
 """Fills a folder with an archive of each kind, as `archive_file` names them."""
 
-#: One argument of a command holds 128 KiB on Linux; Spark passes the class path within one.
+#: On Linux, one argument of a command is at most 128 KiB; Spark passes the class path as part of one.
 CLASS_PATH_MAX = 100_000
 _KEY, _BYTES = "key.json", "bytes.json"
-#: What a JVM says of an archive that it can't use is of no interest to whoever watches the terminal.
+#: Hide the JVM's messages about an archive that it can't use: users do not need them.
 _QUIET = "-Xlog:cds*=off"
-#: Without it the JVM trusts the content of an archive, and a damaged one could crash it.
+#: Without this option the JVM trusts the content of an archive, and a damaged archive could crash it.
 _CHECKSUMS = "-XX:+VerifySharedSpaces"
 
 
 def driver_class_path() -> tuple[Path, ...]:
-    """Return what a local driver's class path begins with: our jars, then Spark's own.
+    """Return the start of a local driver's class path: Falkirk's jars, then Spark's own.
 
-    An archive fits a class path that begins as the one it was made with. Spark itself names its jars by a wildcard,
-    behind the folder of its configuration: an order that may differ, and a folder, which no archive can cover.
+    An archive fits class paths that start with the class path of its making. Spark itself adds its configuration
+    folder, and then its jars by a wildcard. An archive can cover neither: the order of a wildcard may differ, and a
+    folder is not allowed.
     """
     spark_home = os.environ.get("SPARK_HOME")
     home = Path(spark_home) if spark_home else Path(pyspark.__file__).parent
@@ -54,26 +55,26 @@ def class_path(kind: Kind) -> tuple[Path, ...]:
 
 
 def archive_file(folder: Path, kind: Kind) -> Path:
-    """Return where an entry of the cache has its archive of this kind."""
+    """Return the path of the archive of this kind in an entry of the cache."""
     return folder / f"{kind}.jsa"
 
 
 def entry(java: Java) -> Path:
-    """Return where the archives for this Java and these jars are or will be."""
+    """Return the cache entry of the archives for this Java and these jars, whether or not it exists."""
     return _archives() / hashlib.sha256(json.dumps(_key(java)).encode()).hexdigest()[:16]
 
 
 def options(kind: Kind, java: Java) -> tuple[str, ...]:
-    """Return what makes a JVM use its archive: nothing while there is none that is whole."""
+    """Return the options with which a JVM uses its archive; none while there is no complete archive."""
     place = entry(java)
     file = archive_file(place, kind)
     return () if kind in damaged(place) else (f"-XX:SharedArchiveFile={file}", _CHECKSUMS, _QUIET)
 
 
 def damaged(place: Path) -> tuple[Kind, ...]:
-    """Return which archives of an entry are missing or have another size than when they were made.
+    """Return the kinds of archives in an entry that are missing or no longer have their original size.
 
-    A JVM that maps a file that is too short dies of it. All else that an archive may lack it finds by itself.
+    A JVM dies if it maps a file that is too short. It detects all other damage by itself.
     """
     try:
         sizes = json.loads((place / _BYTES).read_text())
@@ -83,9 +84,9 @@ def damaged(place: Path) -> tuple[Kind, ...]:
 
 
 def made(java: Java, train: Trainer) -> Path:
-    """Return the entry of this Java and these jars, making it by `train` if absent; drop entries whose jars are gone.
+    """Return the entry of this Java and these jars; if it is absent, make it with `train` and drop entries of old jars.
 
-    Raises: MachineError: `ARCHIVE_NOT_MADE`, or what `train` raises; the cache is then as it was.
+    Raises: MachineError: `ARCHIVE_NOT_MADE`, or the errors of `train`; the cache is then unchanged.
     """
 
     def fill(building: Path) -> None:
@@ -96,8 +97,8 @@ def made(java: Java, train: Trainer) -> Path:
                 "ARCHIVE_NOT_MADE",
                 f"The JVM saved no class archive for {' and '.join(lacking)}.",
                 where=java.command,
-                hint="Falkirk works without it, and starts slower. Does this Java have a class archive of its own? "
-                "`java -Xshare:dump` makes one.",
+                hint="Falkirk works without it, but starts more slowly. If this Java lacks its default class archive, "
+                "run `java -Xshare:dump` to create it.",
                 lacking=lacking,
             )
         for kind in KINDS:
@@ -107,7 +108,7 @@ def made(java: Java, train: Trainer) -> Path:
         (building / _KEY).write_text(json.dumps(_key(java)))
         for key in _archives().glob(f"*/{_KEY}"):
             if not _jars_are_unchanged(json.loads(key.read_text())):
-                shutil.rmtree(key.parent, ignore_errors=True)  # a JVM that has it mapped keeps it
+                shutil.rmtree(key.parent, ignore_errors=True)  # a JVM that has mapped the file keeps it
 
     return filled(entry(java), fill, waiting="Another process is making the class archives; waiting for it.")
 
@@ -117,7 +118,7 @@ def _archives() -> Path:
 
 
 def _key(java: Java) -> dict[str, Any]:
-    """Return what an archive is for: the Java, and each jar with its size and time."""
+    """Return the identity of an archive: the Java, and each jar with its size and time."""
     return {"java": java.build, "jars": [_jar(jar) for kind in KINDS for jar in class_path(kind)]}
 
 

@@ -1,6 +1,7 @@
-"""A Kafka broker on this machine, for ``--local``, the demo and tests only: one KRaft node, run from its jars.
+"""A Kafka broker on this machine, only for ``--local``, the demo and tests: one KRaft node, run from its jars.
 
-Its folder says who it is: a live one is used again, one that crashed is started again with its data.
+A file in the broker's folder identifies its process. A live broker is used again; one that crashed is restarted with
+its data.
 """
 
 import base64
@@ -35,17 +36,17 @@ _RECORD = "broker.json"
 _LOG = "broker.log"
 _ATTEMPTS = 3
 _POLL_S = 0.05
-#: A JVM killed with -9 counts as dead while its threads still hold its ports: for less than this.
+#: After kill -9, a JVM counts as dead while its threads still hold its ports; they are released within this time.
 _RELEASE_S = 2.0
-#: Of the JVM of a broker that is measured: short pauses and quick code.
+#: Options of the JVM of a broker under measurement: short pauses and fast code.
 LONG_RUN = ("-Xms128m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-#: Of a JVM that lives for minutes with little to do: one quick compiler, whose code may take as much room as two have.
+#: Options of a JVM that runs for minutes with little to do: one fast compiler, with room for as much code as two have.
 SHORT_RUN = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A running broker: its folder, process, ports, and the address that it is reached at."""
+    """A running broker: its folder, process, ports, and address for clients."""
 
     folder: str
     pid: int
@@ -56,7 +57,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to."""
+        """The address for clients, as host:port."""
         return f"{self.address}:{self.port}"
 
     def process(self) -> psutil.Process | None:
@@ -64,7 +65,7 @@ class Broker:
         return processes.find(self.pid, self.began)
 
     def answers(self, timeout_s: float = 1.0) -> bool:
-        """Tell whether it can be talked to."""
+        """Return whether the broker answers requests."""
         options: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0, "error_cb": _quiet}
         client = AdminClient(options)
         try:
@@ -75,16 +76,16 @@ class Broker:
 
 
 def _quiet(_error: object) -> None:
-    """Drop the client's own report: the caller asks whether the broker answers."""
+    """Ignore the client's own report: the caller finds out whether the broker answers."""
 
 
 def default_folder() -> Path:
-    """Return where `falkirk kafka start` keeps its data."""
+    """Return the folder in which `falkirk kafka start` stores its data."""
     return cache_home() / "broker"
 
 
 def status(folder: Path | None = None) -> Broker | None:
-    """Return the broker of a folder while its process is alive."""
+    """Return the broker of a folder if its process is alive, otherwise None."""
     known = _recorded(folder or default_folder())
     return known if known is not None and known.process() is not None else None
 
@@ -97,10 +98,10 @@ def start(
     address: str = "127.0.0.1",
     timeout_s: float = 60.0,
 ) -> Broker:
-    """Return the running broker of a folder, starting it (with the data that is there) if need be.
+    """Return the running broker of a folder; start it with its existing data if it is not running.
 
-    Args: folder: its data; the user's cache by default. settings: further broker settings. java_options: of its JVM.
-        address: of this machine, at which clients reach it.
+    Args: folder: the folder of the data; by default in the user's cache. settings: further broker settings.
+        java_options: options of its JVM. address: an address of this machine, at which clients reach the broker.
     Raises: MachineError: `BROKER_NOT_STARTED`, with the last lines of its log.
     """
     folder = (folder or default_folder()).absolute()
@@ -114,7 +115,7 @@ def start(
         for _ in range(_ATTEMPTS - 1):
             try:
                 return _launch(folder, ports, address, settings or {}, java_options, timeout_s)
-            except MachineError:  # it may have been taken between choosing and binding; anything else comes again
+            except MachineError:  # a port may have been taken meanwhile; other errors are final
                 if _is_free(ports[0]) and _is_free(ports[1]):
                     raise
                 ports = _free_ports()
@@ -122,7 +123,7 @@ def start(
 
 
 def stop(folder: Path | None = None, *, timeout_s: float = 20.0) -> bool:
-    """Stop the broker of a folder, keeping its data; return whether one ran."""
+    """Stop the broker of a folder and keep its data; return whether a broker was running."""
     running = status(folder)
     process = running.process() if running else None
     if process is None:
@@ -151,7 +152,7 @@ def _recorded(folder: Path) -> Broker | None:
 
 
 def _former_ports(folder: Path) -> tuple[int, int] | None:
-    """Return the ports of the broker that ran here before, so that its clients find it again, unless they are taken."""
+    """Return the ports of the folder's former broker, so that its clients find it again; None if they are taken."""
     before = _recorded(folder)
     if before is None:
         return None
@@ -164,7 +165,7 @@ def _former_ports(folder: Path) -> tuple[int, int] | None:
 
 
 def _end_unrecorded(folder: Path) -> None:
-    """End a broker on this folder whose starter died before it wrote down what it had started: it holds the data."""
+    """Kill a broker that uses this folder but is not recorded, because its starter died first: it locks the data."""
     properties = str(folder / _PROPERTIES)
     for process in psutil.process_iter(["cmdline"]):
         if (process.info["cmdline"] or [""])[-1] == properties:
@@ -212,7 +213,7 @@ def _launch(
 
 
 def _format(folder: Path, java: list[str], properties: Path) -> None:
-    """Make the data folder of a new broker, with a cluster id as Kafka makes its own: it never begins with a dash."""
+    """Make the data folder of a new broker. Like Kafka's own cluster ids, the id never starts with a dash."""
     cluster = "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
     done = subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)],
@@ -221,16 +222,16 @@ def _format(folder: Path, java: list[str], properties: Path) -> None:
     if done.returncode != 0:
         raise MachineError(
             "BROKER_NOT_STARTED",
-            f"the local broker's data folder could not be made: {_last_words(done.stdout + done.stderr)}",
+            f"the local broker's data folder could not be created: {_last_words(done.stdout + done.stderr)}",
             where=folder,
-            hint="Is there room on the disk, is the folder yours, and does Kafka know the settings?",
+            hint="Check that the disk has room, that the folder is yours, and that Kafka knows the settings.",
         )
 
 
 def _comes_up(broker: Broker, timeout_s: float) -> bool:
-    """Wait until a broker answers; return False when it ends instead.
+    """Wait until a broker answers; return False if its process ends first.
 
-    Raises: MachineError: `BROKER_NOT_STARTED` when it does neither.
+    Raises: MachineError: `BROKER_NOT_STARTED`: the broker neither answers nor ends in time.
     """
     deadline = time.monotonic() + timeout_s
     while not broker.answers():
@@ -248,12 +249,12 @@ def _not_started(broker: Broker, what: str) -> MachineError:
         "BROKER_NOT_STARTED",
         f"the local broker {what}: {_last_words(log.read_text(errors='replace'))}",
         where=log,
-        hint="Its log says more. `falkirk kafka stop` ends one that hangs; without its folder it begins afresh.",
+        hint="Read the log. `falkirk kafka stop` stops a broker that hangs. Delete its folder to start without data.",
     )
 
 
 def _last_words(output: str) -> str:
-    """Return the end of what a JVM said, without the frames of its stack traces."""
+    """Return the last lines of a JVM's output, without stack frames."""
     return " ".join([line for line in output.splitlines() if line and not line[0].isspace()][-3:])
 
 

@@ -1,6 +1,6 @@
 """The cache of this machine: folders that all projects share, each complete or absent.
 
-An entry is filled beside its place and renamed. A lock lets one process fill it while others wait.
+An entry is filled in a temporary folder and then renamed. A lock lets one process fill it while others wait.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _FILLING = ".filling-"
 
 
 def cache_home() -> Path:
-    """Return Falkirk's cache: FALKIRK_CACHE, else `falkirk` in the user's cache folder."""
+    """Return the folder of Falkirk's cache: FALKIRK_CACHE, or else `falkirk` in the user's cache folder."""
     own = os.environ.get("FALKIRK_CACHE")
     if own:
         return Path(own)
@@ -26,13 +26,13 @@ def cache_home() -> Path:
 
 
 def filled(place: Path, fill: Callable[[Path], None], *, waiting: str) -> Path:
-    """Return a complete entry, filling it first if it is absent.
+    """Return a complete entry; fill it first if it is absent.
 
     Args:
-        fill: is called with an empty folder, which becomes the entry when it returns.
-        waiting: is said on stderr while another process fills an entry beside this one.
-    Raises: what `fill` raises; the cache is then as it was. MachineError: `FOLDER_NOT_OURS`: another user decides what
-        is in the cache, and so what is run.
+        fill: called with an empty folder, which becomes the entry when the call returns.
+        waiting: printed to stderr while another process fills an entry in the same folder.
+    Raises: errors of `fill`; the cache is then unchanged. MachineError: `FOLDER_NOT_OURS`: another user controls the
+        content of the cache, and so the code that runs.
     """
     private.make(cache_home(), readable=True)
     if place.is_dir():
@@ -42,7 +42,7 @@ def filled(place: Path, fill: Callable[[Path], None], *, waiting: str) -> Path:
     with _locked(place.parent / ".lock", waiting):
         if place.is_dir():
             return place
-        for left_over in place.parent.glob(f"{_FILLING}*"):  # this process holds the lock: nobody fills it
+        for left_over in place.parent.glob(f"{_FILLING}*"):  # this process holds the lock, so no other process fills it
             shutil.rmtree(left_over, ignore_errors=True)
         building = Path(tempfile.mkdtemp(prefix=_FILLING, dir=place.parent))
         try:

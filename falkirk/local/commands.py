@@ -1,4 +1,4 @@
-"""Commands about this machine: `falkirk setup`, `falkirk kafka` and `falkirk doctor`."""
+"""The commands about this machine: `falkirk setup`, `falkirk kafka`, `falkirk doctor` and `falkirk jars`."""
 
 import sys
 
@@ -16,7 +16,7 @@ _console = Terminal()
 
 @click.command()
 def setup() -> None:
-    """Fetch the JVM dependencies and make the class archives, unless this machine has them."""
+    """Download the JVM dependencies and make the class archives, unless this machine has them."""
     _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
     from falkirk.local.training import make_archives  # needs Spark
 
@@ -30,25 +30,25 @@ def setup() -> None:
 
 @click.group()
 def kafka() -> None:
-    """A broker on this machine, to try things out (not for earnest use)."""
+    """Manage a broker on this machine for trials. Do not use it in production."""
 
 
 @kafka.command()
 def start() -> None:
-    """Start it, or say where it runs already."""
+    """Start the broker, or print its address if it is running."""
     running = local_broker.start()
     _console.print(f"broker at {running.bootstrap} (pid {running.pid}, data in {running.folder})", soft_wrap=True)
 
 
 @kafka.command()
 def stop() -> None:
-    """Stop it; its data stays."""
-    _console.print("stopped" if local_broker.stop() else "it was not running")
+    """Stop the broker and keep its data."""
+    _console.print("stopped" if local_broker.stop() else "the broker was not running")
 
 
 @kafka.command()
 def status() -> None:
-    """Say whether it runs and answers. Exit code 1 when not."""
+    """Print whether the broker runs and answers. The exit code is 1 if it does not."""
     running = local_broker.status()
     if running is None:
         _console.print("not running")
@@ -59,9 +59,9 @@ def status() -> None:
 
 
 @click.command()
-@click.option("--kafka", metavar="HOST:PORT", help="Also try to reach this broker.")
+@click.option("--kafka", metavar="HOST:PORT", help="Also check whether this broker answers.")
 def doctor(kafka: str | None) -> None:
-    """Look at what a run needs on this machine. Exit code 1 when something is missing."""
+    """Check what this machine needs for a run. The exit code is 1 if something is missing."""
     findings = diagnose(kafka)
     for finding in findings:
         well = ("note ", "yellow") if finding.is_advice else ("ok   ", "green")
@@ -74,5 +74,8 @@ def doctor(kafka: str | None) -> None:
 
 @click.command()
 def jars() -> None:
-    """Print the JVM dependencies, separated by commas: spark-submit --jars "$(falkirk jars)" app.py"""
+    """Print the paths of the JVM dependencies, separated by commas.
+
+    Example: spark-submit --jars "$(falkirk jars)" app.py
+    """
     click.echo(",".join(str(path) for path in spark_jars()))

@@ -1,4 +1,4 @@
-"""The doctor: what of this machine a run would stumble over, found before the run."""
+"""The doctor: checks, before a run, the parts of this machine that a run needs."""
 
 import os
 import shutil
@@ -22,9 +22,9 @@ _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing looked at: whether it is well, what was found, and what to do when it is not.
+    """The result of one check: whether it passed, what was found, and how to fix a failure.
 
-    Args: is_advice: `fix` is worth doing although a run would not stumble.
+    Args: is_advice: `fix` is recommended, though the check passed.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Finding:
 
 
 def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
-    """Look at everything that a run needs; nothing is downloaded or started. `kafka`: a broker to try to reach."""
+    """Check everything that a run needs, without downloading or starting anything. `kafka`: a broker to check."""
     found = [
         Finding(
             name="Python",
             ok=sys.version_info >= (3, 11),
             detail=sys.version.split()[0],
-            fix="Use 3.11 or newer.",
+            fix="Use Python 3.11 or newer.",
         ),
         _java(),
         Finding(
@@ -73,14 +73,14 @@ def _java() -> Finding:
 def _dependencies() -> Finding:
     place = jars.entry()
     if not place.is_dir():
-        return Finding(name="JVM dependencies", ok=True, detail="not fetched yet; the first run does it")
+        return Finding(name="JVM dependencies", ok=True, detail="not downloaded yet; the first run downloads them")
     lacking, other = jars.absent(place), jars.altered(place)
     lacks = f", without {', '.join(lacking)}" if lacking else ""
     return Finding(
         name="JVM dependencies",
         ok=not lacking and not other,
         detail=f"in {place}{lacks}" + (f"; not the original files: {', '.join(other)}" if other else ""),
-        fix="Remove that folder; the next run fetches them again.",
+        fix="Remove that folder; the next run downloads them again.",
     )
 
 
@@ -90,15 +90,15 @@ def _archives() -> Finding:
         java = find_java()
         place = archive.entry(java) if jars.entry().is_dir() else None
     except FalkirkError:
-        return Finding(name=name, ok=True, detail="none without Java and the JVM dependencies")
+        return Finding(name=name, ok=True, detail="none, since Java or the JVM dependencies are missing")
     if place is None or not place.is_dir():
-        return Finding(name=name, ok=True, detail="none, so JVMs start slower; `falkirk setup` makes them")
+        return Finding(name=name, ok=True, detail="none, so JVMs start more slowly; `falkirk setup` makes them")
     bad = archive.damaged(place)
     return Finding(
         name=name,
         ok=not bad,
         detail=f"in {place}" + (f", damaged: {', '.join(bad)}" if bad else ""),
-        fix="JVMs start slower. Remove that folder, then `falkirk setup` makes them again.",
+        fix="JVMs start more slowly. Remove that folder, and run `falkirk setup` to make them again.",
     )
 
 
@@ -110,7 +110,7 @@ def _local_broker() -> Finding:
         name="local broker",
         ok=running.answers(),
         detail=f"{running.bootstrap}, pid {running.pid}",
-        fix="It does not answer: `falkirk kafka stop`, then start it again.",
+        fix="The broker does not answer. Run `falkirk kafka stop`, and then start it again.",
     )
 
 
@@ -120,28 +120,28 @@ def _disk() -> Finding:
         name="disk",
         ok=free > _DISK_MIN_BYTES,
         detail=f"{free / (1 << 30):.0f} GiB free here",
-        fix="Checkpoints need room: free some, or put the home elsewhere.",
+        fix="Checkpoints need space. Free some space, or set another home.",
     )
 
 
 def _ports() -> Finding:
-    """Say what of a run other machines reach: no setting of Spark's changes it."""
+    """Report the ports of a run that other machines can reach, because no Spark setting closes them."""
     shared = others_reach()
     if not shared:
-        return Finding(name="ports", ok=True, detail="no other machine reaches this one")
+        return Finding(name="ports", ok=True, detail="other machines can't reach this one")
     return Finding(
         name="ports",
         ok=True,
-        detail="Spark's streaming shuffle, of each keyed step of a live region, listens on all interfaces and asks for "
-        f"no secret, also at {', '.join(shared)}",
-        fix="Close the ports of this user's processes to other machines by a firewall, a network namespace or systemd: "
-        "docs/operations.md, Ports.",
+        detail="Spark's streaming shuffle, which each keyed step of a live region uses, listens on all interfaces "
+        f"without a secret, also at {', '.join(shared)}",
+        fix="Close the ports of this user's processes to other machines with a firewall, a network namespace or "
+        "systemd: docs/operations.md, Ports.",
         is_advice=True,
     )
 
 
 def others_reach() -> tuple[str, ...]:
-    """Return the addresses of this machine that are not its own alone."""
+    """Return the addresses at which other machines can reach this one."""
     found = (a.address for addresses in psutil.net_if_addrs().values() for a in addresses if a.family in _INTERNET)
     plain = {address.partition("%")[0] for address in found}
     return tuple(sorted(address for address in plain if not ip_address(address).is_loopback))

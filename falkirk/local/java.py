@@ -1,4 +1,4 @@
-"""Java: found and checked before anything is downloaded or started."""
+"""Finds Java and checks its version, before anything is downloaded or started."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _FIX = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime: the path of its command, its major version, and all that it says about its version."""
+    """A Java runtime: the path of its command, its major version, and the full text about its version."""
 
     command: str
     version: int
@@ -26,7 +26,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the Java that Spark will use: that of JAVA_HOME, else the one on the PATH.
+    """Return the Java that Spark will use: from JAVA_HOME, or else from the PATH.
 
     Raises: MachineError: `JAVA_MISSING`, `JAVA_TOO_OLD`.
     """
@@ -34,7 +34,7 @@ def find_java() -> Java:
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None or not Path(command).exists():
         where = f"JAVA_HOME={home}" if home else None
-        raise MachineError("JAVA_MISSING", "There is no Java on this machine.", where=where, hint=_FIX)
+        raise MachineError("JAVA_MISSING", "Java was not found on this machine.", where=where, hint=_FIX)
     output = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
     version = major_version(output)
     if version is None or version < VERSION_MIN:
@@ -50,7 +50,7 @@ def find_java() -> Java:
 
 
 def major_version(output: str) -> int | None:
-    """Return the major version in the output of ``java -version``; 8 for what calls itself 1.8."""
+    """Return the major version in the output of ``java -version``; version 1.8 counts as 8."""
     match = re.search(r'version "(\d+)(?:\.(\d+))?', output)
     if match is None:
         return None

@@ -1,7 +1,7 @@
-"""What a name in the JVM stands for, asked once (py4j asks at each mention).
+"""Caches what names in the JVM refer to, because py4j looks a name up at each use.
 
-`jvm.org.apache.spark.X` is five questions, and each about a package makes the JVM look for a class of that name in each
-of some 250 jars. PySpark and we mention a few names thousands of times while a plan or an epoch is put together.
+`jvm.org.apache.spark.X` takes five lookups. For each package in the name, the JVM searches some 250 jars for a class of
+that name. PySpark and Falkirk use a few names thousands of times while they build a plan or an epoch.
 """
 
 from typing import Any, cast
@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 
 class _Names:
-    """Of py4j's classes: an answer that can't change becomes an attribute, and is not asked for again."""
+    """A base of py4j's classes that stores a lookup as an attribute if its result can't change."""
 
     def __getattr__(self, name: str) -> Any:
         answer = super().__getattr__(name)  # type: ignore[misc]
         if isinstance(answer, JavaPackage):
-            # Of a class that is not loaded yet the JVM says that it is a package.
+            # The JVM reports a class that is not loaded yet as a package.
             lasts = name[:1].islower()
             answer = _Package(answer._fqn, answer._gateway_client, answer._jvm_id)
         elif isinstance(answer, JavaClass):
@@ -43,7 +43,7 @@ class _Class(_Names, JavaClass):  # type: ignore[misc]
 
 
 def remember_names(session: SparkSession) -> None:
-    """Let a session's Python side, and those that are made from it, ask for each name once."""
+    """Let a session's Python side, and sessions that are derived from it, look up each name only once."""
     found = cast(Any, session)._jvm
     view = _View(found._gateway_client, found._jvm_name, id=found._id)
     SparkContext._jvm = view

@@ -1,9 +1,9 @@
-"""Private: what Falkirk keeps on this machine is for its user alone.
+"""Makes files and folders on this machine private to their user.
 
-Homes hold decisions, states and tokens; caches hold what is run; over the sockets of Python workers functions and rows
-come without a password, since whoever may open them is taken for their user. So folders are entered by their user
-alone, and one that belongs to somebody else is not used: its owner could put into it what he likes. What a sink writes
-for others has the rights that the user's shell gives.
+Homes contain decisions, states and tokens; caches contain code that runs. The sockets of Python workers accept
+functions and rows without a password, because only their user can open them. So only the user may enter these folders.
+A folder of another user is refused, since that user could put anything into it. Files that a sink writes for others get
+the permissions of the user's umask.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from falkirk.errors import MachineError
 
-#: In the environment of what a command starts: the umask of the shell, as three octal digits.
+#: Environment variable for the children of a command: the umask of the user's shell, as three octal digits.
 UMASK_VARIABLE = "FALKIRK_UMASK"
 _UMASK, _OTHERS, _WRITE_OF_OTHERS = 0o077, 0o077, 0o022
-#: Spark takes no longer path of a folder for the sockets of Python workers.
+#: Spark accepts no longer path for the folder of the sockets of Python workers.
 SOCKET_FOLDER_MAX = 61
 
 
 @contextlib.contextmanager
 def entered() -> Iterator[None]:
-    """While a command runs, make whatever it and its children write readable for its user alone."""
+    """While a command runs, make the files that it and its children write readable only by its user."""
     former, known = os.umask(_UMASK), os.environ.get(UMASK_VARIABLE)
     os.environ.setdefault(UMASK_VARIABLE, f"{former:03o}")
     try:
@@ -36,10 +36,11 @@ def entered() -> Iterator[None]:
 
 
 def make(folder: Path, *, readable: bool = False) -> None:
-    """Make a folder that its user alone may enter, or see that one is such; take rights of others away.
+    """Create a folder that only its user may enter. If it exists, check its owner and remove the permissions of others.
 
-    Args: readable: others may read one that is there: it holds nothing secret, but what is in it is run.
-    Raises: MachineError: `FOLDER_NOT_OURS`: it is another user's, or root's and anybody may write to it. OSError.
+    Args: readable: others may read an existing folder: it contains code that runs, but no secrets.
+    Raises: MachineError: `FOLDER_NOT_OURS`: another user owns the folder, or root owns it and anyone may write to it.
+        OSError.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = require_ours(folder)
@@ -49,18 +50,18 @@ def make(folder: Path, *, readable: bool = False) -> None:
 
 
 def require_ours(path: Path) -> os.stat_result:
-    """Return what a file or folder is, if nobody but its user, and root, decides what it holds.
+    """Return the status of a file or folder if only its user and root control its content.
 
-    Raises: MachineError: `FOLDER_NOT_OURS`. OSError: it is not there.
+    Raises: MachineError: `FOLDER_NOT_OURS`. OSError: the path does not exist.
     """
     found, user = path.stat(), os.geteuid()
     if found.st_uid == user or (found.st_uid == 0 and not found.st_mode & stat.S_IWOTH):
         return found
     raise MachineError(
         "FOLDER_NOT_OURS",
-        f"{path} belongs to user {found.st_uid}, and this is user {user}: what it holds could be anybody's.",
+        f"{path} belongs to user {found.st_uid}, but this is user {user}: another user could change its content.",
         where=path,
-        hint="Run as its owner, give it to this user (chown -R), or name another place.",
+        hint="Run as the owner, change the owner to this user (chown -R), or choose another path.",
         path=str(path),
         owner=found.st_uid,
         user=user,
@@ -68,23 +69,23 @@ def require_ours(path: Path) -> os.stat_result:
 
 
 def publish(path: Path) -> None:
-    """Give a file, or a folder with all in it, the rights that the umask of the user's shell says: others read it."""
+    """Give a file, or a folder and its content, the permissions of the shell's umask, so that others can read it."""
     told = os.environ.get(UMASK_VARIABLE, "")
     if not told or set(told) - set("01234567"):
         return
     former = int(told, 8)
     inside = path.rglob("*") if path.is_dir() else ()
     for each in (*inside, path):
-        with contextlib.suppress(PermissionError):  # of another user, who has made it
+        with contextlib.suppress(PermissionError):  # another user created it
             each.chmod((0o777 if each.is_dir() else 0o666) & ~former)
 
 
 def socket_folder() -> Path:
-    """Return a folder for the sockets of Python workers: this user's own, and with a short path.
+    """Return a folder for the sockets of Python workers: it belongs to this user, and its path is short.
 
-    One per user, so that runs that are killed leave no folders behind.
+    There is one folder per user, so killed runs do not leave more and more folders.
     """
-    for place in (Path(tempfile.gettempdir()), Path("/tmp")):  # not the session's: it goes when the user logs out
+    for place in (Path(tempfile.gettempdir()), Path("/tmp")):  # not the session's folder, which is deleted at logout
         folder = place / f"falkirk-{os.geteuid()}"
         if not place.is_dir() or len(str(folder)) > SOCKET_FOLDER_MAX:
             continue
@@ -92,6 +93,6 @@ def socket_folder() -> Path:
             if not folder.is_symlink():
                 make(folder)
                 return folder
-        except (OSError, MachineError):  # somebody else has made it
+        except (OSError, MachineError):  # another user created it
             continue
     return Path(tempfile.mkdtemp(prefix="falkirk-", dir="/tmp"))

@@ -1,4 +1,4 @@
-"""Processes: which one a number stands for, and on which machine."""
+"""Identifies processes and machines beyond process numbers."""
 
 import contextlib
 import os
@@ -9,21 +9,23 @@ import psutil
 
 
 def began(pid: int) -> str:
-    """Return what tells a running process from all that had its number before, or will: when it began, counted from the
-    machine's own start, and which start that was. A date would move when somebody sets the clock.
+    """Return when a running process started, which tells it from other processes with the same number.
+
+    The start is counted from the boot of the machine and names that boot. A date would change when someone sets the
+    clock.
 
     Raises: psutil.NoSuchProcess.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return f"{_boot()}/{fields[19]}"  # field 22 of proc(5)
-    except OSError:  # not Linux, or it is gone
+    except OSError:  # not Linux, or the process ended
         return repr(psutil.Process(pid).create_time())
 
 
 def find(pid: int, since: str) -> psutil.Process | None:
-    """Return a process while it is alive and still the one that began then. Args: since: as of `began`."""
-    if not isinstance(pid, int) or not 0 < pid < 1 << 31:  # as a damaged file may say
+    """Return a process if it is alive and started at this time, otherwise None. Args: since: from `began`."""
+    if not isinstance(pid, int) or not 0 < pid < 1 << 31:  # a damaged file may contain such a number
         return None
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
@@ -33,8 +35,10 @@ def find(pid: int, since: str) -> psutil.Process | None:
 
 
 def machine() -> str:
-    """Return where process numbers mean the same as here: this boot of this machine, and this space of processes. A
-    cloned disk has another one, and so has a container."""
+    """Return the identity of this machine's boot and process namespace, within which process numbers are unique.
+
+    A cloned disk gives another identity, and so does a container.
+    """
     try:
         return f"{_boot()}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:  # not Linux

@@ -1,5 +1,4 @@
-"""The Spark session: built with what Real-time Mode and our checkpoints need, or the user's own, whose lacks are
-named."""
+"""The Spark session: a new one with the settings that Falkirk needs, or the user's own, with its settings checked."""
 
 import logging
 import os
@@ -30,7 +29,7 @@ _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.File
 _LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-#: Without these an active session can't run a live region; each with why.
+#: Settings without which an active session can't run a live region, each with the reason.
 ESSENTIAL = {
     "spark.sql.streaming.stateStore.providerClass": (_STATE, "Real-time Mode keeps state in RocksDB"),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": (
@@ -39,50 +38,50 @@ ESSENTIAL = {
     ),
     "spark.speculation": ("false", "a second attempt of a task that writes ends its query"),
 }
-#: Settings that have the value that is wanted unless they are set.
+#: Settings whose default is the needed value.
 _WELL_BY_DEFAULT = {"spark.speculation": "false"}
-#: How many batches back Spark keeps what a query can go back to. A live region sets it for its own query.
+#: The number of batches for which Spark keeps restorable states. A live region sets it for its query.
 RETAIN = "spark.sql.streaming.minBatchesToRetain"
-#: So many without any history: what a failure may ask for lies a few batches back.
+#: The number of batches without a history: after a failure, a query restores at most a few batches back.
 SPARE_BATCHES = 100
 #: The scheduling pool of live regions, in fairscheduler.xml.
 LIVE_POOL = "falkirk-live"
-#: That of batches.
+#: The scheduling pool of batches.
 BATCH_POOL = "falkirk-batch"
-#: That of what is released: a result that is ready does not wait for others that are computed.
+#: The scheduling pool of releases: a finished result does not wait for computations.
 RELEASE_POOL = "falkirk-release"
 
-#: Which servers the Java client of Kafka may ask for tokens.
+#: A property with the servers from which Kafka's Java client may fetch tokens.
 _TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
-#: The sources that Spark takes by its first interface.
+#: The sources that Spark uses through its first data source interface.
 _FIRST_INTERFACE = "spark.sql.sources.useV1SourceList"
 
-#: What a new Spark application is started with, under spark-submit too, unless it is given there.
+#: Default settings of a new Spark application, also under spark-submit. Explicit settings have priority.
 _CONTEXT_SETTINGS = {
-    # Where a batch job shares the session, live regions get the next free slots, and wait for them without failing.
+    # If a batch job shares the session, live regions get the next free slots, and wait for them without an error.
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
     # A second attempt of a task refuses to write (falkirk/regions/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
-    # Over TCP what tells a Python worker that its input has ended waits 40 ms for an acknowledgement, in each task.
+    # Over TCP, the message that ends a Python worker's input waits 40 ms for an acknowledgement, in each task.
     "spark.python.unix.domain.socket.enabled": "true",
-    # A stopped or lost executor is noticed within seconds: a live region on it answers nobody meanwhile.
+    # A stopped or lost executor is noticed within seconds, because a live region on it gives no results meanwhile.
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
 }
-#: Further ones of a cluster. An executor that its driver does not answer for so many intervals ends itself
-#: (falkirk/coordinator/executors.py). Not of a local master: there the executor is in the driver's own JVM, and fails
-#: its heartbeats while a busy machine still starts it.
+#: Further settings for a cluster. An executor ends itself when its driver has not answered for this many intervals
+#: (falkirk/coordinator/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
+#: misses heartbeats while a busy machine still starts it.
 _CLUSTER_SETTINGS = {"spark.executor.heartbeat.maxFailures": "10"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingSetting:
-    """A setting that a session lacks: its name, the value that is needed, what was found, and why it is needed."""
+    """A setting that a session lacks: its name, the needed value, the value found, and the reason."""
 
     name: str
     wanted: str
@@ -101,9 +100,9 @@ def session(
     """Return the active session, or a new one that can run live regions.
 
     Args:
-        master: for a new session; `spark-submit` has named one already, and then that one is used.
-        buffer_timeout: how long a record may wait for company in a shuffle; becomes whole milliseconds, at least 1.
-        state_partitions: of each keyed step.
+        master: for a new session; with `spark-submit`, the master that it has named is used.
+        buffer_timeout: how long a record may wait for others in a shuffle; becomes whole milliseconds, at least 1.
+        state_partitions: the number of state partitions of each keyed step.
         settings: further Spark settings of a new session.
     Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list. MachineError: no Java, or no dependencies.
     """
@@ -137,36 +136,37 @@ def session(
             "the active Spark session can't run live regions: "
             + "; ".join(f"{m.name} must be {m.wanted} ({m.reason}), it is {m.found}" for m in missing)
             + ".",
-            hint="Build it with falkirk.local.spark.session(), or set these when you build it.",
+            hint="Build the session with falkirk.local.spark.session(), or set these values when you build it.",
             missing=missing,
         )
     return active
 
 
 def _submitted_with() -> dict[str, str]:
-    """Return the settings that spark-submit was given: they are in the JVM, to which PySpark connects when first asked
-    for a context."""
+    """Return the settings given to spark-submit, from the JVM to which PySpark connects at its first context."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
 def _warn(active: SparkSession) -> None:
-    """Log what others can do to the application: once, as it begins."""
+    """Log what others can do to the application, once at its start."""
     conf = active.sparkContext.getConf()
     for warning in exposure.warnings(conf.get, active.sparkContext.master or ""):
         log.warning("%s (docs/operations.md, Ports)", warning)
 
 
 def _present() -> SparkSession | None:
-    """Return this process's session, if it has one: not one that a region or a user has beside it, which PySpark calls
-    active once rows were made in it."""
+    """Return this process's session, or None. Ignore the additional sessions of a region or a user.
+
+    PySpark calls such a session active once it has created rows in it.
+    """
     if SparkSession.getActiveSession() is None:
         return None
     return SparkSession.builder.getOrCreate()
 
 
 def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> dict[str, str]:
-    """Return the SQL settings of a session for live regions, which can also be given to spark-submit."""
+    """Return the SQL settings of a session for live regions; they can also be given to spark-submit."""
     wait_ms = max(1, round(duration_s(buffer_timeout) * 1000))
     return {
         **{name: value for name, (value, _) in ESSENTIAL.items() if name not in _WELL_BY_DEFAULT},
@@ -177,31 +177,33 @@ def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> d
         RETAIN: str(SPARE_BATCHES),
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
         "spark.sql.adaptive.enabled": "false",
-        # Else PySpark makes thirteen calls to the JVM around each of ours, to name the line in an error of Spark's.
+        # Otherwise PySpark makes thirteen additional JVM calls for each call, to name the line in Spark's errors.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.redaction.string.regex": KEY_PATTERN,  # of plans that Spark prints
+        "spark.sql.redaction.string.regex": KEY_PATTERN,  # in plans that Spark prints
     }
 
 
 def batch_partitions(active: SparkSession) -> int:
-    """Return into how many parts a batch's shuffles go: no more than there are processors, so that live regions find
-    theirs free."""
+    """Return the number of partitions of a batch's shuffles: at most the number of processors.
+
+    So live regions find free slots.
+    """
     if (active.sparkContext.master or "").startswith("local"):
         return max(2, os.cpu_count() or 2)
     return max(2, active.sparkContext.defaultParallelism)
 
 
 def _launch_settings(master: str) -> dict[str, str]:
-    """Return what must be known before the JVM starts."""
+    """Return the settings that must be known before the JVM starts."""
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings = {
-        # Our jars too: a class archive covers the JVM's own class path, and not what Spark adds to it from spark.jars.
+        # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, driver_class_path())),
         "spark.driver.extraJavaOptions": " ".join([log4j, *options("spark", find_java())]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if master != "local" and not master.startswith("local["):  # executors are JVMs of their own
+    if master != "local" and not master.startswith("local["):  # executors are separate JVMs
         jars = [str(path) for path in spark_jars()]
         settings |= {
             "spark.jars": ",".join(jars),
@@ -209,10 +211,11 @@ def _launch_settings(master: str) -> dict[str, str]:
         }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Elsewhere the folder need not be there; executors have one of their own for temporary files.
+        # On a cluster the folder may not exist; executors have their own temporary folders.
         settings["spark.python.unix.domain.socket.dir"] = str(private.socket_folder())
         settings["spark.python.daemon.module"] = "falkirk.local.workers"
-        # Hadoop's local file system forks chmod for every file it commits, which is most of the pause at a checkpoint.
+        # Hadoop's local file system forks chmod for every committed file, which takes most of the pause at a
+        # checkpoint.
         settings |= {
             "spark.hadoop.fs.file.impl": _LOCAL_FILES,
             "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
@@ -221,7 +224,7 @@ def _launch_settings(master: str) -> dict[str, str]:
 
 
 def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
-    """Return what a session lacks to run live regions."""
+    """Return the settings that a session lacks to run live regions."""
     missing = []
     for name, (wanted, reason) in ESSENTIAL.items():
         found = active.conf.get(name, _WELL_BY_DEFAULT.get(name))
@@ -230,7 +233,9 @@ def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
     if not _has_connector(active):
         jars = ",".join(str(path) for path in spark_jars())
         missing.append(
-            MissingSetting(name="spark.jars", wanted=jars, found=None, reason="Spark's Kafka connector must be on it")
+            MissingSetting(
+                name="spark.jars", wanted=jars, found=None, reason="the list must contain Spark's Kafka connector"
+            )
         )
     return tuple(missing)
 
@@ -248,10 +253,12 @@ def _has_connector(active: SparkSession) -> bool:
 
 
 def kafka_options(session: SparkSession, connection: Connection) -> dict[str, str]:
-    """Return the options of Spark's Kafka source and sink, which hold secrets.
+    """Return the options of Spark's Kafka source and sink; they contain secrets.
 
-    The Java client fetches tokens from those addresses alone that a property of its JVM lists; of this JVM it is set.
-    Raises: SparkError: `SESSION_SETTINGS_MISSING`: executors are JVMs of their own, and do not list it.
+    Kafka's Java client fetches tokens only from addresses in a property of its JVM. This function sets the property in
+    this JVM.
+
+    Raises: SparkError: `SESSION_SETTINGS_MISSING`: executors are separate JVMs, and their property lacks the address.
     """
     if connection.token_url is not None:
         jvm = cast(Any, session)._jvm
@@ -263,7 +270,7 @@ def kafka_options(session: SparkSession, connection: Connection) -> dict[str, st
 
 
 def _tell_executors(session: SparkSession, option: str, url: str) -> None:
-    """Refuse a cluster whose executors were not told of a server of tokens when it was started."""
+    """Refuse a cluster whose executors were started without the address of the token server."""
     name = "spark.executor.extraJavaOptions"
     given = session.sparkContext.getConf().get(name) or ""
     told = [word.removeprefix(option).split(",") for word in given.split() if word.startswith(option)]
@@ -278,18 +285,19 @@ def _tell_executors(session: SparkSession, option: str, url: str) -> None:
 
 
 def writes_elsewhere(session: SparkSession) -> bool:
-    """Tell whether producers may linger in other JVMs, where they can't be flushed from here."""
+    """Return whether producers may remain in other JVMs, where this process can't flush them."""
     return not (session.sparkContext.master or "").startswith("local[")
 
 
 def observing(session: SparkSession) -> SparkSession:
-    """Return a session of the same Spark application in which a write to Kafka tells what was observed on the way.
+    """Return a session of the same Spark application in which a write to Kafka reports observed metrics.
 
-    By Spark's first interface for sources, which it takes for Kafka's batches by default, that is not told. By the
-    second a task that fails leaves what it has sent in its producer; where that can't be flushed the first is kept.
+    By default Spark writes batches to Kafka through its first data source interface, which does not report them.
+    Through the second interface, a failed task leaves its sent records in its producer. If that producer can't be
+    flushed, the first interface is kept.
     """
     own = session.newSession()
-    for name in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled"):  # as whoever planned it has them
+    for name in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled"):  # as in the session of the planner
         own.conf.set(name, str(session.conf.get(name)))
     if not writes_elsewhere(session):
         listed = str(own.conf.get(_FIRST_INTERFACE)).split(",")
@@ -298,13 +306,13 @@ def observing(session: SparkSession) -> SparkSession:
 
 
 def tells_observed(session: SparkSession) -> bool:
-    """Tell whether a session is as `observing` makes it, where that can be."""
+    """Return whether a session is as `observing` makes it, if `observing` can make one."""
     return "kafka" not in str(session.conf.get(_FIRST_INTERFACE))
 
 
 def cancel_jobs(session: SparkSession, group: str) -> None:
-    """Cancel the jobs of a group, and those of it that are about to begin: they might write."""
+    """Cancel the running jobs of a group and those about to start, because they might write."""
     try:
         session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
-    except (Py4JError, OSError) as error:  # the JVM is gone, and its jobs with it
-        log.warning("cancelling %s said: %s", group, error)
+    except (Py4JError, OSError) as error:  # the JVM is dead, and so are its jobs
+        log.warning("cancelling the jobs of %s failed: %s", group, error)

@@ -1,7 +1,7 @@
-"""The training of the class archives: one application that does what applications do, so that its classes are saved.
+"""The training of the class archives: an application with typical parts, so that the JVMs save their classes.
 
-It has a live region with a state, a batch with a state, sinks of two kinds, and a function in Python, on a broker of
-its own. Both JVMs save their classes as they end. What was not trained is loaded as ever.
+It has a live region with state, a batch with state, sinks of two kinds, a Python function, and a broker. Both JVMs save
+their classes when they end. A JVM loads classes outside the training as usual.
 """
 
 import json
@@ -37,17 +37,17 @@ _ROUNDS = 2
 
 
 def make_archives() -> Path:
-    """Return the folder of this machine's class archives, making them if they are absent.
+    """Return the folder of this machine's class archives; make them first if they are absent.
 
-    Raises: MachineError: `ARCHIVE_NOT_MADE`, or that Java or the jars are missing.
+    Raises: MachineError: `ARCHIVE_NOT_MADE`, or an error about missing Java or jars.
     """
     return made(find_java(), train)
 
 
 def train(folder: Path) -> None:
-    """Run the training application and its broker, which leave their archives in `folder`.
+    """Run the training application and its broker, which write their archives to `folder`.
 
-    Raises: MachineError: `ARCHIVE_NOT_MADE`, with what the application said last.
+    Raises: MachineError: `ARCHIVE_NOT_MADE`, with the application's last output.
     """
     print("Making the class archives (270 MB, a minute or two, once per machine) …", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="falkirk-training-") as scratch:
@@ -66,13 +66,13 @@ def train(folder: Path) -> None:
         raise MachineError(
             "ARCHIVE_NOT_MADE",
             f"The training of the class archives failed: {' '.join(done.stdout.splitlines()[-3:])}",
-            hint="Falkirk works without archives, and starts slower. `falkirk setup` tries again.",
+            hint="Falkirk works without archives, but starts more slowly. Run `falkirk setup` to try again.",
             lacking=("spark",),
         )
 
 
 def _saving(file: Path) -> tuple[str, ...]:
-    """Return the options of a JVM that saves its classes: an archive fits other compilers and collectors as well."""
+    """Return the options of a JVM that saves its classes. The archive also fits other compilers and collectors."""
     return *local_broker.SHORT_RUN, f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds*=error"
 
 
@@ -101,7 +101,7 @@ def _as_it_is(parts: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
 
 
 def main() -> None:
-    """Run the application on the broker that is named until it has saved some checkpoints and epochs."""
+    """Run the application on the given broker until it has saved some checkpoints and epochs."""
     connection = Connection.of(sys.argv[1])
     topics = Topics(connection)
     topics.create("events", 2, {})
@@ -127,7 +127,7 @@ def _ends(topics: Topics) -> dict[str, int]:
 
 
 def _end(session: SparkSession) -> None:
-    """End the JVM as it ends by itself, and wait until it has saved its classes."""
+    """End the JVM normally, and wait until it has saved its classes."""
     session.stop()
     jvm = SparkContext._gateway.proc  # type: ignore[union-attr]  # not in its stubs
     jvm.stdin.close()

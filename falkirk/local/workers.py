@@ -1,8 +1,8 @@
-"""The process that Spark forks the Python workers of a local session from (`spark.python.daemon.module`).
+"""The process from which Spark forks the Python workers of a local session (`spark.python.daemon.module`).
 
-Spark's own imports little before it forks, so each worker imports PyArrow and half of PySpark anew, from a zip without
-compiled files; and Spark collects garbage behind each task, which looks through all that was imported. Here both are
-done once: a worker begins with what it needs, and what was there before it is no garbage of its own.
+Spark's own process imports little before it forks. So each worker imports PyArrow and half of PySpark again, from a zip
+without compiled files. Spark also collects garbage after each task, which visits all imported objects. This process
+does both once: a worker starts with its imports, and its garbage collection skips older objects.
 """
 
 import gc
@@ -11,12 +11,12 @@ import sys
 from importlib import import_module
 from importlib.machinery import PathFinder
 
-#: What tasks with Python functions import, those of collections that change too. What is not installed is left out.
+#: The imports of tasks with Python functions, including those of collections that change. Missing packages are skipped.
 _NEEDED = ("pyarrow.compute", "pyarrow.acero", "pyspark.worker", "falkirk.differential.task")
 
 
 def prefer_compiled(path: list[str]) -> list[str]:
-    """Return a path without Spark's zip of PySpark's sources, where the same PySpark is installed as files."""
+    """Return the path without Spark's zip of PySpark's sources, if the same PySpark is installed as files."""
     zipped = [entry for entry in path if os.path.basename(entry) == "pyspark.zip"]
     others = [entry for entry in path if entry not in zipped]
     spec = PathFinder.find_spec("pyspark", others)
@@ -27,7 +27,7 @@ def prefer_compiled(path: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Import, then serve as Spark's own does."""
+    """Import the modules, and then serve like Spark's own daemon."""
     sys.path[:] = prefer_compiled(sys.path)
     for name in _NEEDED:
         try:

@@ -1,1 +1,1 @@
-"""Kafka as the logs: how to reach it, what its topics hold, and what has been released to them."""
+"""Kafka topics as logs: connections, reading ranges of records, headers, signatures and topic administration."""

@@ -1,9 +1,8 @@
-"""A connection: how to reach the user's Kafka, checked when it is built, in the words of both clients.
+"""A connection: how to reach the user's Kafka, checked when it is built, as options for both clients.
 
-Spark's connector is the Java client, everything else here is librdkafka; they name the same things
-differently. Options of the user's own pass by an allow-list, since several would silently break the promise
-of exactly-once (a batch that expires, a producer that is not idempotent). Secrets are kept apart from
-everything that prints.
+Spark's connector uses the Java client; everything else here uses librdkafka. The two name the same options differently.
+The user's own options must be on an allow-list, since several would silently break exactly-once (a batch that expires,
+a producer that is not idempotent). Secrets are stored so that nothing prints them.
 """
 
 import base64
@@ -40,12 +39,13 @@ class Connection:
         bootstrap: ``host:port``, several separated by commas.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
-        username, password: for SASL; with OAUTHBEARER the client's id and secret (OpenID Connect's client
-            credentials). ``password="env:NAME"`` takes it from the environment when it is needed.
-        token_url: where tokens are to be had (OAUTHBEARER). scope: which ones, if the server wants to know.
-        ca_location: PEM file of the authorities to trust, of brokers and of `token_url`; the system's own by default.
+        username, password: for SASL; with OAUTHBEARER the client's id and secret (OpenID Connect's client credentials).
+            ``password="env:NAME"`` reads the environment variable at each use.
+        token_url: the address of the server that issues tokens (OAUTHBEARER). scope: the scope of the tokens, if the
+            server requires one.
+        ca_location: PEM file of the authorities to trust, for brokers and for `token_url`; by default the system's own.
         key_location: PEM file with the client's private key (PKCS#8) and certificate chain, for mutual TLS.
-        key_password: of an encrypted private key; ``"env:NAME"`` as above.
+        key_password: the password of an encrypted private key; ``"env:NAME"`` as above.
         extra: further client options by the Java client's names, from an allow-list.
 
     Raises: DefinitionError: `BOOTSTRAP_INVALID`, `SECURITY_PROTOCOL_UNKNOWN`, `SASL_MECHANISM_UNKNOWN`,
@@ -69,7 +69,7 @@ class Connection:
     where: SourceLocation = field(default_factory=caller, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # First of all, so that no later error can hold the plain text; the user's line may hold it too.
+        # This comes first, so that no later error can contain the plain text. The user's line may contain it too.
         object.__setattr__(self, "where", replace(self.where, text=""))
         for name in ("password", "key_password"):
             value = getattr(self, name)
@@ -83,11 +83,11 @@ class Connection:
 
     @classmethod
     def of(cls, kafka: "str | Connection") -> "Connection":
-        """Return `kafka` itself if it is a connection already, otherwise a plain one to that address."""
+        """Return `kafka` itself if it is a connection, otherwise a plain connection to that address."""
         return kafka if isinstance(kafka, Connection) else cls(kafka)
 
     def spark_options(self) -> dict[str, str]:
-        """Return the options for Spark's Kafka source and sink. They hold secrets: for Spark alone."""
+        """Return the options for Spark's Kafka source and sink. They contain secrets: pass them only to Spark."""
         options = {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": self.security_protocol,
@@ -110,7 +110,7 @@ class Connection:
         return {f"kafka.{name}": value for name, value in options.items()}
 
     def client_options(self) -> dict[str, Any]:
-        """Return the options for a confluent-kafka client. They hold secrets: for a client alone."""
+        """Return the options for a confluent-kafka client. They contain secrets: pass them only to a client."""
         options: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": self.security_protocol,
@@ -143,14 +143,14 @@ class Connection:
         return options
 
     def _login(self) -> dict[str, str]:
-        """Return what the Java client's login module is told."""
+        """Return the options of the Java client's login module."""
         name, secret = self.username or "", _reveal(self.password)
         if self.token_url is None:
             return {"username": name, "password": secret}
         told = {"clientId": name, "clientSecret": secret}
         if self.scope is not None:
             told["scope"] = self.scope
-        if self.ca_location is not None:  # of the server that gives tokens; brokers have an option of their own
+        if self.ca_location is not None:  # for the server that issues tokens; brokers have a separate option
             told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_location}
         return told
 
@@ -158,25 +158,25 @@ class Connection:
         for address in self.bootstrap.split(",") if isinstance(self.bootstrap, str) else ("",):
             host, _, port = address.strip().rpartition(":")
             if not host or not port.isascii() or not port.isdigit() or set("@/ ") & set(host):
-                # The text is not shown: an address such as user:password@host:9092 is a common slip.
+                # The message omits the text: an address such as user:password@host:9092 is a common mistake.
                 raise self._error(
                     "BOOTSTRAP_INVALID",
                     "the address of Kafka is not a list of host:port.",
-                    'Write it as "broker-1:9092,broker-2:9092"; user and password have their own arguments.',
+                    'Write "broker-1:9092,broker-2:9092", and pass user and password as username= and password=.',
                 )
 
     def _check_security(self) -> None:
         if self.security_protocol not in _PROTOCOLS:
             raise self._error(
                 "SECURITY_PROTOCOL_UNKNOWN",
-                "security_protocol is none that Kafka knows.",
+                "Kafka does not know the given security_protocol.",
                 f"Use one of {', '.join(_PROTOCOLS)}.",
             )
         sasl, tls = self.security_protocol.startswith("SASL_"), self.security_protocol.endswith("SSL")
         if self.sasl_mechanism is not None and self.sasl_mechanism not in _LOGIN_MODULES:
             raise self._error(
                 "SASL_MECHANISM_UNKNOWN",
-                "sasl_mechanism is none that Falkirk passes on.",
+                "Falkirk does not support the given sasl_mechanism.",
                 f"Use one of {', '.join(_LOGIN_MODULES)}.",
             )
         for name in ("sasl_mechanism", "username", "password"):
@@ -193,7 +193,7 @@ class Connection:
             if secret is not None and not secret.is_set:
                 raise self._error(
                     "SECRET_MISSING",
-                    f"{name} is empty: {secret.origin} holds nothing.",
+                    f"{name} is empty: {secret.origin} is empty or not set.",
                     "Set it before the start.",
                     option=name,
                 )
@@ -204,14 +204,14 @@ class Connection:
         try:
             parts = urlsplit(self.token_url)
             fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-            fits = fits and not set(", \t\r\n") & set(self.token_url)  # Java's list of addresses is divided by commas
+            fits = fits and not set(", \t\r\n") & set(self.token_url)  # a comma separates addresses in Java's list
         except ValueError:
             fits = False
         if not fits:
             raise self._error(
                 "TOKEN_URL_INVALID",
-                "token_url is not the address of a server that gives tokens.",
-                'Write it as "https://login.example.com/oauth2/token"; id and secret are username and password.',
+                "token_url is not the address of a server that issues tokens.",
+                'Write "https://login.example.com/oauth2/token", and pass id and secret as username= and password=.',
             )
 
     def _check_given(self, name: str, *, needed: bool, allowed: bool) -> None:
@@ -226,7 +226,7 @@ class Connection:
         if given and not allowed:
             raise self._error(
                 "SECURITY_OPTION_UNUSED",
-                f"{name} has no effect with {self.security_protocol} and the other options given.",
+                f"{name} has no effect with {self.security_protocol} and the other given options.",
                 "Leave it out, or choose the security_protocol (and key_location) that uses it.",
                 option=name,
             )
@@ -242,7 +242,7 @@ class Connection:
                 raise self._error(
                     "FILE_UNREADABLE",
                     f"{name} {location!r} cannot be read: {error.strerror}.",
-                    "Check the path and its permissions.",
+                    "Check the path and the permissions.",
                     option=name,
                     path=location,
                 ) from error
@@ -253,16 +253,16 @@ class Connection:
                 raise self._unsuitable(name, location)
 
     def _unsuitable(self, name: str, location: str) -> DefinitionError:
-        hint = "It has to hold PEM certificates."
+        hint = "Name a file with PEM certificates."
         if name == "key_location":
             how = "-nocrypt" if self.key_password is None else "-v1 PBE-SHA1-3DES"
             hint = (
-                "It has to hold the private key as PKCS#8 and then its certificates: "
+                "Name a file with the private key as PKCS#8, followed by its certificates: "
                 f"openssl pkcs8 -topk8 {how} -in key.pem > client.pem; cat certificate.pem >> client.pem."
             )
         return self._error(
             "KEY_FILE_UNSUITABLE",
-            f"{name} {location!r} does not hold what Kafka needs.",
+            f"{name} {location!r} does not contain what Kafka needs.",
             hint,
             option=name,
             path=location,
@@ -287,14 +287,14 @@ def _reveal(secret: Secret | str | None) -> str:
 def _jaas(text: str) -> str:
     """Return `text` quoted for a JAAS configuration, which Kafka reads with Java's StreamTokenizer.
 
-    That knows C's escapes: a quote or a backslash is escaped by a backslash, a control character (a line
-    break would end the string) by its octal code.
+    StreamTokenizer knows C's escapes. A backslash escapes a quote or a backslash. A control character becomes its octal
+    code, because a line break would end the string.
     """
     return '"' + "".join(f"\\{c}" if c in '"\\' else f"\\{ord(c):03o}" if ord(c) < 32 else c for c in text) + '"'
 
 
 def _has_key(pem: str, *, encrypted: bool) -> bool:
-    """Tell whether a PEM text has a private key that both clients read: PKCS#8, and if encrypted, no PBES2.
+    """Return whether a PEM text has a private key that both clients can read: PKCS#8 and, if encrypted, not PBES2.
 
     Kafka's Java client asks the JVM for an algorithm named PBES2, which JVMs don't have under that name.
     """

@@ -1,4 +1,4 @@
-"""Faults: what librdkafka reports, as errors of ours that say whether waiting can help."""
+"""Translates librdkafka's errors into Falkirk's, which say whether waiting can help."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from confluent_kafka import KafkaError
 from falkirk.errors import LogError
 from falkirk.logs.connection import Connection
 
-#: The broker did not answer, or not yet: waiting may help, and what was asked may have been done.
+#: The broker has not answered, or not yet: waiting may help, and the request may have taken effect.
 _AWAY = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._DESTROY,
         KafkaError._MSG_TIMED_OUT,  # a record was not acknowledged in time
-        KafkaError._NOENT,  # no partition has a leader: the broker has just come back
+        KafkaError._NOENT,  # no partition has a leader: the broker has just restarted
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
@@ -22,7 +22,7 @@ _AWAY = frozenset(
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,  # this client or the broker has not heard of a leader yet
+        KafkaError.FENCED_LEADER_EPOCH,  # this client or the broker does not know the new leader yet
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER,
@@ -50,7 +50,7 @@ _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPI
 
 
 class ClientErrors:
-    """Remembers the client's last own error: a request that timed out does not tell of a wrong password."""
+    """Keeps the client's last own error: the error of a request that timed out does not show a wrong password."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
@@ -74,19 +74,19 @@ def quiet_options(connection: Connection, errors: ClientErrors) -> dict[str, Any
 
 
 def is_away(error: KafkaError) -> bool:
-    """Whether `error` means that the broker has not answered, or not yet."""
+    """Return whether `error` means that the broker has not answered, or not yet."""
     return error.code() in _AWAY
 
 
 def is_missing(error: KafkaError) -> bool:
-    """Whether `error` means that there is no such topic or partition."""
+    """Return whether `error` means that the topic or partition does not exist."""
     return error.code() in _MISSING
 
 
 def fault(error: KafkaError, doing: str, connection: Connection, errors: ClientErrors, topic: str = "") -> LogError:
-    """Return the error to raise for `error`, met while `doing`.
+    """Return the error to raise for `error`, which occurred while `doing`.
 
-    Conditions: `ACCESS_REFUSED`, `BROKER_AWAY` (maybe), `TOPIC_MISSING`, `KAFKA_REFUSED` for all else.
+    Conditions: `ACCESS_REFUSED`, `BROKER_AWAY` (maybe), `TOPIC_MISSING`, and `KAFKA_REFUSED` for all others.
     """
     where = f"topic {topic} at {connection.bootstrap}" if topic else connection.bootstrap
     refusal = errors.last if errors.last is not None and errors.last.code() in _REFUSED else None
@@ -95,7 +95,7 @@ def fault(error: KafkaError, doing: str, connection: Connection, errors: ClientE
         assert reason is not None
         return LogError(
             "ACCESS_REFUSED",
-            f"Kafka let us not in while {doing}: {reason.str()}.",
+            f"Kafka denied access while {doing}: {reason.str()}.",
             where=where,
             hint="Check the security options of the connection and the rights of its user.",
             topic=topic,
@@ -107,7 +107,7 @@ def fault(error: KafkaError, doing: str, connection: Connection, errors: ClientE
         return missing(connection, topic)
     return LogError(
         "KAFKA_REFUSED",
-        f"Kafka refused while {doing}: {error.str()}.",
+        f"Kafka returned an error while {doing}: {error.str()}.",
         where=where,
         topic=topic,
         code=error.name(),
@@ -115,14 +115,14 @@ def fault(error: KafkaError, doing: str, connection: Connection, errors: ClientE
 
 
 def away(doing: str, connection: Connection, topic: str, code: str, errors: ClientErrors) -> LogError:
-    """Return the error for a broker that does not answer, with what the client last said of it."""
+    """Return the error for a broker that does not answer, with the client's last own error."""
     said = f" ({errors.last.str()})" if errors.last is not None else ""
     return LogError(
         "BROKER_AWAY",
         f"Kafka did not answer while {doing}{said}.",
         certainty="maybe",
         where=f"topic {topic} at {connection.bootstrap}" if topic else connection.bootstrap,
-        hint="Is it running, and can this machine reach it?",
+        hint="Check that Kafka is running and that this machine can reach it.",
         topic=topic,
         code=code,
     )
@@ -130,10 +130,10 @@ def away(doing: str, connection: Connection, topic: str, code: str, errors: Clie
 
 def missing(connection: Connection, topic: str, similar: tuple[str, ...] = ()) -> LogError:
     """Return the error for a topic that does not exist."""
-    hint = f"Did you mean {' or '.join(similar)}?" if similar else "Create it, or check its name."
+    hint = f"Did you mean {' or '.join(similar)}?" if similar else "Create the topic, or check its name."
     return LogError(
         "TOPIC_MISSING",
-        f"there is no topic {topic}.",
+        f"the topic {topic} does not exist.",
         where=connection.bootstrap,
         hint=hint,
         topic=topic,

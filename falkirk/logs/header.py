@@ -1,7 +1,7 @@
-"""The header: who released a record and for what input, carried by every record that Falkirk writes.
+"""The header of every record that Falkirk writes: who wrote the record, and which input record caused it.
 
-What a header says is believed only after `falkirk/logs/signing.py` has verified it: anybody who can write a topic can
-write headers.
+Anyone who can write to a topic can write headers. So Falkirk trusts a header only after `falkirk/logs/signing.py` has
+verified it.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from falkirk.errors import LogError
 from falkirk.theory.channel import Channel
 from falkirk.theory.stamp import Stamp
 
-#: The key of our header among a record's headers.
+#: The key of Falkirk's header among the headers of a record.
 HEADER_KEY = "falkirk"
 #: Hexadecimal digits of an application's id.
 APPLICATION_DIGITS = 8
 #: Hexadecimal digits of a tag: 96 bits.
 TAG_DIGITS = 24
-#: No header of ours is longer.
+#: No header of Falkirk is longer.
 BYTES_MAX = 400
-#: Kafka's offsets, and all other numbers of a header, are below it.
+#: Kafka's offsets and all other numbers of a header are below this limit.
 _LIMIT = 1 << 63
 _LIMIT_DIGITS = 19
 _HEXADECIMAL = frozenset("0123456789abcdef")
@@ -27,13 +27,13 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The text ``application/incarnation/stamp/state_partition``, in a record followed by ``/tag``.
+    """The text ``application/incarnation/stamp/state_partition``; in a record, ``/tag`` follows.
 
     Args:
-        application: id of the application, 8 hexadecimal digits.
-        incarnation: of the region that wrote the record, from 0.
-        stamp: of the record.
-        state_partition: that computed it, from 0.
+        application: the identity of the home, 8 hexadecimal digits.
+        incarnation: the incarnation of the region that wrote the record, from 0.
+        stamp: the record's stamp.
+        state_partition: the state partition that computed the record, from 0.
     """
 
     application: str
@@ -47,7 +47,7 @@ class Header:
 
     @classmethod
     def decode(cls, value: bytes) -> "Header":
-        """Return the header of that value, whoever wrote it.
+        """Return the header in a value, without verifying who wrote it.
 
         Raises: LogError: `HEADER_MALFORMED`.
         """
@@ -57,7 +57,7 @@ class Header:
             raise LogError(
                 "HEADER_MALFORMED",
                 f"{value[:100]!r} is not a header of Falkirk.",
-                hint="Something else writes headers of that name.",
+                hint="Find the other program that writes headers with this name, and stop it.",
                 value=value,
             ) from error
         return cls(
@@ -68,7 +68,7 @@ class Header:
         )
 
     def channel(self, output_partition: int) -> Channel:
-        """Return the channel by which a record with this header came to `output_partition`."""
+        """Return the channel on which a record with this header reached `output_partition`."""
         return Channel(
             source=self.stamp.source,
             source_partition=self.stamp.partition,
@@ -78,7 +78,7 @@ class Header:
 
 
 def header_value(headers: Sequence[tuple[str, bytes | None]] | None) -> bytes | None:
-    """Return the value of our header among a record's `headers`, None when it has none."""
+    """Return the value of Falkirk's header among a record's `headers`, or None."""
     for key, value in headers or ():
         if key == HEADER_KEY:
             return value
@@ -86,13 +86,12 @@ def header_value(headers: Sequence[tuple[str, bytes | None]] | None) -> bytes | 
 
 
 def split_header(value: bytes) -> tuple[str, str, tuple[int, ...], str, str | None]:
-    """Return application, incarnation, the stamp's numbers, state partition and tag of a value. Earlier versions of
-    Falkirk wrote no tag.
+    """Return application, incarnation, the stamp's numbers, state partition and tag of a header's value.
 
-    A tail may hold millions of headers: this builds no objects, and leaves the two numbers that repeat from
-    record to record as text.
+    Earlier versions of Falkirk wrote no tag. A tail may hold millions of headers, so this function builds no objects.
+    The two fields that repeat from record to record stay strings.
 
-    Raises: ValueError: it is malformed.
+    Raises: ValueError: the value is malformed.
     """
     if len(value) > BYTES_MAX:
         raise ValueError(value[:BYTES_MAX])
@@ -108,13 +107,13 @@ def split_header(value: bytes) -> tuple[str, str, tuple[int, ...], str, str | No
 
 
 def _is_number(text: str) -> bool:
-    """Tell whether this is how Falkirk writes a number."""
+    """Return whether the text is a number in the form in which Falkirk writes numbers."""
     if not text.isdigit() or len(text) > _LIMIT_DIGITS or (text[0] == "0" and len(text) > 1):
         return False
     return len(text) < _LIMIT_DIGITS or int(text) < _LIMIT
 
 
 def stamp_of(numbers: tuple[int, ...]) -> Stamp:
-    """Return the stamp of the numbers in its text: source, partition, offset and the sub-indexes."""
+    """Return the stamp with these numbers: source, partition, offset and sub-indexes."""
     source, partition, offset, *sub = numbers
     return Stamp(source=source, partition=partition, offset=offset, sub=tuple(sub))

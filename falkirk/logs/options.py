@@ -1,9 +1,8 @@
-"""Client options that the user may pass on, and those that the guarantee rests on."""
+"""Lists the client options that the user may set, and those on which the guarantee rests."""
 
 from collections.abc import Mapping
 
-#: Options that the user may pass on: the Java client's name and librdkafka's, or None where only Spark's
-#: producer has it.
+#: Options that the user may set: the Java client's name and librdkafka's; None if only Spark's producer has the option.
 ALLOWED: Mapping[str, str | None] = {
     "batch.size": None,
     "client.dns.lookup": "client.dns.lookup",
@@ -19,45 +18,45 @@ ALLOWED: Mapping[str, str | None] = {
     "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
 }
 
-_PREFIX = "what a topic has accepted must be a prefix of what was sent to it"
-_READING = "Falkirk decides itself where and what it reads"
-#: Options that the guarantee rests on, and what each would break.
+_PREFIX = "the records that a topic has accepted must be a prefix of the sent ones"
+_READING = "Falkirk itself decides which records it reads"
+#: Options on which the guarantee rests, with the reason for each.
 _OURS: Mapping[str, str] = {
     "acks": _PREFIX,
     "auto.offset.reset": _READING,
-    "client.id": "the fence finds a producer of an earlier incarnation by it",
+    "client.id": "the fence uses it to find producers of earlier incarnations",
     "delivery.timeout.ms": _PREFIX,
     "enable.auto.commit": _READING,
     "enable.idempotence": _PREFIX,
     "group.id": _READING,
     "group.instance.id": _READING,
-    "interceptor.classes": "records are released as they are",
+    "interceptor.classes": "records must be published unchanged",
     "isolation.level": _READING,
-    "key.serializer": "records are released as they are",
-    "max.block.ms": "a broker that is away must be waited for, not given up",
+    "key.serializer": "records must be published unchanged",
+    "max.block.ms": "Falkirk must wait for a broker that is away, not give up",
     "max.in.flight.requests.per.connection": _PREFIX,
     "message.send.max.retries": _PREFIX,
     "message.timeout.ms": _PREFIX,
-    "partitioner.class": "a replayed record must go to the partition that it went to before",
+    "partitioner.class": "a replayed record must go to the same partition as before",
     "retries": _PREFIX,
-    "transactional.id": "the barrier takes the place of transactions",
-    "transaction.timeout.ms": "the barrier takes the place of transactions",
-    "value.serializer": "records are released as they are",
+    "transactional.id": "the barrier replaces transactions",
+    "transaction.timeout.ms": "the barrier replaces transactions",
+    "value.serializer": "records must be published unchanged",
 }
 
 
 def refuse(name: str, value: str) -> tuple[str, str, str] | None:
-    """Return (condition, message, hint) when the user may not set the option `name` so, otherwise None."""
+    """Return (condition, message, hint) if the user may not set the option `name` to `value`, otherwise None."""
     if name in _OURS:
-        return "OPTION_IS_OURS", f"the client option {name} cannot be set: {_OURS[name]}.", "Leave it out."
+        return "OPTION_IS_OURS", f"the client option {name} cannot be set: {_OURS[name]}.", "Remove the option."
     if name not in ALLOWED:
         secured = name.startswith(("sasl.", "ssl.", "security.", "bootstrap."))
-        why = "the connection has an argument for it" if secured else "nobody has shown it harmless"
+        why = "the connection has an argument for it" if secured else "nobody has shown that it is safe"
         return (
             "CLIENT_OPTION_REFUSED",
-            f"the client option {name} is not passed on: {why}.",
-            f"These are: {', '.join(ALLOWED)}.",
+            f"the client option {name} is not allowed: {why}.",
+            f"Use only: {', '.join(ALLOWED)}.",
         )
     if name.endswith((".ms", ".size")) and not (value.isascii() and value.isdigit()):
-        return "CLIENT_OPTION_INVALID", f"the client option {name} has to be a whole number.", ""
+        return "CLIENT_OPTION_INVALID", f"the client option {name} must be a whole number.", ""
     return None

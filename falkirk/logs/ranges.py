@@ -1,8 +1,8 @@
-"""Ranges: reads exactly the records [first, last) of each partition of a topic, or says why it can't.
+"""Reads exactly the records [first, last) of each partition of a topic, or reports why it can't.
 
-Nothing is ever cut short in silence: a range that is no longer, or not yet, in the topic and a broker that
-stops answering are errors. Offsets may have gaps (compaction, markers of transactions), so a partition is
-finished when a record at or behind `last` is seen, or when Kafka says that its end has been reached there.
+A range is never cut short silently. It is an error if records of the range were deleted or do not exist yet, or if the
+broker stops answering. Offsets may have gaps (compaction, markers of transactions). So a partition is finished at the
+first record at or after `last`, or when Kafka reports that the partition ends there.
 """
 
 import time
@@ -18,9 +18,9 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, away, fault, is_away, missing, quiet_options
 from falkirk.logs.header import Header, header_value
 
-#: Messages taken at once; larger batches were measured slower, since Python and librdkafka then take turns.
+#: The number of messages in one read. Larger batches were slower, since Python and librdkafka then alternate.
 _BATCH = 2_000
-#: The longest that a batch waits to fill.
+#: The longest time for which a read waits to fill its batch.
 _BATCH_WAIT_S = 0.02
 _FETCH_BYTES = 64 << 20
 _TUNING = {
@@ -30,13 +30,13 @@ _TUNING = {
     "fetch.max.bytes": _FETCH_BYTES,
     "receive.message.max.bytes": _FETCH_BYTES + 1024,
     "fetch.wait.max.ms": 10,
-    # The default waits a second before it fetches on after a full queue.
+    # With the default, the client waits a second after a full queue before it fetches again.
     "fetch.queue.backoff.ms": 5,
 }
 
 
 class Message(Protocol):
-    """What a message of librdkafka's is; the client's own types allow None for what a record always has."""
+    """A message of librdkafka. The client's own types allow None where a record always has a value."""
 
     def partition(self) -> int: ...
     def offset(self) -> int: ...
@@ -49,8 +49,11 @@ class Message(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """A record of a topic. `header` is None if it has none of Falkirk's, and as yet unverified; `raw_header` is it
-    in bytes, readable or not. `timestamp_ms` counts from 1970."""
+    """A record of a topic.
+
+    Args: header: Falkirk's header, not yet verified; None: there is none, or it is malformed. raw_header: the header's
+        bytes, even if malformed. timestamp_ms: since 1970.
+    """
 
     partition: int
     offset: int
@@ -69,14 +72,14 @@ def read_range(
     *,
     stall_s: float = 30.0,
 ) -> Iterator[LogRecord]:
-    """Yield the records [first, last) of each partition, each partition in its order.
+    """Yield the records [first, last) of each partition; each partition in order.
 
     Raises:
         LogError: `BROKER_AWAY` (maybe) after `stall_s` without progress, `TOPIC_MISSING`, `ACCESS_REFUSED`,
             `RANGE_EXPIRED` when records of the range have been deleted, `RANGE_NOT_THERE` when the topic ends before
             `last`.
-        InternalError: `RANGE_MISMATCH`: `first` and `last` name different partitions; one that either leaves out would
-            be skipped in silence.
+        InternalError: `RANGE_MISMATCH`: `first` and `last` name different partitions; one missing from either would be
+            skipped silently.
     """
     for message in read_messages(connection, topic, first, last, stall_s=stall_s):
         value = header_value(message.headers())
@@ -100,9 +103,9 @@ def read_messages(
     stall_s: float = 30.0,
     committed: bool = False,
 ) -> Iterator[Message]:
-    """Yield the same records as `read_range` as librdkafka's messages, undecoded. Raises the same.
+    """Yield the same records as `read_range`, as librdkafka's messages without decoding. Raises the same errors.
 
-    Args: committed: without those of transactions that were aborted; then `last` is one of `Topics.readable_positions`.
+    Args: committed: omit records of aborted transactions; `last` must then come from `Topics.readable_positions`.
     """
     reading = _Reading(Connection.of(connection), topic, first, last, stall_s, committed=committed)
     try:
@@ -113,7 +116,7 @@ def read_messages(
 
 
 class _Reading:
-    """A consumer over the part of a range that is still to be read."""
+    """A consumer of the unread part of a range."""
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class _Reading:
         if first.keys() != last.keys():
             raise InternalError(
                 "RANGE_MISMATCH",
-                f"the range to read begins in the partitions {sorted(first)} and ends in {sorted(last)}.",
+                f"the range begins in partitions {sorted(first)} but ends in partitions {sorted(last)}.",
                 where=topic,
             )
         self.open = {p for p in first if first[p] < last[p]}
@@ -141,7 +144,7 @@ class _Reading:
             {
                 **quiet_options(connection, self._errors),
                 **_TUNING,
-                # Required by the client; nobody joins a group, nothing is committed.
+                # The client requires a group id. The consumer joins no group and commits nothing.
                 "group.id": f"falkirk-{uuid.uuid4().hex}",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -154,7 +157,7 @@ class _Reading:
         self._consumer.assign([TopicPartition(topic, p, first[p]) for p in sorted(self.open)])
 
     def _check_partitions(self) -> None:
-        """Refuse at once what does not exist: assigned to it, the client waits in silence until it does."""
+        """Refuse missing partitions at once: a client that is assigned to one waits silently until it exists."""
         try:
             found = self._consumer.list_topics(self._topic, timeout=self._stall_s).topics[self._topic]
         except KafkaException as error:
@@ -169,7 +172,7 @@ class _Reading:
         return fault(error, "reading a topic", self._connection, self._errors, self._topic)
 
     def next_batch(self) -> list[Message]:
-        """Return the next records of the range, none when nothing has come for a moment."""
+        """Return the next records of the range; an empty list if none arrives within a short time."""
         taken = []
         batch = cast("list[Message]", self._consumer.consume(_BATCH, _BATCH_WAIT_S))
         for message in batch:
@@ -202,9 +205,9 @@ class _Reading:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise LogError(
                 "RANGE_EXPIRED",
-                f"records that are needed have been deleted from partition {partition}.",
+                f"records that Falkirk still needs were deleted from partition {partition}.",
                 where=f"topic {self._topic} at {self._connection.bootstrap}",
-                hint="The topic's retention is shorter than the time to read it again.",
+                hint="Set the topic's retention to more than the longest time until its records are read again.",
                 topic=self._topic,
                 partition=partition,
             )
@@ -223,7 +226,7 @@ class _Reading:
                     "RANGE_NOT_THERE",
                     f"partition {partition} ends at {end}, before position {self._last[partition]}.",
                     where=f"topic {self._topic} at {self._connection.bootstrap}",
-                    hint="Was the topic deleted and made again?",
+                    hint="Check whether the topic was deleted and created again.",
                     topic=self._topic,
                     partition=partition,
                     end=end,

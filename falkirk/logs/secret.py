@@ -8,10 +8,10 @@ _FROM_ENVIRONMENT = "env:"
 
 
 class Secret:
-    """A password, or the environment variable that holds it (``env:NAME``), read each time it is needed.
+    """A password, or the environment variable that contains it (``env:NAME``), which is read at each use.
 
-    Only a reference to the environment survives pickling; a plain text is refused, since a pickle ends up in
-    files and on other machines.
+    Only a reference to the environment can be pickled. A plain text can't, since a pickle ends up in files and on other
+    machines.
     """
 
     __slots__ = ("_text",)
@@ -21,26 +21,26 @@ class Secret:
 
     @property
     def origin(self) -> str:
-        """Where the secret comes from, fit to be shown."""
+        """Where the secret comes from, in a form that may be shown."""
         if self._text.startswith(_FROM_ENVIRONMENT):
             return f"the environment variable {self._text.removeprefix(_FROM_ENVIRONMENT)}"
         return "the argument"
 
     @property
     def is_set(self) -> bool:
-        """Whether there is anything behind it."""
+        """Whether the secret has a value."""
         return bool(self._value())
 
     def reveal(self) -> str:
         """Return the plain text.
 
-        Raises: DefinitionError: `SECRET_MISSING` when it is empty, or the environment variable has gone meanwhile.
+        Raises: DefinitionError: `SECRET_MISSING`: the secret is empty, or the environment variable is no longer set.
         """
         value = self._value()
         if not value:
             raise DefinitionError(
                 "SECRET_MISSING",
-                f"a secret is empty: {self.origin} holds nothing.",
+                f"a secret is empty: {self.origin} is empty or not set.",
                 hint="Set it before the start.",
             )
         return value
@@ -66,7 +66,7 @@ class Secret:
         if not self._text.startswith(_FROM_ENVIRONMENT):
             raise DefinitionError(
                 "SECRET_NOT_PICKLED",
-                "a secret given as plain text does not leave this process.",
+                "a secret that was given as plain text can't be pickled.",
                 hint='Give it as "env:NAME" to use the connection in other processes.',
             )
         return (Secret, (self._text,))

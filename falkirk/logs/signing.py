@@ -1,10 +1,11 @@
-"""Signing: each record of ours carries a tag that only its home can make, so a forged record is never taken for ours.
+"""Signs records: each record of a home carries a tag that only this home can make, so forged records are recognised.
 
-The tag covers the header, the output partition, the key and the value. Whoever can write a topic can add records to it,
-but none that a restart, a release, `falkirk redrive` or a gateway believes. See docs/decisions/0042.
+The tag covers the header, the output partition, the key and the value. Anyone who can write to a topic can add records
+to it. But a restart, a release, `falkirk redrive` and a gateway trust only records with a correct tag. See
+docs/decisions/0042.
 
-The tag is a truncated SHA-256 of a key followed by the text. Truncation is what keeps a longer text from being derived
-from a shorter one, which is the weakness of a plain SHA-256 here. HMAC would hash twice, and Spark has no HMAC.
+The tag is a truncated SHA-256 of a key followed by the text. With a plain SHA-256, an attacker could derive the tag of
+a longer text from that of a shorter one; the truncation prevents that. HMAC would hash twice, and Spark has no HMAC.
 """
 
 import hashlib
@@ -19,12 +20,12 @@ from falkirk.logs.header import TAG_DIGITS, header_value, split_header
 if TYPE_CHECKING:
     from falkirk.logs.ranges import LogRecord, Message
 
-#: What a derived key begins with, so that it can be found, and struck out, where Spark prints a plan.
+#: The prefix of a derived key, by which the key can be found and removed from a plan that Spark prints.
 KEY_MARK = b"FK1"
 _KEY_BYTES = 16
-#: Matches a derived key where Spark prints a plan.
+#: Matches a derived key in a plan that Spark prints.
 KEY_PATTERN = f"0x{KEY_MARK.hex().upper()}[0-9A-F]{{{_KEY_BYTES * 2}}}"
-#: Incarnations whose keys are kept. A forged header can name any.
+#: The number of incarnations whose keys are cached. A forged header can name any incarnation.
 _KEYS_MAX = 1_000
 
 
@@ -32,27 +33,30 @@ _KEYS_MAX = 1_000
 class SigningKey:
     """The secret of a home.
 
-    Args: secret: 32 random bytes. since_birth: the home has had it from its first record on; otherwise an earlier
-        version of Falkirk has written records without a tag.
+    Args: secret: 32 random bytes. since_birth: the home has had the secret since its first record; if False, an earlier
+        version of Falkirk may have written records without a tag.
     """
 
     secret: bytes = field(repr=False)
     since_birth: bool
 
     def of(self, topic: str, incarnation: int | str) -> bytes:
-        """Return the key for the records that an incarnation writes to a topic. It serves for nothing else."""
+        """Return the key for the records that one incarnation writes to one topic. The key has no other use."""
         return KEY_MARK + hmac.digest(self.secret, f"{topic}/{incarnation}".encode(), "sha256")[:_KEY_BYTES]
 
 
 def tag_of(key: bytes, header: bytes, partition: int, record_key: bytes | None, value: bytes | None) -> str:
-    """Return the tag of a record. Args: key: from `SigningKey.of`. header: up to its last slash."""
+    """Return the tag of a record.
+
+    Args: key: from `SigningKey.of`. header: the header up to its last slash.
+    """
     size = b"-" if record_key is None else b"%d" % len(record_key)
     covered = b"%b%b@%d/%b/%b%b" % (key, header, partition, size, record_key or b"", value or b"")
     return hashlib.sha256(covered).hexdigest()[:TAG_DIGITS]
 
 
 class Believed(NamedTuple):
-    """What the header of a record of ours says. Args: numbers: of the stamp. signed: it has a tag, and the tag fits."""
+    """The contents of a verified header. Args: numbers: of the stamp. signed: the header has a correct tag."""
 
     incarnation: int
     numbers: tuple[int, ...]
@@ -62,8 +66,11 @@ class Believed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Disbelieved:
-    """Why a record is not ours. Args: text: what the record has, as people read it. may_be_ours: a home that was
-    restored from a copy older than its key can't tell."""
+    """Why a record is not the home's own.
+
+    Args: text: a description for people. may_be_ours: the home can't tell, since it was restored from a copy that is
+        older than its key.
+    """
 
     text: str
     may_be_ours: bool = False
@@ -80,7 +87,7 @@ UNEXPLAINED = Disbelieved("a stamp of no record of the input")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """A record of one of our topics that this home did not write."""
+    """A record in one of the home's topics that the home did not write."""
 
     partition: int
     offset: int
@@ -88,14 +95,14 @@ class Foreign:
 
 
 class ForeignTally:
-    """Counts records that are not ours. Attributes: count. first: the one to name: a doubtful one, or the first."""
+    """Counts foreign records. Attributes: count. first: the record to report: a doubtful one, or else the first one."""
 
     def __init__(self) -> None:
         self.count = 0
         self.first: Foreign | None = None
 
     def add(self, foreign: Foreign) -> None:
-        """Take in a record."""
+        """Count a record."""
         self.count += 1
         if self.first is None or (foreign.reason.may_be_ours and not self.first.reason.may_be_ours):
             self.first = foreign
@@ -106,9 +113,9 @@ class Verifier:
 
     Args:
         topic, identity, key: of the home.
-        unsigned_below: where records without a tag end that an earlier version of Falkirk has written, per partition;
-            None: nowhere yet.
-        explains: tells whether the input can have a record with a stamp's numbers; asked of records without a tag.
+        unsigned_below: for each partition, where the unsigned records of an earlier version of Falkirk end; None: they
+            have no end yet.
+        explains: returns whether the input can have a record with a stamp's numbers; called for records without a tag.
     """
 
     def __init__(
@@ -120,13 +127,13 @@ class Verifier:
         self._key_of = lru_cache(_KEYS_MAX)(lambda incarnation: key.of(topic, incarnation))
 
     def is_old(self, partition: int, offset: int) -> bool:
-        """Tell whether an earlier version of Falkirk, which signed nothing, can have written a record."""
+        """Return whether an earlier version of Falkirk, which did not sign records, may have written a record."""
         return self._unsigned_below is None or offset < self._unsigned_below.get(partition, 0)
 
     def verify(
         self, partition: int, offset: int, header: bytes | None, record_key: bytes | None, value: bytes | None
     ) -> Believed | Disbelieved:
-        """Return what a record's header says, if this home wrote it."""
+        """Return the contents of a record's header if this home wrote the record, otherwise the reason why not."""
         if header is None:
             return NO_HEADER
         try:
@@ -148,22 +155,22 @@ class Verifier:
         return Believed(int(incarnation), numbers, state, tag is not None)
 
     def verify_message(self, message: "Message") -> Believed | Disbelieved:
-        """Do as `verify` does with a message."""
+        """Verify a message, as `verify` does."""
         header = header_value(message.headers())
         return self.verify(message.partition(), message.offset(), header, message.key(), message.value())
 
     def verify_record(self, record: "LogRecord") -> Believed | Disbelieved:
-        """Do as `verify` does with a record of a range."""
+        """Verify a record of a range, as `verify` does."""
         return self.verify(record.partition, record.offset, record.raw_header, record.key, record.value)
 
 
 def explained_by(
     ends: Callable[[], Mapping[int, int]], state_partitions: int, depth: int | None
 ) -> Callable[[tuple[int, ...], str], bool]:
-    """Return what tells whether records of one source can have led to a stamp.
+    """Return a function that decides whether records of one source can have caused a stamp.
 
-    Args: ends: returns where the source ends; called at most once. state_partitions, depth: how many there are, and how
-        many sub-indexes a stamp has; None: not known.
+    Args: ends: returns the ends of the source's partitions; called at most once. state_partitions: their number. depth:
+        the number of sub-indexes of a stamp; None: not known.
     """
     known: list[Mapping[int, int]] = []
 

@@ -1,6 +1,6 @@
-"""The tail: what is released already in an output topic, read once at the start of an incarnation.
+"""Reads the tail: the published results in an output topic, read once at the start of an incarnation.
 
-The barrier is made of it. Void records (void.py) count for nothing, since every reader of ours skips them.
+The barrier uses the tail. Void records (void.py) do not count, since Falkirk's readers skip them.
 """
 
 from collections import Counter
@@ -24,16 +24,17 @@ _Numbers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """What a range of an output topic holds.
+    """The contents of a range of an output topic.
 
     Args:
-        released: the greatest released stamp of each channel.
-        released_set: every released stamp with its channel, each once; None unless asked for.
-        records: how many records the range has, of whatever kind.
-        incarnations: how many records each incarnation released.
-        void_count: how many records were left out as void.
+        released: the greatest published stamp of each channel.
+        released_set: each published stamp once, with its channel; None unless requested.
+        records: the number of all records in the range.
+        incarnations: the number of records that each incarnation published.
+        void_count: the number of void records, which do not count as published.
         foreign: the records that this home did not write.
-        regression_count, regressions: stamps not above an earlier one of their channel, and the first few.
+        regression_count, regressions: the number of stamps that are not above an earlier stamp of their channel, and
+            the first few of them.
     """
 
     released: ReleasedTail
@@ -57,13 +58,12 @@ def read_tail(
     void: Void | None = None,
     stall_s: float = 30.0,
 ) -> Tail:
-    """Return what a home has released in the records [first, last) of `topic`.
+    """Return the results of a home in the records [first, last) of `topic`.
 
     Args:
-        verifier: of the home and the topic.
-        keep_set: keep every stamp, not only the greatest of each channel; costs memory in proportion to the
-            records.
-        void: what to leave out.
+        verifier: the verifier of the home and the topic.
+        keep_set: keep every stamp, not only the greatest of each channel; uses memory in proportion to the records.
+        void: the void records, which are skipped.
 
     Raises: LogError: as `read_range`.
     """
@@ -75,7 +75,7 @@ def read_tail(
 
 
 class TailFold:
-    """Collects a tail record by record: theory's `fold_tail` in plain numbers, since it may see millions."""
+    """Collects a tail record by record: theory's `fold_tail` on plain numbers, for tails with millions of records."""
 
     def __init__(self, verifier: Verifier, void: Void, *, keep_set: bool) -> None:
         self._verifier, self._void, self._keep_set = verifier, void, keep_set
@@ -89,7 +89,7 @@ class TailFold:
     def add(
         self, partition: int, offset: int, header: bytes | None, key: bytes | None = None, value: bytes | None = None
     ) -> None:
-        """Take in the record at `offset` with that header."""
+        """Add the record at `offset` with this header."""
         self._records += 1
         found = self._verifier.verify(partition, offset, header, key, value)
         if self._void.has(partition, offset, None if isinstance(found, Disbelieved) else found.incarnation):
@@ -112,7 +112,7 @@ class TailFold:
                 self._regressions.append((route, before, numbers))
 
     def tail(self) -> Tail:
-        """Return what has been collected."""
+        """Return the collected tail."""
         channels = {route: _channel(route) for route in self._greatest}
         return Tail(
             released=ReleasedTail(greatest={channels[r]: stamp_of(n) for r, n in self._greatest.items()}),

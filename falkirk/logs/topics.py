@@ -1,7 +1,7 @@
-"""Topics: what Kafka says of them (settings, first and last positions), and making and removing them.
+"""Topics: reads the settings and positions of Kafka topics, and creates and deletes topics.
 
 A position is the offset of the next record, so a partition's records are [first, end). End positions are high
-watermarks, whatever isolation a reader asks for. A leader may hold more (replication.py).
+watermarks, whatever isolation level a reader uses. A leader may hold more records (replication.py).
 """
 
 import difflib
@@ -40,9 +40,9 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """What a topic is: partitions, cleanup policy (``delete``, ``compact``, or both with a comma), limits.
+    """The facts about a topic: partitions, cleanup policy (``delete``, ``compact``, or both with a comma), limits.
 
-    `max_message_bytes` bounds a record batch after compression; `retention_ms` is -1 for ever;
+    `max_message_bytes` limits a record batch after compression; `retention_ms` is -1 if records never expire;
     `message_timestamp_type` is ``CreateTime`` or ``LogAppendTime``.
     """
 
@@ -57,7 +57,7 @@ class TopicFacts:
 class Topics:
     """The topics of one cluster. Every call waits at most `timeout_s` for the broker.
 
-    All raise LogError: `BROKER_AWAY` (maybe) when it does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`,
+    All raise LogError: `BROKER_AWAY` (maybe) when the broker does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`,
     `TOPIC_REPLACED`.
     """
 
@@ -90,16 +90,20 @@ class Topics:
         )
 
     def expect(self, topic: str, identity: str) -> None:
-        """From now on refuse another topic of that name (`TOPIC_REPLACED`). Args: identity: as of `identity`."""
+        """From now on, refuse another topic with this name (`TOPIC_REPLACED`).
+
+        Args: identity: as `identity` returns it.
+        """
         self._expected[topic] = identity
 
     def expects(self, topic: str) -> bool:
-        """Tell whether it is known which topic of that name is meant."""
+        """Return whether the identity of the topic with this name is known."""
         return topic in self._expected
 
     def identity(self, topic: str) -> str:
-        """Return the id that Kafka gave `topic` when it was created. A topic that is deleted and created again has
-        another.
+        """Return the id that Kafka gave `topic` when it was created.
+
+        A topic that is deleted and created again has a new id.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
@@ -113,16 +117,16 @@ class Topics:
         return self._described(topic) is not None
 
     def has_followers(self, topic: str) -> bool:
-        """Tell whether a partition of `topic` has replicas beside its leader. Raises: LogError: `TOPIC_MISSING`."""
+        """Return whether a partition of `topic` has replicas besides its leader. Raises: LogError: `TOPIC_MISSING`."""
         found = self._described(topic)
         if found is None:
             raise missing(self._connection, topic, self._similar(topic))
         return any(len(partition.replicas) > 1 for partition in found.partitions)
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """Create `topic` and wait until it can be written; one that exists already is left as it is.
+        """Create `topic` and wait until it can be written; leave an existing topic unchanged.
 
-        Raises: LogError: `PARTITION_COUNT_DIFFERS` when it exists with another number of partitions.
+        Raises: LogError: `PARTITION_COUNT_DIFFERS` if the topic exists with another number of partitions.
         """
         wanted = dict(config or {})
         future = self._created(topic, partitions, wanted)
@@ -137,7 +141,7 @@ class Topics:
                 "PARTITION_COUNT_DIFFERS",
                 f"the topic {topic} has {found} partitions, not {partitions}.",
                 where=self._connection.bootstrap,
-                hint="Records of a key would move to another partition: use another topic, or remove it.",
+                hint="Use another topic or delete this one; otherwise records of a key would move to other partitions.",
                 topic=topic,
                 found=found,
                 wanted=partitions,
@@ -148,13 +152,13 @@ class Topics:
         return self._admin.create_topics([new], request_timeout=self._timeout_s)[topic]
 
     def delete(self, topic: str) -> None:
-        """Delete `topic` with all its records and wait until it is gone; one that does not exist is fine."""
+        """Delete `topic` with all its records, and wait until Kafka no longer lists it; a missing topic is no error."""
         future = self._admin.delete_topics([topic], request_timeout=self._timeout_s)[topic]
         self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, "deleting a topic", topic)
         self._await(lambda: not self.exists(topic), "deleting a topic", topic)
 
     def first_positions(self, topic: str) -> dict[int, int]:
-        """Return the position of the oldest record that is still there, per partition.
+        """Return the position of the oldest remaining record, per partition.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
@@ -170,15 +174,14 @@ class Topics:
     def unreplicated(
         self, ends: Mapping[str, Mapping[int, int]], *, timeout_s: float = 1.0
     ) -> frozenset[tuple[str, int]]:
-        """Return the partitions, as (topic, partition), whose leader has not confirmed that its log ends at these end
-        positions.
+        """Return the partitions, as (topic, partition), whose leader has not confirmed these ends of its log.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
         return unreplicated(self._connection, ends, timeout_s=timeout_s)
 
     def readable_positions(self, topic: str) -> dict[int, int]:
-        """Return, per partition, up to where it can be read: before the first transaction that is still open.
+        """Return the end of the readable records, per partition: the start of the first open transaction, if any.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
@@ -186,7 +189,7 @@ class Topics:
         return self._positions(topic, latest, IsolationLevel.READ_COMMITTED)
 
     def delete_below(self, topic: str, positions: Mapping[int, int]) -> None:
-        """Delete the records of `topic` before these positions for good. Twice is as once."""
+        """Delete the records of `topic` before these positions permanently. A second call changes nothing."""
         wanted = [TopicPartition(topic, p, o) for p, o in positions.items() if o > 0]
         if wanted:
             for future in self._admin.delete_records(wanted, request_timeout=self._timeout_s).values():
@@ -199,7 +202,7 @@ class Topics:
             self._result(future, "committing a consumer group's offsets", topic)
 
     def await_broker(self, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None) -> None:
-        """Wait until the broker answers, calling `on_wait` with the seconds waited after each failed try.
+        """Wait until the broker answers; call `on_wait` with the seconds waited after each failed attempt.
 
         Raises: LogError: `BROKER_AWAY` after `timeout_s`; `ACCESS_REFUSED` at once.
         """
@@ -211,7 +214,7 @@ class Topics:
                 return
             except KafkaException as error:
                 self._admin.poll(0)
-                met = fault(error.args[0], "waiting for it", self._connection, self._errors)
+                met = fault(error.args[0], "waiting for the broker", self._connection, self._errors)
                 waited_s = time.monotonic() - start
                 if met.condition != "BROKER_AWAY" or waited_s >= timeout_s:
                     raise met from error
@@ -230,7 +233,7 @@ class Topics:
                 doing = "reading a topic's positions"
                 return {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
             except LogError as error:
-                # A partition without a leader, just after the topic was made or while a broker comes back.
+                # A partition has no leader just after the topic was created, or while a broker restarts.
                 if error.condition != "BROKER_AWAY" or time.monotonic() > deadline:
                     raise
             time.sleep(_POLL_S)
@@ -242,7 +245,7 @@ class Topics:
         return len(found.partitions)
 
     def _described(self, topic: str) -> Any:
-        # Describing, unlike asking for metadata, never creates a topic.
+        # Unlike a metadata request, a describe request never creates a topic.
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
         found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
         if found is not None and str(found.topic_id) != self._expected.get(topic, str(found.topic_id)):
@@ -250,7 +253,7 @@ class Topics:
                 "TOPIC_REPLACED",
                 f"the topic {topic} was deleted and created again since this home first used it.",
                 where=self._connection.bootstrap,
-                hint="Begin with a new home and new output topics.",
+                hint="Start with a new home and new output topics.",
                 topic=topic,
                 before=self._expected[topic],
                 now=str(found.topic_id),
@@ -279,19 +282,19 @@ class Topics:
         try:
             result = future.result()
         except KafkaException as error:
-            # The client's own errors (a refused password) wait until they are polled for.
+            # The client reports its own errors (a refused password) only when it is polled.
             self._admin.poll(0)
             met = fault(error.args[0], doing, self._connection, self._errors, topic)
             if is_away(met):
-                # This client would ask the same broker again for a minute, and perhaps only that one hangs. Others may
-                # still wait for an answer of it.
+                # This client would use the same broker for another minute, though perhaps only that broker hangs. The
+                # former client is kept, because other calls may still wait for its answer.
                 self._former, self._admin = self._admin, self._client()
             raise met from error
         self._errors.last = None
         return result
 
     def _result_unless(self, code: int, future: "Future[_T]", doing: str, topic: str) -> _T | None:
-        """Return the result, None when it failed with that code."""
+        """Return the result, or None if the call failed with this error code."""
         return None if _failed_with(code, future) else self._result(future, doing, topic)
 
 

@@ -1,8 +1,8 @@
-"""Void: which records of a log between regions count for nothing, to its writer and to every reader alike.
+"""Decides which records of a log are void, so that its writer and all readers skip them.
 
-A recovery records the ranges that it takes back. And a record that an incarnation sent may arrive late: behind the
-position up to which a later incarnation has read what is there. The later one releases the same result again, so the
-late record is void. Its header names the incarnation that wrote it, so a reader recognises it whenever it comes.
+A recovery records the ranges that it cancels. A record of a former incarnation may also arrive late: after the position
+up to which a later incarnation has read the log. The later incarnation publishes the same result again, so the late
+record is void. Its header names its incarnation, so a reader recognises it whenever it arrives.
 """
 
 from bisect import bisect_right
@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 Range = tuple[int, int, int]
 """Records of a partition: (partition, first, last exclusive)."""
 Fence = tuple[int, int, int]
-"""Where a partition ended when an incarnation began: (partition, position, incarnation)."""
+"""The end of a partition when an incarnation started: (partition, position, incarnation)."""
 
 
 class Void:
-    """What counts for nothing in a log.
+    """The void records of a log.
 
-    Args: ranges: disjoint. fences: of the log's writer, and only where every reader skips what is late.
+    Args: ranges: cancelled ranges, disjoint. fences: those of the log's writer; given only if every reader skips late
+        records.
     """
 
     def __init__(self, ranges: Iterable[Range] = (), fences: Iterable[Fence] = ()) -> None:
@@ -30,7 +31,10 @@ class Void:
             self._fences.setdefault(partition, []).append((position, incarnation))
 
     def has(self, partition: int, offset: int, incarnation: int | None) -> bool:
-        """Tell whether the record that an incarnation wrote there is void. Args: incarnation: None: somebody else's."""
+        """Return whether a record is void.
+
+        Args: incarnation: of its writer; None: the home did not write the record.
+        """
         if self._is_taken_back(partition, offset):
             return True
         return incarnation is not None and self._is_late(partition, offset, incarnation)
@@ -46,7 +50,7 @@ class Void:
         return at >= 0 and incarnation < fences[at][1]
 
     def within(self, first: Mapping[int, int], last: Mapping[int, int] | None = None) -> "Void":
-        """Return what matters of it in [first, last) of each partition; without `last`, from `first` on."""
+        """Return the part that matters to [first, last) of each partition; without `last`, from `first` on."""
         ranges = [r for r in self.ranges if r[2] > first.get(r[0], 0) and (last is None or r[1] < last.get(r[0], 0))]
         fences = []
         for partition, known in self._fences.items():
@@ -57,9 +61,9 @@ class Void:
 
 
 def late_behind(fences: Iterable[tuple[int, Mapping[int, int]]]) -> list[Fence]:
-    """Return the fences of a log by partition, from where each incarnation of its writer found it to end.
+    """Return the fences of a log, from the end of each partition at the start of each incarnation of its writer.
 
-    Of several at one position the last counts. Nothing is older than the first incarnation.
+    Of several fences at one position the last counts. No incarnation is older than the first.
     """
     found: dict[tuple[int, int], int] = {}
     for incarnation, positions in sorted(fences, key=lambda f: f[0]):

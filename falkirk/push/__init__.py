@@ -1,1 +1,1 @@
-"""Push sources: requests over HTTP whose clients are told once what came of them is outside, and what it was."""
+"""Push sources: clients post requests over HTTP, and wait for the answer or for the publication of all results."""

@@ -1,11 +1,11 @@
-"""The address at which an application takes requests, as declared by the user."""
+"""Parses the address, declared by the user, at which an application accepts requests."""
 
 import re
 
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation
 
-#: On this machine alone, on any port that is free.
+#: Only this machine can reach it, on any free port.
 DEFAULT = "127.0.0.1:0"
 
 
@@ -18,9 +18,9 @@ def as_address(text: object, where: SourceLocation) -> tuple[str, int]:
     if found is None or int(found[2]) > 65_535:
         raise DefinitionError(
             "ADDRESS_INVALID",
-            f"http={text!r} is not an address.",
+            f"http={text!r} is not an address of the form host:port.",
             where=where,
-            hint='Write "127.0.0.1:8088", or port 0 for any that is free.',
+            hint='Write "127.0.0.1:8088", or port 0 for any free port.',
             address=text,
         )
     return found[1].strip("[]"), int(found[2])

@@ -1,7 +1,7 @@
-"""Book: what is known of the requests of one source: which there are, where they are in their topic, what came of them.
+"""Book: the state of the requests of one source: their ids, their places in the topic, and their answers.
 
-The topic of requests is the memory: what is in this book can be read from it, and from the topic of answers, again.
-Nothing here knows of Kafka, threads or a clock.
+The topic of requests is the durable copy. A new gateway rebuilds the book from this topic and from the topic of
+answers. This module uses neither Kafka nor threads nor a clock.
 """
 
 from collections import Counter, deque
@@ -11,10 +11,10 @@ from hashlib import blake2b
 
 from falkirk.push.errors import RequestError
 
-#: What a request weighs beside its id and its answer.
+#: The memory that a request uses in addition to its id and its answer.
 _WEIGHT_BYTES = 700
-#: Clocks of machines that write answers may be behind by this much. An answer that is older than its request is that of
-#: an earlier one with the same id, which was forgotten.
+#: The clock of a machine that writes answers may be behind by this much. An answer older than its request belongs to an
+#: earlier, forgotten request with the same id.
 SKEW_MS = 10_000
 
 Positions = Mapping[int, int]
@@ -25,13 +25,14 @@ class Entry:
     """A request.
 
     Args:
-        id, digest: of what was asked. at_ms: when it was first asked, in the source's own time (elapsed.py).
-        stamped_ms: its record's timestamp, since 1970: those of answers are compared with it.
-        place: its partition and offset; None: it is on its way there.
-        answer: None: there is none yet.
-        is_accepted: all that came of it is outside. is_silent: and there is no answer among it.
-        client: who asked first; empty: it was read back, and nobody remembers.
-        is_evicted: there was an answer, which is no longer in memory. The request never runs again all the same.
+        id: the request's id. digest: identifies the request's body.
+        at_ms: when it was first posted, in the source's elapsed time (elapsed.py).
+        stamped_ms: its record's timestamp, since 1970; compared with the timestamps of answers.
+        place: its partition and offset; None: it is not in the topic yet.
+        answer: None: there is no answer yet.
+        is_accepted: all its results are published. is_silent: all are published, and none of them is an answer.
+        client: the address that posted it first; empty: the request was read back, so the address is unknown.
+        is_evicted: it has an answer, which was dropped from memory. The request still never runs again.
     """
 
     id: str
@@ -48,40 +49,40 @@ class Entry:
 
     @property
     def is_answered(self) -> bool:
-        """Whether its answer came."""
+        """Whether the request has an answer."""
         return self.answer is not None or self.is_evicted
 
     @property
     def is_over(self) -> bool:
-        """Whether all that will ever be known of it is."""
+        """Whether nothing more can become known about the request."""
         return self.is_accepted and (self.is_answered or self.is_silent)
 
     def is_done(self, *, wants_answer: bool) -> bool:
-        """Tell whether what its client waits for is there."""
+        """Return whether the client can get its response: the answer, or the acceptance if it wants no answer."""
         return self.is_answered or self.is_silent if wants_answer else self.is_accepted
 
 
 class Book:
-    """The requests of one source. Places of one partition are told in their order."""
+    """The requests of one source. The places of one partition are reported in order of offset."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        #: On their way to the topic, oldest first, with the size of what is sent.
+        #: Requests on their way to the topic, oldest first, with the size of the sent value.
         self._sending: dict[str, tuple[Entry, int]] = {}
         self._known: dict[int, deque[Entry]] = {}
         self._unaccepted: dict[int, deque[Entry]] = {}
         self._speaking: dict[int, deque[Entry]] = {}
         self._accepted: dict[int, int] = {}
         self._silent: dict[int, int] = {}
-        #: Per partition, the place behind all that was forgotten.
+        #: For each partition, the offset after the last forgotten request.
         self._forgotten: dict[int, int] = {}
-        #: What of each client is remembered, and its answers, oldest first.
+        #: For each client, the memory that its requests use, and its answered requests, oldest first.
         self._weights: Counter[str] = Counter()
         self._answered: dict[str, deque[Entry]] = {}
         self.weight_bytes = 0
 
     def weight_of(self, client: str) -> int:
-        """Return how many bytes the requests of a client take."""
+        """Return how many bytes of memory the requests of a client use."""
         return self._weights[client]
 
     def _weigh(self, entry: Entry, added_bytes: int) -> None:
@@ -91,7 +92,7 @@ class Book:
             del self._weights[entry.client]
 
     def find(self, request_id: str, digest: bytes) -> Entry | None:
-        """Return the request of an id, if it is known.
+        """Return the request with this id, or None if it is not known.
 
         Raises: RequestError: `REQUEST_DIFFERS`.
         """
@@ -99,9 +100,9 @@ class Book:
         if entry is not None and entry.digest != digest:
             raise RequestError(
                 "REQUEST_DIFFERS",
-                f"request {request_id!r} was asked before, with another body.",
+                f"request {request_id!r} was posted before with another body.",
                 status=409,
-                hint="Give each request an id of its own; the same id is for asking the same again.",
+                hint="Use a new id for each request. Repeat an id only to retry the same request.",
             )
         return entry
 
@@ -114,11 +115,11 @@ class Book:
         return entry
 
     def oldest_unsent_ms(self) -> int | None:
-        """Return when the oldest of those was asked that are still on their way; None: there are none."""
+        """Return when the oldest request that is still on its way was posted; None: no request is on its way."""
         return next((entry.at_ms for entry, _ in self._sending.values()), None)
 
     def sent(self, request_id: str, partition: int, offset: int) -> Entry:
-        """Take note of where a request is. What came of it may be outside, and known to be, already."""
+        """Record the place of a request. Its results may already be published, and known to be published."""
         entry, size = self._sending.pop(request_id)
         self._weigh(entry, -size)
         entry.place = (partition, offset)
@@ -128,7 +129,7 @@ class Book:
         return entry
 
     def answered(self, request_id: str, answer: bytes, stamped_ms: int) -> Entry | None:
-        """Take note of an answer; return its request, if it is known and this is its first."""
+        """Record an answer. Return its request if the request is known and this is its first answer."""
         entry = self._entries.get(request_id)
         if entry is None or entry.is_answered or stamped_ms < entry.stamped_ms - SKEW_MS:
             return None
@@ -138,8 +139,10 @@ class Book:
         return entry
 
     def evict(self, client: str, upto_bytes: int) -> None:
-        """Drop answers of a client from memory, the oldest first, until its requests take no more than so many bytes.
-        The requests themselves are remembered: one that is asked again does not run again."""
+        """Drop answers of a client from memory, oldest first, until its requests use at most `upto_bytes`.
+
+        The book still knows the requests, so a retry does not run again.
+        """
         answered = self._answered.get(client, deque())
         while answered and self._weights[client] > upto_bytes:
             entry = answered.popleft()
@@ -148,18 +151,17 @@ class Book:
                 entry.answer, entry.is_evicted = None, True
 
     def accept(self, upto: Positions) -> list[Entry]:
-        """Take note of up to where all that came of the requests is outside; return those for which that is new."""
+        """Record the position below which all results of requests are published; return the newly accepted requests."""
         _raise(self._accepted, upto)
         return self._settle()
 
     def silence(self, upto: Positions) -> list[Entry]:
-        """Take note of up to where the requests are accepted and all answers to them were seen; return those that have
-        none."""
+        """Record the position below which requests are accepted and all answers were read; return those without one."""
         _raise(self._silent, upto)
         return self._settle()
 
     def _settle(self) -> list[Entry]:
-        """Return the entries of which anything new is known by the positions that were told."""
+        """Return the requests that the reported positions newly accept, or newly show to have no answer."""
         accepted = _take(self._unaccepted, self._accepted)
         for entry in accepted:
             entry.is_accepted = True
@@ -169,12 +171,14 @@ class Book:
         return [*accepted, *silent]
 
     def forget(self, before_ms: int) -> None:
-        """Forget the requests that were asked before that time, up to the first of which not all is known. They may be
-        in the topic for long after, for a reader that seldom saves."""
+        """Forget requests posted before this time, in each partition up to the first that is not over.
+
+        They may stay in the topic for much longer, if a reader rarely saves a checkpoint.
+        """
         for entries in self._known.values():
             while entries and entries[0].at_ms < before_ms and entries[0].is_over:
                 entry = entries.popleft()
-                assert entry.place is not None, "it is known to be in the topic"
+                assert entry.place is not None, "a known request is in the topic"
                 self._forgotten[entry.place[0]] = entry.place[1] + 1
                 self._weigh(entry, -_weight(entry) - len(entry.answer or b""))
                 entry.is_forgotten = True
@@ -187,28 +191,28 @@ class Book:
                 del self._answered[client]
 
     def disposable(self, acknowledged: Positions) -> dict[int, int]:
-        """Return, per partition, below which place nobody reads any more, and all is forgotten."""
+        """Return, for each partition, the offset below which all requests are forgotten and no reader needs them."""
         below = {p: min(offset, acknowledged.get(p, 0)) for p, offset in self._forgotten.items()}
         return {p: offset for p, offset in below.items() if offset}
 
     def oldest_stamp_ms(self) -> int | None:
-        """Return the oldest timestamp of all; None: there are none."""
+        """Return the oldest timestamp of all requests; None: there are no requests."""
         return min((entry.stamped_ms for entry in self._entries.values()), default=None)
 
     def newest_ms(self) -> int | None:
-        """Return when the newest of all was asked; None: there are none."""
+        """Return when the newest request was posted; None: there are no requests."""
         return max((entry.at_ms for entry in self._entries.values()), default=None)
 
 
 def digest_of(value: bytes) -> bytes:
-    """Return what tells bodies apart."""
+    """Return a digest that identifies a body."""
     return blake2b(value, digest_size=16).digest()
 
 
 def read_back(records: Iterable[tuple[str, bytes, int, int, int, int]]) -> Book:
-    """Return the book of what is in a topic, given as (id, value, at_ms, stamped_ms, partition, offset).
+    """Return the book of a topic's records, given as (id, value, at_ms, stamped_ms, partition, offset).
 
-    An id that was used again counts by its last use.
+    If an id was used again, the last use counts.
     """
     book = Book()
     for request_id, value, at_ms, stamped_ms, partition, offset in records:
@@ -223,7 +227,7 @@ def _raise(positions: dict[int, int], upto: Positions) -> None:
 
 
 def _take(queues: Mapping[int, deque[Entry]], below: Positions) -> list[Entry]:
-    """Take, and return, the entries before these positions."""
+    """Remove and return the requests below these positions."""
     taken = []
     for queue in queues.values():
         while queue and _is_before(queue[0], below):

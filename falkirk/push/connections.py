@@ -1,7 +1,8 @@
-"""Connections: how many clients may be connected at a time, and what is said of those that speak no HTTP.
+"""Connections: limits how many clients may be connected at a time, and counts requests that are not HTTP.
 
-A connection costs nothing to open, and needs no token until something is asked on it. So there are at most so many, and
-while all are taken the one that asks nothing for longest makes room: whoever opens them and waits gains nothing.
+Opening a connection costs a client nothing, and needs no token before its first request. So the number of connections
+is limited. When the limit is reached, the connection that has been idle for longest is closed. A client that opens
+connections without using them therefore blocks nobody.
 """
 
 import asyncio
@@ -15,23 +16,24 @@ from aiohttp.http import HttpProcessingError
 
 log = logging.getLogger("falkirk")
 
-#: Twice as many as clients may wait, of which each has one.
+#: Twice the number of clients that may wait; each waiting client has one connection.
 CONNECTIONS_MAX = 4_000
-#: So many connections may be there that are not encrypted yet, where descriptors allow: asyncio does not say which of
-#: them have ended since, so whoever opens and closes as many within `HANDSHAKE_S` keeps others out. It is more than one
-#: process accepts in that time.
+#: At most this many connections may be unencrypted, where descriptors allow. asyncio does not report which of these
+#: have ended, so a client that opens and closes this many within `HANDSHAKE_S` blocks others. One process accepts fewer
+#: connections in that time.
 ARRIVING_MAX = 100_000
-#: A client that has not agreed on its encryption after this time is cut off.
+#: The connection of a client is closed if the TLS handshake is not complete after this time.
 HANDSHAKE_S = 10.0
-#: Requests that are no HTTP are told of once in so long, with their number.
+#: Requests that are not HTTP are logged at most once per this interval, as a count.
 TELL_EVERY_S = 60.0
 
 
 class Connections:
     """The factory of a server's connections.
 
-    Args: server: of which each connection is one protocol. busy: those on which a request is being served. most: how
-        many there may be. look: is called at each. arriving_most: how many may be there that are not encrypted yet.
+    Args: server: makes the protocol of each connection. busy: the connections on which a request is being served. most:
+        the limit of connections. look: called at each new connection. arriving_most: the limit of connections that are
+        not encrypted yet.
     """
 
     def __init__(
@@ -47,9 +49,9 @@ class Connections:
         self._arriving: list[_Arriving] = []
 
     def __call__(self) -> asyncio.Protocol:
-        """Return the protocol of a connection that was just accepted, and with TLS is not encrypted yet.
+        """Return the protocol of a connection that was just accepted; with TLS it is not encrypted yet.
 
-        Raises: ConnectionAbortedError: too many are not encrypted yet; asyncio then closes the connection.
+        Raises: ConnectionAbortedError: too many connections are not encrypted yet; asyncio then closes this one.
         """
         if self._look is not None:
             self._look()
@@ -61,7 +63,7 @@ class Connections:
         return self._arriving[-1]
 
     def _admit(self) -> asyncio.Protocol | None:
-        """Return what serves one more connection, or nothing where there is no room: all others are being served."""
+        """Return the protocol of one more connection, or None if all allowed connections are serving a request."""
         present = [c for c in self._server.connections if c.transport is not None and not c.transport.is_closing()]
         if len(present) < self._most:
             return self._server()
@@ -74,8 +76,11 @@ class Connections:
 
 
 class _Arriving(asyncio.Protocol):
-    """A connection until it can be talked on. Args: admit: makes what serves it from then on. end_s: when it is cut
-    off."""
+    """A connection before its TLS handshake is complete.
+
+    Args: admit: makes the protocol that serves the connection after the handshake. end_s: when the handshake must be
+        complete.
+    """
 
     def __init__(self, admit: Callable[[], asyncio.Protocol | None], end_s: float) -> None:
         self._admit, self.end_s = admit, end_s
@@ -93,27 +98,31 @@ class _Arriving(asyncio.Protocol):
 
 
 class QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """What a web server's connections log, without a traceback for each client that speaks no HTTP: such lines are
-    counted, and told once in a while."""
+    """The logger of the web server's connections.
+
+    It counts requests that are not HTTP, and logs the count at intervals.
+
+    aiohttp would log a traceback for each of them.
+    """
 
     def __init__(self) -> None:
         super().__init__(log, {})
         self._count, self._told_s = 0, -TELL_EVERY_S
 
     def exception(self, msg: object, *args: object, **options: object) -> None:
-        """Count what is no HTTP; log anything else as it is, since that is our own error."""
+        """Count an error of HTTP parsing; log any other error as it is, since it is our own."""
         error = options.get("exc_info")
         if not isinstance(error, HttpProcessingError):
             self.logger.error(msg, *args, exc_info=error if isinstance(error, BaseException) else True)
             return
         self._count += 1
         if time.monotonic() - self._told_s >= TELL_EVERY_S:
-            log.warning("%d requests were no HTTP, the last of them for %s", self._count, type(error).__name__)
+            log.warning("%d requests were not valid HTTP; the last error was %s", self._count, type(error).__name__)
             self._count, self._told_s = 0, time.monotonic()
 
 
 def crosses_in_clear(host: str) -> bool:
-    """Tell whether requests to that address, and the token in them, may cross a network, where others can read them."""
+    """Return whether requests to this address, and their token, may cross a network unencrypted."""
     try:
         return not ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What clients need to know: the token that they show, and where requests are taken; kept in the home."""
+"""Stores in the home what clients need to know: the token and the address for requests."""
 
 import json
 import os
@@ -11,14 +11,17 @@ from falkirk.errors import HomeError
 from falkirk.logs.secret import Secret
 from falkirk.stored import parse_json
 
-#: In the environment of the coordinator.
+#: A variable in the environment of the coordinator.
 TOKEN_VARIABLE = "FALKIRK_HTTP_TOKEN"
 _TOKEN_FILE, _ADDRESS_FILE = "http.token", "http.json"
 
 
 def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
-    """Return the token that clients show, and how a shell gets it: as declared, else the environment's, else one that
-    is made up once and kept in the home, for its user's eyes alone.
+    """Return the token for clients, and a shell expression for it.
+
+    The declared token comes first, then the environment's.
+
+    Without either, a random token is generated once and stored in the home, where only its user can read it.
 
     Raises: DefinitionError: `SECRET_MISSING`. HomeError: `HOME_UNUSABLE`.
     """
@@ -32,19 +35,19 @@ def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
             _write_secret(file, secrets.token_urlsafe(32))
         kept = file.read_text(encoding="ascii").strip()
         if not kept:
-            raise ValueError("it is empty")  # whoever shows nothing would show it
+            raise ValueError("it is empty")  # an empty token would match a client without a token
         return kept, f"$(cat {shlex.quote(str(file))})"
     except (OSError, ValueError) as error:
         raise HomeError(
             "HOME_UNUSABLE",
-            f"the token for HTTP can't be kept: {error}.",
+            f"the token for HTTP can't be read or written: {error}.",
             where=file,
-            hint=f"Remove the file, or give the token with http_token= or in {TOKEN_VARIABLE}.",
+            hint=f"Remove the file, or set the token with http_token= or in {TOKEN_VARIABLE}.",
         ) from error
 
 
 def _write_secret(file: Path, text: str) -> None:
-    """Write a file that only its owner may read, from its first moment on, and that is there whole or not at all."""
+    """Write a file atomically; from its creation on, only its owner may read it."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -57,7 +60,7 @@ def _write_secret(file: Path, text: str) -> None:
 
 
 def former_port(home: Path) -> int:
-    """Return the port of the run before, so that clients find this one there; 0: there was none."""
+    """Return the port of the former run, so that clients find this run at the same port; 0: none is known."""
     try:
         port = parse_json((home / _ADDRESS_FILE).read_text())["port"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -66,7 +69,7 @@ def former_port(home: Path) -> int:
 
 
 def publish(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
-    """Write down, and return, where requests are taken.
+    """Record the address for requests in the home and return its URL.
 
     Raises: HomeError: `HOME_UNUSABLE`.
     """
@@ -76,8 +79,8 @@ def publish(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
     except OSError as error:
         raise HomeError(
             "HOME_UNUSABLE",
-            f"where requests are taken can't be written down: {error.strerror}.",
+            f"the address for requests can't be recorded in the home: {error.strerror}.",
             where=home / _ADDRESS_FILE,
-            hint="Is the disk full?",
+            hint="Check whether the disk is full, and the permissions of the home.",
         ) from error
     return url

@@ -1,8 +1,8 @@
-"""Desk: where the requests of one source are taken and their clients wait. It lives in one event loop.
+"""Desk: accepts the requests of one source and lets their clients wait. It runs in one event loop.
 
-What happens to a request is told to it by whoever talks to Kafka (falkirk/push/line.py). When that begins anew, after a
-failure, the desk is closed: all who wait are told to ask again, since what was on its way may be there or not. It is
-opened again with what is found there.
+The line (falkirk/push/line.py), which talks to Kafka, reports what happens to each request. When the line restarts
+after a failure, it closes the desk. All waiting clients are then asked to retry, because their requests may or may not
+be in the topic. The line reads the topic back and opens the desk again.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from falkirk.push.book import Book, Entry, digest_of
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError, passing_error
 
-#: So many clients wait at the same time; others are told to come again.
+#: At most this many clients may wait at the same time; others are asked to retry.
 WAITING_MAX = 2_000
-#: What is remembered of all requests and answers may take so much memory.
+#: All requests and answers in memory may use this many bytes.
 MEMORY_BYTES_MAX = 256 << 20
-#: A client may take so many times what is left for others: the first one three quarters, and whoever comes later always
-#: finds room.
+#: A client may use at most this many times the room that it leaves to others. The first client may thus use three
+#: quarters of the room, and a later client always finds some.
 SHARE = 3
-#: The broker is away for those who come when it has not taken a request for so long.
+#: New clients get `BROKER_AWAY` once the broker has not accepted a request for this long.
 AWAY_S = 5.0
 
 
 class Desk:
     """The requests of one source.
 
-    Args: send: takes an entry that is new, and its value, on the way to the topic; must not block.
+    Args: send: sends a new request and its value to the topic; must not block.
     """
 
     def __init__(self, send: Callable[[Entry, bytes], None]) -> None:
@@ -45,9 +45,9 @@ class Desk:
     async def ask(
         self, request_id: str, value: bytes, *, wants_answer: bool, timeout_s: float, client: str = ""
     ) -> Entry:
-        """Return the request of that id once what its client waits for is there; send it if it is new.
+        """Send the request if it is new, and return it when its client can get its response.
 
-        Args: client: the address that it comes from, by which room is shared.
+        Args: client: the client's address; each address has a share of the room.
         Raises: RequestError.
         """
         book = self._opened()
@@ -55,9 +55,9 @@ class Desk:
         if entry is not None and entry.is_done(wants_answer=wants_answer):
             return entry
         if self._waits >= WAITING_MAX:
-            raise passing_error("CLIENTS_TOO_MANY", f"{self._waits} clients are waiting already.")
+            raise passing_error("CLIENTS_TOO_MANY", f"{self._waits} clients are already waiting.")
         if self._waits_of[client] >= SHARE * (WAITING_MAX - self._waits):
-            raise _over_share(f"{self._waits_of[client]} requests of {client or 'this client'} are waiting already.")
+            raise _over_share(f"{self._waits_of[client]} requests of {client or 'this client'} are already waiting.")
         if entry is None:
             entry = self._take(book, request_id, value, client)
         self._waits += 1
@@ -72,7 +72,9 @@ class Desk:
             if self._is_away(book):
                 raise _away() from None
             raise passing_error(
-                "RESULT_AWAITED", f"there is no result after {timeout_s:g} s; it is on its way.", status=504
+                "RESULT_AWAITED",
+                f"the request has no result after {timeout_s:g} s; it may still be running.",
+                status=504,
             ) from None
         finally:
             self._waits -= 1
@@ -91,14 +93,12 @@ class Desk:
             raise _away()
         mine = book.weight_of(client)
         others = book.weight_bytes - mine
-        # Of the room that others leave it, a client may take so much that SHARE times the rest is as much.
+        # A client may use SHARE / (SHARE + 1) of the memory that other clients do not use.
         share = max(0, MEMORY_BYTES_MAX - others) * SHARE // (SHARE + 1)
         if mine > share:
             book.evict(client, share)
         if book.weight_bytes > MEMORY_BYTES_MAX:
-            raise passing_error(
-                "REQUESTS_TOO_MANY", "more requests are remembered than there is room for.", retry_after_s=30
-            )
+            raise passing_error("REQUESTS_TOO_MANY", "the memory for requests is full.", retry_after_s=30)
         if book.weight_of(client) > share:
             raise _over_share(f"requests of {client or 'this client'} take {book.weight_of(client):,} bytes of memory.")
         at_ms, stamped_ms = self._elapsed.now_ms(), int(time.time() * 1000)
@@ -122,33 +122,33 @@ class Desk:
         since_ms = book.oldest_unsent_ms()
         return since_ms is not None and self._elapsed.now_ms() - since_ms > AWAY_S * 1000
 
-    # -- what happens; to a closed desk nothing of it matters ---------------------------------------------------------
+    # -- reports of the line; a closed desk ignores them --------------------------------------------------------------
 
     def open(self, book: Book, elapsed: Elapsed) -> None:
-        """Take requests from now on, knowing those of the book, in the source's own time."""
+        """Accept requests from now on; `book` has the known requests, and `elapsed` is the source's time."""
         self._book, self._elapsed = book, elapsed
 
     def close(self, reason: RequestError) -> None:
-        """Take no requests until it is opened again, and let nobody wait."""
+        """Accept no requests until the desk is opened again, and send all waiting clients away with this reason."""
         self._book, self._closed_for = None, reason
         self._tell(list(self._waiting))
 
     def sent(self, places: Mapping[str, tuple[int, int]]) -> None:
-        """Take note of where requests are, given in the order of their offsets."""
+        """Record the places of requests, given in order of offset."""
         if (book := self._book) is None:
             return
         self._tell([book.sent(request_id, *place) for request_id, place in places.items()])
 
     def answered(self, answers: list[tuple[str, bytes, int]]) -> None:
-        """Take note of answers, as (id, value, timestamp)."""
+        """Record answers, given as (id, value, timestamp)."""
         if (book := self._book) is None:
             return
         self._tell([e for a in answers if (e := book.answered(*a)) is not None])
 
     def accepted(self, upto: Mapping[int, int], *, is_silent: bool) -> None:
-        """Take note of up to where what came of the requests is outside.
+        """Record the positions below which all results of requests are published.
 
-        Args: is_silent: all answers among it are told.
+        Args: is_silent: all answers below these positions have been reported.
         """
         if (book := self._book) is None:
             return
@@ -157,8 +157,7 @@ class Desk:
             self._tell(book.silence(upto))
 
     def forget(self, before_ms: int, acknowledged: Mapping[int, int]) -> dict[int, int]:
-        """Forget what is over and was asked before that time; return what may be dropped from the topic: see
-        `Book.disposable`."""
+        """Forget requests that are over and older than this time; return the result of `Book.disposable`."""
         if self._book is None:
             return {}
         self._book.forget(before_ms)
@@ -176,4 +175,4 @@ def _over_share(message: str) -> RequestError:
 
 
 def _away() -> RequestError:
-    return passing_error("BROKER_AWAY", "Kafka does not take the request at present.", retry_after_s=5)
+    return passing_error("BROKER_AWAY", "Kafka does not accept requests at present.", retry_after_s=5)

@@ -1,6 +1,6 @@
-"""Http: a source that clients post requests to, as declared by the user, and the topic that the requests wait in.
+"""Http: a source to which clients post requests, as declared by the user, and the topic that stores the requests.
 
-To the planner such a source *is* a topic of the application's own. So all that holds for topics holds for it.
+The planner sees this source as an internal topic of the application. So everything that holds for topics holds for it.
 """
 
 import re
@@ -13,27 +13,29 @@ from falkirk.location import SourceLocation, caller
 from falkirk.logs.internal import internal_topic
 from falkirk.policy import duration_s
 
-#: An id is remembered at least this long: a client that was cut off asks again within it.
+#: The shortest window of an id: within it, a client whose connection broke can retry.
 WINDOW_LEAST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTopic(Kafka):
-    """The topic that the requests of an `Http` source are in until nothing will ask for them again."""
+    """The topic that stores the requests of an `Http` source until no reader and no retry needs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A source of requests over HTTP. A client that posts one is acknowledged when all that came of it is outside, and
-    gets its answer when that is.
+    """A source of requests over HTTP.
+
+    A client gets its answer once the answer is published. A client without an answer gets a confirmation once all
+    results of its request are published.
 
     Args:
-        path: that requests are posted to, such as ``"/queries"``.
-        schema: the columns of a request as Spark DDL; the body is a JSON object of them.
-        id: the column, a string, that tells requests apart: the same id is the same request, asked again.
-        answers: the sink, a topic keyed by the request's id, that the answers go to; None: there are none.
-        timeout: how long a client waits at most; it may then ask again with the same id.
-        window: for how long at least a request with an id that is known is taken for the same one.
+        path: where clients post requests, such as ``"/queries"``.
+        schema: the columns of a request as Spark DDL; the body is a JSON object with these columns.
+        id: the `STRING` column that identifies a request: a request with the same id is a retry.
+        answers: the sink with the answers, a topic whose key is the request's id; None: requests have no answers.
+        timeout: how long a client waits at most; after that it may retry with the same id.
+        window: for at least this long, a request with a known id counts as a retry.
     """
 
     path: str
@@ -48,17 +50,17 @@ class Http:
         if not isinstance(self.path, str) or not re.fullmatch("(/[A-Za-z0-9_-]+)+", self.path):
             raise DefinitionError(
                 "PATH_INVALID",
-                f"{self.path!r} is not a path that requests can be posted to.",
+                f"{self.path!r} is not a path to which requests can be posted.",
                 where=self.where,
-                hint='Write fk.Http("/queries", …): letters, digits, "-" and "_" between slashes.',
+                hint='Write fk.Http("/queries", …). Use letters, digits, "-" and "_" between slashes.',
                 path=self.path,
             )
         if self.timeout_s <= 0 or self.window_s < WINDOW_LEAST_S:
             raise DefinitionError(
                 "OPTION_UNKNOWN",
-                f"timeout={self.timeout!r}, window={self.window!r} are not possible.",
+                f"timeout={self.timeout!r}, window={self.window!r} is too short.",
                 where=self.where,
-                hint=f"The timeout is more than nothing, the window at least {WINDOW_LEAST_S:g} seconds.",
+                hint=f"Set timeout= to more than 0 seconds, and window= to at least {WINDOW_LEAST_S:g} seconds.",
                 timeout=self.timeout,
                 window=self.window,
             )
@@ -70,24 +72,27 @@ class Http:
 
     @property
     def window_s(self) -> float:
-        """For how long at least an id is remembered, in seconds."""
+        """How long an id is remembered at least, in seconds."""
         return duration_s(self.window)
 
     def refuse_same_path(self, others: "Iterable[Http]") -> None:
-        """Raises: DefinitionError: `NAME_TAKEN`: another source is at the same path."""
+        """Refuse a path that another source has.
+
+        Raises: DefinitionError: `NAME_TAKEN`.
+        """
         if any(other.path == self.path for other in others):
             raise DefinitionError(
                 "NAME_TAKEN",
-                f"there is already a source at the path {self.path!r}.",
+                f"another source already has the path {self.path!r}.",
                 where=self.where,
-                hint="Give each source of requests a path of its own.",
+                hint="Give each source of requests a different path.",
                 name=self.path,
             )
 
     def topic(self, application: str, identity: str, source: str) -> RequestTopic:
-        """Return the topic that the requests are in: of one home, whose identity is part of its name.
+        """Return the topic of the requests. Its name contains the identity of the home, so each home has its own topic.
 
-        All records of one id are in one partition, since the gateway alone writes it.
+        All records of one id are in one partition, since only the gateway writes the topic.
         """
         name = internal_topic(application, identity, source)
         return RequestTopic(name, schema=self.schema, key=self.id, where=self.where)

@@ -1,4 +1,4 @@
-"""The error of a request: what its client gets in place of a result."""
+"""Defines the error that a client gets instead of a result."""
 
 from falkirk.errors import FalkirkError
 
@@ -6,8 +6,8 @@ from falkirk.errors import FalkirkError
 class RequestError(FalkirkError):
     """A request has no result, or none yet.
 
-    Args: status: of the HTTP response. retry_after_s: when it may be asked again, with the same id; None: it would end
-        alike.
+    Args: status: the status of the HTTP response. retry_after_s: when the client may retry with the same id; None: a
+        retry would fail in the same way.
     """
 
     def __init__(
@@ -18,7 +18,7 @@ class RequestError(FalkirkError):
 
 
 def passing_error(condition: str, message: str, *, status: int = 503, retry_after_s: int = 1) -> RequestError:
-    """Return the error of a request that may be asked again: it runs once, however often that is done."""
+    """Return the error of a request that the client may retry. However often it retries, the request runs once."""
     return RequestError(
-        condition, message, status=status, retry_after_s=retry_after_s, hint="Ask again with the same Request-Id."
+        condition, message, status=status, retry_after_s=retry_after_s, hint="Retry with the same Request-Id."
     )

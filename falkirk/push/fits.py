@@ -1,7 +1,7 @@
-"""Fits: whether a request's body is an object of a source's columns, told to its client before anything is sent.
+"""Checks that a request's body fits the columns of a source, before anything is sent to Kafka.
 
-What fits here, Spark reads as the same; so no request that was taken ends among the dead letters. Dates and times are
-texts as "2026-11-21" and "2026-11-21T20:44:14.5Z", binary values are in Base64.
+Spark reads every accepted value as the same value, so no accepted request becomes a dead letter. Dates and times are
+strings such as "2026-11-21" and "2026-11-21T20:44:14.5Z"; binary values are in Base64.
 """
 
 import base64
@@ -48,7 +48,7 @@ def _like(pattern: str, read: Callable[[str], object]) -> Callable[[str], object
     return parsed
 
 
-#: What raises ValueError on a text that is no such value.
+#: For each type, a function that raises ValueError if a string is not such a value.
 _TEXTS: dict[type[DataType], Callable[[str], object]] = {
     StringType: str,
     DateType: _like(_DATE, date.fromisoformat),
@@ -59,7 +59,7 @@ _TEXTS: dict[type[DataType], Callable[[str], object]] = {
 
 
 def unsuitable(schema: DataType) -> DataType | None:
-    """Return a type within a schema that a body's values can't be checked against, or None."""
+    """Return a type within the schema for which values in a body can't be checked, or None."""
     if isinstance(schema, StructType):
         return next((u for f in schema.fields if (u := unsuitable(f.dataType)) is not None), None)
     if isinstance(schema, ArrayType):
@@ -71,7 +71,7 @@ def unsuitable(schema: DataType) -> DataType | None:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return the object that a body is.
+    """Return the JSON object in a body.
 
     Raises: RequestError: `BODY_INVALID`.
     """
@@ -85,17 +85,17 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def encode(value: dict[str, Any], schema: StructType) -> bytes:
-    """Return an object as it is sent: what is asked again alike is the same bytes.
+    """Return an object as the bytes to send. Equal requests give equal bytes.
 
-    Raises: RequestError: `BODY_INVALID`: it does not fit.
+    Raises: RequestError: `BODY_INVALID`: the object does not fit the schema.
     """
     try:
         found = _struct(value, schema, "")
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _invalid("a text holds half of a surrogate pair") from error
+        raise _invalid("a string contains half of a surrogate pair") from error
     except RecursionError as error:
-        raise _invalid("it is nested too deeply") from error
+        raise _invalid("the body is nested too deeply") from error
 
 
 def _struct(value: object, schema: StructType, at: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _struct(value: object, schema: StructType, at: str) -> dict[str, Any]:
         raise _misfit(at, "an object", value)
     strange = sorted(value.keys() - set(schema.names))
     if strange:
-        raise _invalid(f"there is no column {at}{strange[0]!r}; there are {', '.join(schema.names)}")
+        raise _invalid(f"there is no column {at}{strange[0]!r}; the columns are {', '.join(schema.names)}")
     found = {}
     for field in schema.fields:
         given = value.get(field.name)
@@ -115,7 +115,7 @@ def _struct(value: object, schema: StructType, at: str) -> dict[str, Any]:
 
 
 def _fit(value: object, kind: DataType, at: str) -> object:
-    """Return a value that is not null, having seen that it is of a type."""
+    """Return a value that is not null, after a check that it has the type."""
     if isinstance(kind, StructType):
         return _struct(value, kind, f"{at}.")
     if isinstance(kind, ArrayType) and isinstance(value, list):
@@ -157,7 +157,7 @@ def _magnitude(value: int | float) -> float:
     try:
         return abs(float(value))
     except OverflowError:
-        return math.nan  # not at most anything
+        return math.nan  # NaN fails every comparison with a limit
 
 
 def _float(text: str) -> float:
@@ -168,7 +168,7 @@ def _float(text: str) -> float:
 
 
 def _refuse(text: str) -> object:
-    raise ValueError(f"{text} is not a number of JSON's")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _misfit(at: str, kind: str, value: object) -> RequestError:

@@ -1,8 +1,7 @@
-"""Gateway: takes requests over HTTP in the coordinator's process, so that a client that waits outlives a Spark that
-dies.
+"""Gateway: accepts requests over HTTP in the coordinator's process, so that clients outlive a dead Spark.
 
-What it must know of the application the host tells it in its status: which topics there are, what fits into them, and
-up to where all that came of the requests is outside.
+The host reports in its status what the gateway needs to know: the topics, the schemas of requests, and the positions
+below which all results of requests are published.
 """
 
 import asyncio
@@ -38,14 +37,14 @@ from falkirk.push.server import Counter, application
 from falkirk.push.tls import Renewed
 from falkirk.regions.context import Place
 
-#: Clients that are answered while it stops have so long to take it.
+#: At the stop, clients with a response have this long to receive it.
 _CLOSE_S = 2.0
-#: A connection on which nothing is asked is closed after this time: each takes one of the process's descriptors.
+#: An idle connection is closed after this time, because each connection uses a descriptor of the process.
 _IDLE_S = 30.0
 
 
 class Gateway:
-    """The push sources of one application; without any it does nothing. A context manager: it stops at the end.
+    """The push sources of one application; does nothing if there are none. A context manager that stops at its end.
 
     Args: say: takes one line for the user at each event.
     """
@@ -60,7 +59,7 @@ class Gateway:
         self._renewed: Renewed | None = None
 
     def __enter__(self) -> "Gateway":
-        """Take requests from now on; they are refused until the application runs.
+        """Accept connections from now on; requests are refused until the application runs.
 
         Raises: MachineError: `ADDRESS_TAKEN`, `FILE_UNREADABLE`, `CERTIFICATE_UNSUITABLE`. HomeError, DefinitionError:
             there is no token.
@@ -86,26 +85,26 @@ class Gateway:
         url = ready.result()
         if tls is None and crosses_in_clear(self._app.http[0]):
             self._say(
-                f"requests to {self._app.http[0]}, and the token in them, cross the network in clear: others can read "
-                'them. Say http_tls=fk.Tls("certificate.pem", "key.pem"), or take requests at "127.0.0.1:PORT" and put '
-                "a proxy with TLS before it"
+                f"requests to {self._app.http[0]}, and their token, cross the network unencrypted: others can read "
+                'them. Set http_tls=fk.Tls("certificate.pem", "key.pem"), or accept requests at "127.0.0.1:PORT" '
+                "behind a proxy with TLS"
             )
         if tls is not None and tls.key_is_open():
-            self._say(f"every user of this machine may read the key {tls.key_file}: chmod o= {tls.key_file}")
+            self._say(f"every user of this machine may read the key {tls.key_file}. Run: chmod o= {tls.key_file}")
         for name, http in self._app.pushed.items():
             self._say(
-                f"{name}: requests are taken at {url}{http.path}, for instance by\n"
+                f"{name}: requests are accepted at {url}{http.path}, for example:\n"
                 f'echo "Authorization: Bearer {shown}" | '
                 f'curl -H @- -d \'{{"{http.id}": "1", …}}\' {url}{http.path}'
             )
 
     def take(self, status: dict[str, Any]) -> None:
-        """Take note of what the host has published."""
+        """Use the status that the host has published."""
         for told in status.get("push", ()):
             name, line = told["source"], self._lines.get(told["source"])
             counter = self._counters.get(name)
             if counter is None:
-                continue  # of a file that was changed since the coordinator read it
+                continue  # the application's file has changed since the coordinator read it
             counter.schema = StructType.fromJson(told["schema"])
             if line is None:
                 line = self._lines[name] = self._line(counter, told["topic"], told["answers"])
@@ -129,29 +128,29 @@ class Gateway:
         return Answers(topic=topic, verifier=partial(place.verifier, topic), on_foreign=note)
 
     def stop(self) -> None:
-        """Refuse what comes, tell all who wait to ask again later, and stop. Twice is as once."""
+        """Refuse new requests, ask all waiting clients to retry later, and stop. A second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is None or self._loop is None or self._stopping is None:
             return
         self._loop.call_soon_threadsafe(self._close)
         for line in self._lines.values():
             line.stop()
-        self._loop.call_soon_threadsafe(self._close)  # a line that was about to begin may have opened it again
+        self._loop.call_soon_threadsafe(self._close)  # a line that was just starting may have opened the desk again
         self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join()
 
     def _close(self) -> None:
         for counter in self._counters.values():
-            counter.desk.close(passing_error("BEING_STOPPED", "the application is being stopped.", retry_after_s=10))
+            counter.desk.close(passing_error("BEING_STOPPED", "the application is stopping.", retry_after_s=10))
 
     # -- in the gateway's thread --------------------------------------------------------------------------------------
 
     async def _run(self, token: str, ready: "Future[str]") -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # clients that wait are many, and often only 1,024 may
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the default is often 1,024
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         for name, http in self._app.pushed.items():
-            # The line is there once the desk is open, and nothing is sent before.
+            # The line exists before the desk opens, and a closed desk sends nothing.
             desk = Desk(lambda entry, value, name=name: self._lines[name].send(entry, value))  # type: ignore[misc]
             self._counters[name] = Counter(http=http, desk=desk)
         by_path = {counter.http.path: counter for counter in self._counters.values()}
@@ -187,10 +186,10 @@ class Gateway:
         if port == 0 and (former := former_port(self._home.path)):
             try:
                 return await self._loop.create_server(connections, host, former, **encrypted)
-            except OSError:  # somebody else has it now: any other will do
+            except OSError:  # another process has the port: use any free one
                 self._say(
-                    f"port {former} of the run before is in use by another process, which gets the tokens of clients "
-                    "that still ask there: give them the new address, and then another token"
+                    f"port {former} of the former run is in use by another process, which receives the tokens of "
+                    "clients that still use this port. Give clients the new address, and then replace the token"
                 )
         try:
             return await self._loop.create_server(connections, host, port, **encrypted)
@@ -198,20 +197,26 @@ class Gateway:
             taken = error.errno == errno.EADDRINUSE
             raise MachineError(
                 "ADDRESS_TAKEN",
-                f"requests can't be taken at {host}:{port}: {'it is in use' if taken else error.strerror}.",
-                hint="Name another with http=, or port 0 for any that is free.",
+                f"requests can't be accepted at {host}:{port}: {'it is in use' if taken else error.strerror}.",
+                hint="Set another address with http=, or use port 0 for any free port.",
                 host=host,
                 port=port,
             ) from error
 
 
 def _connections_max(descriptors: int) -> int:
-    """Return how many clients may be connected. Args: descriptors: how many files this process may have open."""
+    """Return how many clients may be connected.
+
+    Args: descriptors: how many files this process may have open.
+    """
     return CONNECTIONS_MAX if descriptors == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, descriptors // 2)
 
 
 def _arriving_max(descriptors: int) -> int:
-    """Return how many connections may be there that are not encrypted yet. Args: as of `_connections_max`."""
+    """Return how many connections may be unencrypted at a time.
+
+    Args: descriptors: as for `_connections_max`.
+    """
     return ARRIVING_MAX if descriptors == resource.RLIM_INFINITY else min(ARRIVING_MAX, descriptors // 4)
 
 

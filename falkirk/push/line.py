@@ -1,7 +1,7 @@
-"""Line: what is between the desk of a source and Kafka: one thread that sends, one that follows what comes of it.
+"""Line: connects the desk of a source to Kafka. One thread sends requests; another follows their results.
 
-To begin it takes over the topic of requests, reads it back, and so knows what every former gateway knew. When anything
-is not as it should be, it begins again: there is one way to recover, and it is the way to start.
+At the start, the line takes over the topic of requests and reads it back. So it knows everything that former gateways
+knew. After any failure it starts again in the same way.
 """
 
 import asyncio
@@ -30,18 +30,20 @@ log = logging.getLogger("falkirk")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: So many requests are sent in one transaction at most.
+#: At most this many requests are sent in one transaction.
 _TOGETHER = 500
 _LOOK_S = 0.1
-#: How often what nobody needs any more is dropped from the topic.
+#: How often records that nobody needs any more are deleted from the topic.
 _TRIM_S = 10.0
 _PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the host says of a topic of requests: up to where all that came of them is outside, and up to where nothing
-    will ever be read again, per partition."""
+    """The host's report about a topic of requests, with one offset per partition.
+
+    Args: accepted: below it, all results of requests are published. acknowledged: below it, no reader reads again.
+    """
 
     accepted: dict[int, int]
     acknowledged: dict[int, int]
@@ -49,10 +51,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """Where answers come.
+    """The topic of answers.
 
-    Args: topic. verifier: returns what tells the application's answers from those that somebody else wrote. on_foreign:
-        takes the latter.
+    Args: topic: its name. verifier: returns the check that tells the application's answers from foreign records.
+        on_foreign: takes the count of foreign records.
     """
 
     topic: str
@@ -63,7 +65,8 @@ class Answers:
 class Line:
     """The line of one source.
 
-    Args: topic: where requests go. answers: where they are answered, if they are. loop: the desk's.
+    Args: topic: the topic of requests. answers: where the answers are, or None if requests have no answers. loop: the
+        event loop of the desk.
     """
 
     def __init__(
@@ -79,38 +82,38 @@ class Line:
         self._progress: Progress | None = None
         self._failure: Exception | None = None
         self._elapsed: Elapsed | None = None
-        #: Below which places the topic has nothing any more.
+        #: For each partition, the offset below which the topic's records are deleted.
         self._dropped: dict[int, int] = {}
         self._thread = threading.Thread(target=self._work, name=f"falkirk-push-{topic}", daemon=True)
 
     def start(self) -> None:
-        """Begin; the desk is opened once all is read back."""
+        """Start. The desk opens once the topic is read back."""
         self._thread.start()
 
     def send(self, entry: Entry, value: bytes) -> None:
-        """Send a request, by and by."""
+        """Queue a request to be sent soon."""
         self._queue.put((entry, value))
 
     def take(self, progress: Progress) -> None:
-        """Take note of what the host says."""
+        """Use the host's newest report."""
         self._progress = progress
 
     def stop(self) -> None:
-        """Stop. What is on its way is there or not: the next gateway will see."""
+        """Stop. A request on its way may or may not be in the topic; the next gateway finds out."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    # -- the life of it -----------------------------------------------------------------------------------------------
+    # -- the thread of the line ---------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._serve()
-            except Exception as error:  # whatever it is, those who wait must not wait for nothing
+            except Exception as error:  # after any error, clients must not keep waiting in vain
                 if not isinstance(error, LogError):
-                    log.exception("requests in %s: beginning again", self._topic)
-                # Done before a new queue is there: what the open desk has taken is in the old one.
+                    log.exception("the line for topic %s failed and starts again", self._topic)
+                # Close the desk before there is a new queue: the open desk's requests are in the old queue.
                 self._call(self._desk.close, _reason(error))
                 self._stopping.wait(_PAUSE_S)
 
@@ -140,7 +143,7 @@ class Line:
         return self._stopping.is_set() or self._over.is_set()
 
     def _read_back(self) -> Book:
-        """Return the book of all that is in the topic, which nobody else writes from now on."""
+        """Return the book of all requests in the topic, to which only this sender can write from now on."""
         first, ends = self._topics.first_positions(self._topic), self._topics.readable_positions(self._topic)
         reader = Reader(self._connection, self._topic, first)
         try:
@@ -159,7 +162,7 @@ class Line:
             reader.close()
 
     def _read_answers(self, book: Book) -> Reader:
-        """Return a reader of all answers that the requests of a book can have."""
+        """Return a reader of all answers that the requests in the book can have."""
         assert self._answers is not None
         ends = self._topics.readable_positions(self._answers.topic)
         oldest_ms = book.oldest_stamp_ms()
@@ -197,7 +200,7 @@ class Line:
                 told = progress.accepted
                 self._post(self._accepted, told, reader is None)
                 if reader is not None:
-                    # An answer to what is accepted is before these ends; behind them there is none.
+                    # All answers to accepted requests are before these ends.
                     claim = (told, self._ends_of_answers())
             if claim is not None and reader is not None and reader.is_at(claim[1]):
                 self._post(self._accepted, claim[0], True)
@@ -251,7 +254,7 @@ class Line:
 
 
 def _taken(queue: "SimpleQueue[tuple[Entry, bytes]]") -> list[tuple[Entry, bytes]]:
-    """Return what waits to be sent, once anything does or some time has passed."""
+    """Return the requests that wait to be sent; an empty list if none arrives within a short time."""
     batch: list[tuple[Entry, bytes]] = []
     with contextlib.suppress(Empty):
         batch.append(queue.get(timeout=_LOOK_S))
@@ -261,7 +264,7 @@ def _taken(queue: "SimpleQueue[tuple[Entry, bytes]]") -> list[tuple[Entry, bytes
 
 
 def _resumed(known: Elapsed | None, book: Book) -> Elapsed:
-    """Return the source's time: this process's own, unless another gateway has taken requests meanwhile."""
+    """Return the source's time: this process's own, unless another gateway has accepted requests meanwhile."""
     newest_ms = book.newest_ms()
     if known is not None and (newest_ms is None or newest_ms <= known.now_ms()):
         return known
@@ -271,4 +274,4 @@ def _resumed(known: Elapsed | None, book: Book) -> Elapsed:
 def _reason(error: Exception) -> RequestError:
     if isinstance(error, FalkirkError):
         return passing_error(error.condition, error.message, retry_after_s=5)
-    return passing_error("GATEWAY_FAILED", f"what takes requests has failed ({type(error).__name__}).", retry_after_s=5)
+    return passing_error("GATEWAY_FAILED", f"the gateway has failed ({type(error).__name__}).", retry_after_s=5)

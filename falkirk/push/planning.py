@@ -1,4 +1,4 @@
-"""Planning of push sources: that requests can be checked, that they lead somewhere, and where their answers are."""
+"""Plans push sources: checks their schemas, and finds the sinks to which they lead and the topics of their answers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class PushSource:
     """A planned push source.
 
-    Args: path: that is posted to. topic: that the requests are in. schema: of a request. answers: the topic with the
-        answers, if there are any.
+    Args: name: the source's name. path: where clients post requests. topic: stores the requests. schema: the columns of
+        a request. answers: the topic of answers, or None.
     """
 
     name: str
@@ -34,13 +34,13 @@ class PushSource:
     answers: str | None
 
     def describe(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the source as plain values."""
         schema = self.schema.jsonValue()
         return {"source": self.name, "topic": self.topic.topic, "schema": schema, "answers": self.answers}
 
 
 def bind(app: App, identity: str) -> None:
-    """Name the topics of requests after the home: two homes never share one."""
+    """Put the home's identity into the names of the topics of requests: two homes never share a topic."""
     for name, http in app.pushed.items():
         app.sources[name] = replace(app.sources[name], topic=http.topic(app.name, identity, name))
 
@@ -48,7 +48,7 @@ def bind(app: App, identity: str) -> None:
 def plan_push(
     app: App, identity: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]
 ) -> tuple[PushSource, ...]:
-    """Return the push sources of an application that is planned otherwise.
+    """Return the push sources of an application whose regions and batches are planned.
 
     Raises: DefinitionError: `SOURCE_UNREAD`, `ID_INVALID`, `TYPE_UNSUITABLE`, `ANSWERS_INVALID`. GuaranteeError:
         `ACKNOWLEDGED_UNDONE`.
@@ -60,9 +60,9 @@ def plan_push(
         if not reached:
             raise DefinitionError(
                 "SOURCE_UNREAD",
-                f"nothing that has a sink reads {name!r}, so its clients would wait for nothing.",
+                f"no processor with a sink reads {name!r}, so its clients would never get a response.",
                 where=http.where,
-                hint="Let a processor read it, and give that one a sink.",
+                hint="Let a processor with a sink read the source.",
                 source=name,
             )
         _refuse_skipping(app, name, http, reached)
@@ -79,10 +79,10 @@ def _refuse_skipping(app: App, name: str, http: Http, reached: set[str]) -> None
     if skipping:
         raise GuaranteeError(
             "ACKNOWLEDGED_UNDONE",
-            f"{name!r} leads to sink {skipping[0]!r}, which skips what waits after a failure: a client would be told "
-            "that its request is done when it is not.",
+            f"{name!r} leads to sink {skipping[0]!r}, which skips waiting input after a failure: a client could get "
+            "the confirmation of a request that was skipped.",
             where=http.where,
-            hint='Ask for delivery="exactly-once" or "repeated" there.',
+            hint='Give that sink delivery="exactly-once" or "repeated".',
             sink=skipping[0],
         )
 
@@ -92,7 +92,7 @@ def _check_schema(http: Http, schema: StructType) -> None:
     if type(kinds.get(http.id)) is not StringType:
         raise DefinitionError(
             "ID_INVALID",
-            f"the requests of {http.path!r} have no column {http.id!r} that is a STRING.",
+            f"the requests of {http.path!r} have no STRING column {http.id!r}.",
             where=http.where,
             hint='Write fk.Http("/queries", schema="id STRING NOT NULL, word STRING", id="id").',
             id=http.id,
@@ -100,15 +100,15 @@ def _check_schema(http: Http, schema: StructType) -> None:
     if (kind := unsuitable(schema)) is not None:
         raise DefinitionError(
             "TYPE_UNSUITABLE",
-            f"{kind.simpleString()} can't be posted to {http.path!r}.",
+            f"the type {kind.simpleString()} is not possible in requests to {http.path!r}.",
             where=http.where,
-            hint="Take a STRING, and turn it into that in a processor.",
+            hint="Declare a STRING, and convert it in a processor.",
             type=kind.simpleString(),
         )
 
 
 def _reached(topic: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]) -> set[str]:
-    """Return the names of the sinks, and the logs, that what is in a topic leads to."""
+    """Return the names of the sinks and logs to which the records of a topic lead."""
     logs, found = {topic}, set[str]()
     while True:
         next_regions = [r for r in regions if r.source.topic.topic in logs]
@@ -127,9 +127,9 @@ def _answers(app: App, name: str, http: Http, reached: set[str]) -> str | None:
     if sink is None or not isinstance(sink.to, Kafka) or len(sink.to.keys) != 1 or sink.name not in reached:
         raise DefinitionError(
             "ANSWERS_INVALID",
-            f"answers={http.answers!r} is no sink from which the clients of {name!r} could get theirs.",
+            f"answers={http.answers!r} is not a sink in which the clients of {name!r} could find their answers.",
             where=http.where,
-            hint="Name a sink that the source leads to: an fk.Kafka whose key is the column with the request's id.",
+            hint="Name a sink to which the source leads: an fk.Kafka whose key is the column with the request's id.",
             source=name,
             answers=http.answers,
         )

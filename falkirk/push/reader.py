@@ -1,4 +1,4 @@
-"""Reader: what is committed in a topic, from some positions on, as it comes."""
+"""Reader: reads the committed records of a topic from given positions on."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -10,17 +10,17 @@ from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, fault, is_away, quiet_options
 from falkirk.logs.ranges import Message
 
-#: Messages taken at once.
+#: The largest number of messages in one read.
 _BATCH = 1_000
-#: How long the broker may take to tell positions.
+#: How long the broker may take to return positions.
 _TIMEOUT_S = 10.0
 
 
 class Reader:
-    """A consumer of one topic that nobody else shares.
+    """A consumer of one topic, without a group.
 
-    Args: first: where to begin, per partition.
-    Attributes: positions: up to where all is read, per partition.
+    Args: first: the first position to read in each partition.
+    Attributes: positions: for each partition, the position below which everything is read.
     """
 
     def __init__(self, connection: Connection, topic: str, first: Mapping[int, int]) -> None:
@@ -30,7 +30,9 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, p, o) for p, o in sorted(first.items())])
 
     def poll(self, timeout_s: float) -> list[Message]:
-        """Return what has come, as soon as anything has; nothing after that time, or while the broker is away.
+        """Return the messages that have arrived, as soon as there are any.
+
+        The list is empty after the timeout, or while the broker is away.
 
         Raises: LogError: `ACCESS_REFUSED`, `TOPIC_MISSING`, `KAFKA_REFUSED`.
         """
@@ -44,23 +46,23 @@ class Reader:
                 self.positions[message.partition()] = message.offset() + 1
                 taken.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                # Behind the last record there may be markers of transactions.
+                # Markers of transactions may follow the last record.
                 self.positions[message.partition()] = max(message.offset(), self.positions[message.partition()])
             elif not is_away(error):
                 raise fault(error, "reading a topic", self._connection, self._errors, self._topic)
         return taken
 
     def is_at(self, ends: Mapping[int, int]) -> bool:
-        """Tell whether all before these positions is read."""
+        """Return whether all records below these positions are read."""
         return all(self.positions.get(p, 0) >= end for p, end in ends.items())
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 def read_until(reader: Reader, ends: Mapping[int, int], is_over: Callable[[], bool]) -> Iterator[Message]:
-    """Yield all before these positions; end sooner when it `is_over`."""
+    """Yield all messages below these positions; stop early when `is_over` returns true."""
     while not reader.is_at(ends) and not is_over():
         for message in reader.poll(0.2):
             if message.offset() < ends.get(message.partition(), 0):
@@ -68,7 +70,7 @@ def read_until(reader: Reader, ends: Mapping[int, int], is_over: Callable[[], bo
 
 
 def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mapping[int, int]) -> dict[int, int]:
-    """Return the positions of the first records that are not older, per partition; where there are none, `ends`.
+    """Return, per partition, the position of the first record not older than `since_ms`; without one, `ends`.
 
     Raises: LogError: `BROKER_AWAY`.
     """
@@ -87,7 +89,7 @@ def _consumer(connection: Connection, errors: ClientErrors) -> Consumer:
     return Consumer(
         {
             **quiet_options(connection, errors),
-            # Required by the client; nobody joins a group, nothing is committed.
+            # The client requires a group id. The consumer joins no group and commits nothing.
             "group.id": f"falkirk-{uuid.uuid4().hex}",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

@@ -1,7 +1,8 @@
-"""Sender: puts requests into their topic, at most one of them at a time in the whole world.
+"""Sender: writes requests to their topic. Kafka admits only one sender per topic.
 
-Its transactional id is the topic's name. So to begin is to fence: whatever a former gateway, killed or hanging, had on
-its way is in the topic from then on, or never will be. Without that wall a retry could be sent beside its original.
+The transactional id is the topic's name, so a new sender fences the former one. After that, the open transaction of a
+killed or hanging gateway is either committed or never will be. Without the fence, a retry could be written in addition
+to the original.
 """
 
 import contextlib
@@ -15,15 +16,15 @@ from falkirk.logs.faults import ClientErrors, fault, quiet_options
 from falkirk.push.book import Entry
 from falkirk.push.elapsed import header_of
 
-#: The broker takes back what a gateway that died had begun, and until then readers wait behind it.
+#: The broker aborts the open transaction of a dead gateway after this time. Until then readers wait.
 _TRANSACTION_MS = 30_000
 _TRY_S = 1.0
 
 
 class Sender:
-    """The one writer of a topic of requests.
+    """The only writer of a topic of requests.
 
-    Args: is_over: tells that nobody waits for it any more.
+    Args: is_over: returns whether the sender should stop.
     Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`, `KAFKA_REFUSED`.
     """
 
@@ -42,7 +43,7 @@ class Sender:
     def send(self, requests: Sequence[tuple[Entry, bytes]]) -> dict[str, tuple[int, int]]:
         """Send requests with their values, all or none; return the partition and offset of each, in order.
 
-        Raises: LogError: none of them is sent, or all of them are: the next sender will see.
+        Raises: LogError: either all requests are sent or none; the next sender finds out by reading the topic back.
         """
         places: dict[str, tuple[int, int]] = {}
 
@@ -64,7 +65,7 @@ class Sender:
         return places
 
     def _try(self, doing: str, step: Callable[[], object]) -> None:
-        """Take a step that may be taken again, until it is done."""
+        """Repeat a step until it succeeds or fails for good. The step must allow retries."""
         while True:
             try:
                 step()
@@ -74,6 +75,6 @@ class Sender:
                     raise self._fault(doing, error) from error
 
     def _fault(self, doing: str, error: KafkaException) -> Exception:
-        with contextlib.suppress(KafkaException):  # a producer that was fenced says so at every call
-            self._producer.poll(0)  # what the client has to say itself waits until then
+        with contextlib.suppress(KafkaException):  # a fenced producer raises at every call
+            self._producer.poll(0)  # delivers the client's own errors
         return fault(error.args[0], doing, self._connection, self._errors, self._topic)

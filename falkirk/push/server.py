@@ -1,4 +1,4 @@
-"""Server: what requests look like on the wire, and what is answered to them."""
+"""Server: parses requests over HTTP and builds their responses."""
 
 import asyncio
 import hmac
@@ -17,17 +17,17 @@ from falkirk.push.desk import Desk
 from falkirk.push.endpoint import Http
 from falkirk.push.errors import RequestError, passing_error
 
-#: A request, and what is sent of it, is at most so large: below what a topic takes by default.
+#: The largest size of a request, and of the value that is sent for it; below Kafka's default limit of a record.
 BODY_BYTES_MAX = 512 << 10
 ID_LENGTH_MAX = 200
-#: A client that is slower to say what it wants is not waited for.
+#: A client must send the body of its request within this time.
 BODY_S = 30.0
 ID_HEADER = "Request-Id"
 
 
 @dataclass(kw_only=True)
 class Counter:
-    """One source as it is served. `schema` is known once the application is planned."""
+    """One source and its desk. `schema` is known once the application is planned."""
 
     http: Http
     desk: Desk
@@ -36,16 +36,16 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What a client prefers (RFC 7240): whether it wants its answer, and how long it waits at most."""
+    """The preferences of a client (RFC 7240): whether it wants its answer, and how long it waits at most."""
 
     wants_answer: bool
     wait_s: float
 
 
 def application(counters: Mapping[str, Counter], token: str, busy: set[object] | None = None) -> web.Application:
-    """Return the web application that serves these sources, by path.
+    """Return the web application that serves these sources by path.
 
-    Args: busy: gets the connections on which a request is being served.
+    Args: busy: receives the connections on which a request is being served.
     """
     serving: set[object] = set() if busy is None else busy
 
@@ -67,16 +67,18 @@ def application(counters: Mapping[str, Counter], token: str, busy: set[object] |
 async def _serve(
     request: web.Request, counters: Mapping[str, Counter], token: str, told: dict[str, str]
 ) -> web.Response:
-    """Answer one request. What its client is to know whatever comes of it is put into `told`, headers by name."""
+    """Answer one request. Headers that the response carries in every case, even with an error, are put into `told`."""
     _check_token(request, token)
     counter = counters.get(request.path)
     if counter is None:
         raise RequestError(
-            "PATH_UNKNOWN", f"nothing is at {request.path}; there is {', '.join(sorted(counters))}.", status=404
+            "PATH_UNKNOWN",
+            f"no source has the path {request.path}; the paths are {', '.join(sorted(counters))}.",
+            status=404,
         )
     if request.method != "POST":
         told["Allow"] = "POST"
-        raise RequestError("METHOD_UNKNOWN", f"requests are posted, and this is a {request.method}.", status=405)
+        raise RequestError("METHOD_UNKNOWN", f"the method is {request.method}; only POST is allowed.", status=405)
     value = fits.parse(await _body(request))
     if counter.schema is None:
         raise passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
@@ -109,19 +111,22 @@ async def _body(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge as error:
         raise _too_large() from error
     except TimeoutError as error:
-        raise RequestError("BODY_SLOW", f"the body was not there after {BODY_S:g} s.", status=408) from error
+        raise RequestError("BODY_SLOW", f"the body had not arrived after {BODY_S:g} s.", status=408) from error
 
 
 def _identify(request: web.Request, value: dict[str, Any], column: str) -> str:
-    """Return the request's id, as its header, its column or, without either, chance says; put it into its column."""
+    """Return the request's id: from its header, from its column, or random if it has neither.
+
+    Put it into the column.
+    """
     named, inside = request.headers.get(ID_HEADER), value.get(column)
     if named is not None and inside is not None and named != inside:
-        raise _id_invalid(f"{ID_HEADER} is {named!r} and column {column} {inside!r}")
+        raise _id_invalid(f"header {ID_HEADER} is {named!r}, but column {column} is {inside!r}")
     found = next((v for v in (named, inside) if v is not None), None)
     if found is None:
         found = secrets.token_hex(16)
     if not isinstance(found, str) or not 0 < len(found) <= ID_LENGTH_MAX or not found.isprintable():
-        raise _id_invalid(f"{str(found)[:60]!r} is no id: a text of 1 to {ID_LENGTH_MAX} printable characters is")
+        raise _id_invalid(f"{str(found)[:60]!r} is not an id: an id has 1 to {ID_LENGTH_MAX} printable characters")
     value[column] = found
     return found
 
@@ -131,7 +136,7 @@ def _id_invalid(message: str) -> RequestError:
 
 
 def preferences(headers: list[str], http: Http) -> Preferences:
-    """Return what the Prefer headers say, as far as the source can do it; what is not understood is passed over."""
+    """Return the preferences in the Prefer headers, as far as the source can meet them; ignore unknown ones."""
     found: dict[str, str] = {}
     for part in ",".join(headers).split(","):
         name, _, value = part.partition(";")[0].partition("=")
@@ -148,9 +153,9 @@ def _result(entry: Entry, wanted: Preferences, told: dict[str, str]) -> web.Resp
     if wanted.wants_answer and entry.is_evicted:
         raise RequestError(
             "ANSWER_EVICTED",
-            f"request {entry.id!r} has its answer, which is no longer in memory; it does not run again.",
+            f"request {entry.id!r} has an answer that is no longer in memory; the request does not run again.",
             status=410,
-            hint="Read it in the topic of the answers.",
+            hint="Read the answer in the topic of answers.",
         )
     if wanted.wants_answer and entry.answer is not None:
         return web.Response(body=entry.answer, content_type="application/json", headers=told)

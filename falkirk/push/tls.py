@@ -1,6 +1,6 @@
-"""Tls: the certificate and the key with which requests are taken, as declared by the user, and checked at the start.
+"""Tls: the certificate and key for requests over HTTPS, as declared by the user, and checked at the start.
 
-With it the token and the requests cross a network encrypted. A client that checks the certificate also does not send
+With TLS, the token and the requests cross a network encrypted. A client that checks the certificate also does not send
 its token to another process that has taken the port.
 """
 
@@ -17,11 +17,11 @@ _OTHERS = 0o007
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The certificate of the address at which `Http` sources take requests: clients then use https.
+    """The certificate of the address that accepts requests for `Http` sources; clients then use https.
 
     Args:
-        certificate: a PEM file with the certificate, and behind it those of the authorities between it and the root.
-        key: a PEM file with the private key, without a password; left out, it is in the file of the certificate.
+        certificate: a PEM file with the certificate, followed by those of the intermediate authorities.
+        key: a PEM file with the private key, without a password; None: the key is in the file of the certificate.
     """
 
     certificate: str | Path
@@ -30,11 +30,11 @@ class Tls:
 
     @property
     def key_file(self) -> Path:
-        """Where the private key is."""
+        """The file with the private key."""
         return Path(self.key or self.certificate)
 
     def context(self) -> ssl.SSLContext:
-        """Return what encrypts connections of clients, by TLS 1.2 or newer.
+        """Return the context that encrypts connections of clients, with TLS 1.2 or newer.
 
         Raises: MachineError: `FILE_UNREADABLE`, `CERTIFICATE_UNSUITABLE`, with the path and the reason.
         """
@@ -52,12 +52,12 @@ class Tls:
                     "FILE_UNREADABLE",
                     f"{file} cannot be read: {error.strerror}.",
                     where=self.where,
-                    hint="Check the path and its permissions.",
+                    hint="Check the path and the permissions.",
                     path=str(file),
                 ) from error
         encrypted = False
 
-        def password() -> str:  # without it OpenSSL asks at the terminal
+        def password() -> str:  # without this function OpenSSL asks at the terminal
             nonlocal encrypted
             encrypted = True
             return ""
@@ -68,23 +68,23 @@ class Tls:
             reason = "the key has a password" if encrypted else getattr(error, "reason", None) or str(error)
             raise MachineError(
                 "CERTIFICATE_UNSUITABLE",
-                f"{self.certificate} and {self.key_file} are no certificate with its key: {reason}.",
+                f"{self.certificate} and {self.key_file} are not a certificate and its key: {reason}.",
                 where=self.where,
-                hint="Both are PEM files; the key has no password and is the one that the certificate was made for.",
+                hint="Name two PEM files. The key must belong to the certificate and have no password.",
                 certificate=str(self.certificate),
                 key=str(self.key_file),
                 reason=reason,
             ) from error
 
     def key_is_open(self) -> bool:
-        """Tell whether every user of the machine may read the key."""
+        """Return whether every user of the machine may read the key."""
         return bool(self.key_file.stat().st_mode & _OTHERS)
 
 
 class Renewed:
-    """A context that takes new files up: certificates expire, and an application runs for longer.
+    """A TLS context that reloads its files when they change, because certificates expire while an application runs.
 
-    Args: say: takes one line for the user when new files can't be used; those from before then stay in use.
+    Args: say: takes one line for the user if new files can't be used; the former certificate then stays in use.
     Raises: as `Tls.context`.
     """
 
@@ -94,16 +94,16 @@ class Renewed:
         self._seen = self._version()
 
     def look(self) -> None:
-        """Take the files up if they have changed. Connections that there are keep what they began with."""
+        """Reload the files if they have changed. Open connections keep their certificate."""
         found = self._version()
         if found == self._seen:
             return
         self._seen = found
         try:
-            self._tls.context()  # on one of its own: a half of new files leaves this one as it is
+            self._tls.context()  # test with a new context, so that a half-written pair does not damage this one
             self._tls._load(self.context)
         except MachineError as error:
-            self._say(f"the new certificate can't be used, the former one stays in use: {error}")
+            self._say(f"the new certificate can't be used, so the former one stays in use: {error}")
 
     def _version(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(_version(file) for file in (Path(self._tls.certificate), self._tls.key_file))

@@ -1,4 +1,4 @@
-"""An application run as its user runs it, a load on it, and the checker's word about it."""
+"""An application run as users run it, a load on it, and the checker's verdict."""
 
 import contextlib
 import json
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 APPS = Path(__file__).parent / "apps"
 START_S = 400.0
-#: Records of a load that are due within this time are sent together: a request each would take a fifth of a processor.
+#: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor.
 TOGETHER_S = 0.025
 
 
 class Application:
-    """`falkirk run` of a file, in processes of its own. Args: bootstrap: None where the file has a connection."""
+    """`falkirk run` of a file, in separate processes. Args: bootstrap: None if the file has a connection."""
 
     def __init__(self, file: Path, bootstrap: str | None, home: Path, env: Mapping[str, str], *options: str) -> None:
         self._command = [sys.executable, "-m", "falkirk.cli", "run", str(file), "--home", str(home)]
@@ -57,7 +57,7 @@ class Application:
         self._since_s = 0.0
 
     def start(self) -> None:
-        """Start the coordinator, which starts the rest."""
+        """Start the coordinator, which starts the other processes."""
         self.forget_status()
         self.home.mkdir(parents=True, exist_ok=True)
         with open(self.home / "run.log", "ab") as log:
@@ -73,34 +73,34 @@ class Application:
         self.stop()
 
     def runs(self) -> bool:
-        """Tell whether the coordinator runs."""
+        """Return whether the coordinator runs."""
         return self._process is not None and self._process.poll() is None
 
     def wait(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
-        """Wait for `what`. Fail with the status and the logs after `timeout_s`, or once the coordinator has ended."""
+        """Wait for `what`. After `timeout_s`, or when the coordinator ends, fail with the status and the logs."""
 
         def met() -> object:
-            assert self.runs(), f"it ended while a test waited for: {what}\n{self.status()}\n{self.log()}"
+            assert self.runs(), f"the coordinator ended while a test waited for: {what}\n{self.status()}\n{self.log()}"
             return condition()
 
         wait_until(met, timeout_s, lambda: f"{what}\n{self.status()}\n{self.log()}")
 
     def status(self) -> dict[str, Any]:
-        """Return what the host last published."""
+        """Return the last published status of the host."""
         with contextlib.suppress(FileNotFoundError):
             return json.loads((self.home / "status.json").read_text())
         return {"regions": [], "at_s": 0.0}
 
     def suppressed(self) -> int:
-        """Return how many results the present incarnations have found released already."""
+        """Return how many results the present incarnations found already published."""
         return sum(r["suppressed"] for r in self.status()["regions"])
 
     def forget_status(self) -> None:
-        """From now on only a status that is newer counts."""
+        """Ignore the present status: from now on only a newer one counts."""
         self._since_s = time.time()
 
     def wait_committed(self, batches: int) -> None:
-        """Wait until every region runs and has committed a batch number of at least `batches`."""
+        """Wait until every region runs and has committed a batch with at least this number."""
 
         def ready() -> bool:
             status = self.status()
@@ -121,24 +121,24 @@ class Application:
         return {promise["sink"]: promise for promise in json.loads(done.stdout)["sinks"]}
 
     def last_commits(self) -> dict[str, int]:
-        """Return the last batch that each live region has committed, by a status that counts; nothing until all run."""
+        """Return the last committed batch of each live region, from a valid status; empty until all regions run."""
         status = self.status()
         if status["at_s"] <= self._since_s or any(r["state"] != "running" for r in status["regions"]):
             return {}
         return {r["name"]: r["last_commit"] for r in status["regions"] if r["incarnation"]}
 
     def wait_next_commit(self) -> None:
-        """Wait until every live region has committed a further batch."""
+        """Wait until every live region has committed another batch."""
         before = self.last_commits()
 
         def is_beyond() -> bool:
             after = self.last_commits()
             return bool(after) and all(last > before.get(name, -1) for name, last in after.items())
 
-        self.wait(is_beyond, START_S, f"a batch behind {before} to be committed")
+        self.wait(is_beyond, START_S, f"a batch after {before} to be committed")
 
     def log(self) -> str:
-        """Return the end of what was printed, by the command and by the host, without the frames of stacks."""
+        """Return the end of the output of the command and the host, without stack frames."""
         parts = []
         for name in ("run.log", "host.log"):
             with contextlib.suppress(FileNotFoundError):
@@ -147,7 +147,7 @@ class Application:
         return "\n".join(parts)
 
     def processes(self) -> list[psutil.Process]:
-        """Return every process of the application: coordinator, host, JVM, executors."""
+        """Return all processes of the application: coordinator, host, JVM, executors."""
         assert self._process is not None
         found = {}
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -177,7 +177,7 @@ class Application:
         return found
 
     def busy_executors(self, broker: Broker) -> list[psutil.Process]:
-        """Return the executors that are connected to the broker: those that run tasks of a region."""
+        """Return the executors with a connection to the broker: those that run tasks of a region."""
         return [
             executor
             for executor in self.executors()
@@ -185,7 +185,7 @@ class Application:
         ]
 
     def kill_everything(self) -> None:
-        """kill -9 of every process, the coordinator first, and start the application again."""
+        """Kill all processes with kill -9, the coordinator first, and start the application again."""
         processes = self.processes()
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -196,23 +196,23 @@ class Application:
         self.start()
 
     def ended(self) -> int:
-        """Wait until it has ended by itself; return the exit code."""
+        """Wait until the application ends by itself; return the exit code."""
         assert self._process is not None
         return self._process.wait(90)
 
     def stop(self) -> int:
-        """Ctrl-C, as a user stops it; return the exit code."""
+        """Stop the application with Ctrl-C, as a user does; return the exit code."""
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
                 self._process.wait(90)
             except subprocess.TimeoutExpired:
-                raise AssertionError(f"it did not stop\n{self._stacks()}\n{self.log()}") from None
+                raise AssertionError(f"the application did not stop\n{self._stacks()}\n{self.log()}") from None
         return self._process.returncode
 
     def _stacks(self) -> str:
-        """End the coordinator with SIGABRT, whereupon it writes where its threads are, and all others; return that."""
+        """Abort the coordinator and the other processes with SIGABRT; return the thread stacks that they write."""
         assert self._process is not None
         others = [process for process in self.processes() if process.pid != self._process.pid]
         self._process.send_signal(signal.SIGABRT)
@@ -223,14 +223,14 @@ class Application:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Tell whether a process runs; one that has ended and that nobody has asked for yet does not."""
+    """Return whether a process runs; a zombie does not."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 class Load:
-    """Keyed records at a steady rate, from a thread, until stopped. `record` may be another.
+    """Keyed records at a steady rate, from a thread, until stopped. Subclasses may override `record`.
 
-    `rate`, in records per second, may be changed meanwhile.
+    `rate`, in records per second, may change while the load runs.
     """
 
     def __init__(self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40) -> None:
@@ -268,14 +268,14 @@ class Load:
 
 
 def settle(bootstrap: str, topic: str, expected: int, application: Application) -> None:
-    """Wait until a topic has as many records as are expected, and the region has committed once more after that."""
+    """Wait until a topic has the expected number of records, and the region has committed another batch after that."""
     topics = Topics(Connection.of(bootstrap))
     application.wait(lambda: sum(topics.end_positions(topic).values()) >= expected, 180, f"{expected} outputs")
     application.wait_next_commit()
 
 
 def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
-    """Return the checker's verdict on the keyed count, from the two topics alone."""
+    """Return the checker's verdict on the keyed count, using only the two topics."""
     config = {"bootstrap.servers": bootstrap}
     inputs = []
     for record in read_topic(config, events):
@@ -288,7 +288,7 @@ def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Counting:
-    """Keyed counts to be tormented: their names in apps/counts.py, and the topic of the plain one."""
+    """Keyed counts under test: their names in apps/counts.py, and the topic of the plain count."""
 
     bootstrap: str
     events: str
@@ -301,16 +301,16 @@ class Counting:
         return self.counts if name == "counts" else f"{self.counts}.{name}"
 
     def released(self, topic: str | None = None) -> int:
-        """Return how many results are in a topic. Args: topic: if not that of the plain count."""
+        """Return the number of results in a topic. Args: topic: by default the topic of the plain count."""
         return sum(Topics(Connection.of(self.bootstrap)).end_positions(topic or self.counts).values())
 
     def prefix(self) -> str:
-        """Return what the names of the application's own topics begin with."""
+        """Return the prefix of the names of the application's internal topics."""
         identity = json.loads((self.application.home / "falkirk.json").read_text())["identity"]
         return f"falkirk.counts.{identity}."
 
     def suppressed(self) -> dict[str, int]:
-        """Return how many results each region's present incarnation has found released already."""
+        """Return how many results the present incarnation of each region found already published."""
         return {region["name"]: region["suppressed"] for region in self.application.status()["regions"]}
 
 
@@ -318,7 +318,7 @@ class Counting:
 def counting(
     broker: Broker, home: Path, tag: str, *options: str, counted: Sequence[str] = ("counts",), **env: str
 ) -> Iterator[Counting]:
-    """Run keyed counts on fresh topics until the end of the block. Args: counted: names of apps/counts.py."""
+    """Run keyed counts on fresh topics until the end of the block. Args: counted: names in apps/counts.py."""
     events, counts = f"events-{tag}", f"counts-{tag}"
     env |= {"EVENTS": events, "COUNTS": counts, "COUNTED": " ".join(counted)}
     application = Application(APPS / "counts.py", broker.bootstrap, home, env, *options)
@@ -334,7 +334,7 @@ def counting(
 
 
 def assert_exactly_once(run: Counting, sent: int, name: str = "counts") -> None:
-    """Wait for all results of a count, and let the checker judge."""
+    """Wait for all results of a count, and check them with the checker."""
     settle(run.bootstrap, run.topic(name), sent, run.application)
     verdict = judge_counts(run.bootstrap, run.events, run.topic(name))
     print(f"{name}: {verdict.counts}")
@@ -343,7 +343,7 @@ def assert_exactly_once(run: Counting, sent: int, name: str = "counts") -> None:
 
 
 def some_behind_a_commit(run: Counting) -> None:
-    """Wait until a checkpoint has been made and there are results since."""
+    """Wait until there are results after a new checkpoint."""
     run.application.wait_next_commit()
     before = run.released()
     wait_until(lambda: run.released() > before + 100, 120, "results after the commit")

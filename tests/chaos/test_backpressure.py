@@ -1,5 +1,7 @@
-"""Backpressure: a sink that takes nothing and a step that takes its time make input wait in Kafka. Nothing else waits,
-nothing is declared dead, memory stays within bounds, and all is made up for once the cause is gone."""
+"""Backpressure: if a sink blocks or a step is slow, its input waits in Kafka, and nothing else waits.
+
+No process is declared dead and memory stays within limits. When the cause is over, all waiting input is processed.
+"""
 
 import contextlib
 import json
@@ -17,9 +19,9 @@ from tests.postgres import Postgres
 from tests.support import wait_until
 
 RATE = 300.0
-#: Beyond what waits for the sink: epochs that were decided while it was not known yet that it does not get on.
+#: Epochs beyond the limit that may be cut before it is known that the sink makes no progress.
 UNAWARE = 4
-#: A JVM with Spark's default heap of 1 GiB, and a host, stay below.
+#: A JVM with Spark's default heap of 1 GiB stays below the first limit, a host below the second.
 JVM_BYTES_MAX, HOST_BYTES_MAX = 2.5 * 2**30, 0.5 * 2**30
 
 
@@ -41,12 +43,12 @@ def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path,
         return found
 
     def behind() -> int:
-        """Return how many epochs are complete and not in the table."""
+        """Return the number of complete epochs that are not in the table."""
         ((mark,),) = postgres.execute(f"SELECT epoch FROM falkirk_marks WHERE sink = '{sink}'")
         return commit("kept") - int(str(mark))
 
     def stands_still() -> bool:
-        """Tell whether no epoch was completed while the live region made two checkpoints."""
+        """Return whether no epoch was completed while the live region wrote two checkpoints."""
         if commit("kept") != stood[0]:
             stood[:] = commit("kept"), commit("counts")
         return commit("counts") >= stood[1] + 2
@@ -59,25 +61,25 @@ def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path,
             with _locked(postgres, sink):
                 brake.touch()
                 pids, restarts = (application.host().pid, application.jvm().pid), _restarts(application)
-                wait_until(lambda: behind() >= BEHIND_MAX, 60, "epochs that wait for the sink")
+                wait_until(lambda: behind() >= BEHIND_MAX, 60, "epochs to wait for the sink")
                 stood, lived = [-1, 0], wire.count(counts)
-                wait_until(stands_still, 60, "the batch to stop, as the live region does not")
-                wait_until(lambda: wire.count(counts) > lived + RATE, 60, "the live region, undisturbed")
-                assert behind() <= BEHIND_MAX + UNAWARE, "epochs pile up"
+                wait_until(stands_still, 60, "the batch to stop, while the live region continues")
+                wait_until(lambda: wire.count(counts) > lived + RATE, 60, "the live region to continue undisturbed")
+                assert behind() <= BEHIND_MAX + UNAWARE, "too many epochs wait"
                 slow = load.sent - wire.count(weighed)
                 memory = application.jvm().memory_info().rss, application.host().memory_info().rss
                 brake.unlink()
-        assert slow > 2 * RATE, "the slow step has let nothing wait"
+        assert slow > 2 * RATE, "the slow step has not made any input wait"
         application.wait(lambda: len(kept()) >= load.sent, 90, f"{load.sent} rows in the table")
         wait_until(lambda: min(wire.count(weighed), wire.count(counts)) >= load.sent, 90, "all other results")
         after = (application.host().pid, application.jvm().pid), _restarts(application)
     finally:
         assert application.stop() == 0, application.log()
-    assert after == (pids, restarts), "something was declared dead"
+    assert after == (pids, restarts), "a process was declared dead"
     assert memory[0] < JVM_BYTES_MAX
     assert memory[1] < HOST_BYTES_MAX
     everything = list(range(load.sent))
-    assert sorted(int(str(n)) for n in kept()) == everything, "not once in the table"
+    assert sorted(int(str(n)) for n in kept()) == everything, "an event is not in the table exactly once"
     assert sorted(json.loads(r.value or b"{}")["n"] for r in wire.records(weighed)) == everything
     verdict = judge_counts(broker.bootstrap, events, counts)
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
@@ -89,7 +91,7 @@ def _restarts(application: Application) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _locked(postgres: Postgres, table: str) -> Iterator[None]:
-    """Keep everybody else from a table."""
+    """Lock a table for all others."""
     engine = sql.create_engine(postgres.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
     with engine.begin() as db:
         db.execute(sql.text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))

@@ -1,4 +1,4 @@
-"""A large batch job beside live regions, in their session, must not silence them."""
+"""A large batch job must not stop live regions that run in the same session."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: In 200 tasks, they keep two processors busy for some seconds: the session of the tests interprets expressions.
+#: In 200 tasks, these rows keep two processors busy for some seconds: the tests' session interprets expressions.
 ROWS = 10_000_000
 
 
@@ -30,7 +30,7 @@ def test_a_batch_job_in_the_same_session(broker: Broker, spark: "SparkSession", 
         wait_until(lambda: query.status[0].last_commit >= 1, 120, "a checkpoint")
         before = query.status[0].last_commit
         spark.range(0, ROWS, 1, 200).selectExpr("sum(hash(id, id + 1, id * 3) % 7)").collect()
-        wait_until(lambda: query.status[0].last_commit >= before + 2, 120, "checkpoints after it")
+        wait_until(lambda: query.status[0].last_commit >= before + 2, 120, "checkpoints after the batch job")
     wait_until(lambda: sum(topics.end_positions(counts).values()) >= load.sent, 120, "all results")
     status = query.status[0]
     query.stop()

@@ -1,4 +1,4 @@
-"""The broker dies, or hangs and goes on: the application waits, and nothing is lost, repeated or out of order."""
+"""The broker dies, or hangs and resumes: the application waits, and nothing is lost, repeated or out of order."""
 
 import time
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_broker_is_killed_and_then_hangs_while_everything_is_killed(own_broker: 
 
 
 def _hang_while_everything_is_killed(broker: Broker, run: Counting) -> None:
-    """Requests of the killed writer wait in the hung broker's sockets and are appended when it goes on."""
+    """Requests of the killed writer wait in the hung broker's sockets, and are appended when the broker resumes."""
     process = _process(broker)
     process.suspend()
     try:

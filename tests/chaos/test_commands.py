@@ -1,4 +1,4 @@
-"""history, rollback, gc and stop, on an application that runs and on one that is stopped."""
+"""history, rollback, gc and stop, on a running application and on a stopped one."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ FILE = APPS / "tentative.py"
 
 
 class Told:
-    """The commands, in the words of a user."""
+    """Runs the commands as a user does."""
 
     def __init__(self, bootstrap: str, home: Path) -> None:
         self._options = ["--kafka", bootstrap, "--home", str(home)]
@@ -37,7 +37,7 @@ class Told:
 
 
 def goes_back_to_the_newest(told: Told) -> bool:
-    """Tell whether it has gone back to the last point in its history; it may make and release a later one meanwhile."""
+    """Return whether the application rolled back to its newest point; it may publish a later one meanwhile."""
     back = told("rollback", "--to", f"drawn@{told.newest(DRAWN)}", "--yes")
     assert back.exit_code == 0 or "REQUEST_REFUSED" in back.output, back.output
     return back.exit_code == 0
@@ -60,8 +60,8 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         application.wait_committed(2)
         application.wait(lambda: wire.count(counts) > 100, 120, "released results")
 
-        # While it runs: what is outside is not contradicted unawares, and a point that nothing outside rests on is
-        # gone back to.
+        # While the application runs, a rollback must not silently contradict published results. It may return to a
+        # point on which no published result depends.
         past = told.json("history")
         assert {p["region"] for p in past} == set(REGIONS)
         assert all(p["made_at_s"] for p in past if p["point"] >= 0)
@@ -71,7 +71,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         refused = told("rollback", "--to", "drawn@start", "--yes")
         assert (refused.exit_code, "CONTRADICTS_RELEASED" in refused.output) == (1, True)
         before = {r["name"]: r["incarnation"] for r in application.status()["regions"]}
-        wait_until(lambda: goes_back_to_the_newest(told), 60, "a point that no results rest on yet")
+        wait_until(lambda: goes_back_to_the_newest(told), 60, "a point on which no published results depend")
         application.wait(
             lambda: all(r["incarnation"] > before[r["name"]] for r in application.status()["regions"]),
             60,
@@ -81,7 +81,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         application.wait_committed(2)
         assert set(told.json("gc", "--dry-run")["checkpoints"]) == set(REGIONS)
 
-        # While it is stopped.
+        # While the application is stopped.
         stopped = told("stop")
         assert stopped.exit_code == 0, stopped.output
         assert application.ended() == 0
@@ -93,7 +93,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         to = told.newest(BY_WORD)
         back = told("rollback", "--to", f"{BY_WORD}@{to}", "--yes")
         assert back.exit_code == 0, back.output
-        assert told.newest(BY_WORD) <= to  # or further, if what it had read is drawn again
+        assert told.newest(BY_WORD) <= to  # or earlier, if its input is computed again
         assert told("gc").exit_code == 0
         application.start()
         application.wait_committed(0)

@@ -1,5 +1,8 @@
-"""kill -9 in the middle of what the coordinator does, on real Spark: recovery, release, collection. Whatever is cut off
-is finished or begun again, input that a replay needs is still there, and nothing is lost, repeated or contradicted."""
+"""kill -9 during the coordinator's work, on real Spark: recovery, release, collection.
+
+An interrupted action is finished or started again. Input that a replay needs still exists, and no result is lost,
+repeated or contradicted.
+"""
 
 import os
 import random
@@ -47,17 +50,18 @@ def test_killed_in_the_middle_of_everything(broker: Broker, home: Path, tag: str
         return log.read_text(errors="replace")[-3000:]
 
     with Load(broker.bootstrap, events, rate=30.0) as load:
-        # The first run makes the home and the topics, which are watched before anything of them is collected.
+        # The first run creates the home and the topics. They are watched before the coordinator collects any of their
+        # data.
         first, *others = PLACES
         with running(env, log, first, 1) as process:
-            wait_until(lambda: process.poll() is not None, DIES_S, f"it to die {first}\n{text()}")
+            wait_until(lambda: process.poll() is not None, DIES_S, f"the process to die {first}\n{text()}")
         identity = next(
             t for t in wire.admin.list_topics(timeout=10).topics if t.endswith(f".{BY_WORD}") and _is_of(t, home)
         )
         with Hop(broker.bootstrap, identity).watched() as hop:
             for place in others:
                 with running(env, log, place, choice.randint(1, PLACES[place][-1])) as process:
-                    wait_until(lambda p=process: p.poll() is not None, DIES_S, f"it to die {place}\n{text()}")  # type: ignore[misc]
+                    wait_until(lambda p=process: p.poll() is not None, DIES_S, f"the process to die {place}\n{text()}")  # type: ignore[misc]
                 assert process.returncode == -9, f"{place}: {process.returncode}\n{text()}"
             with running(env, log, "never", 0) as process:
                 store = Store(home / "decisions.db")

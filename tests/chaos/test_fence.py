@@ -1,4 +1,4 @@
-"""A stopped region's producer still holds records: flushed before the tail is read, or released twice."""
+"""A stopped region's producer still holds records: they are flushed before the tail is read, or published twice."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,12 +37,12 @@ def _stop_with_lingering_buffers(
     lingers: Callable[[str], bool] = lambda client: True,
     arrive_late: Callable[[], object] = lambda: None,
 ) -> tuple[Verdict, int]:
-    """Run, stop and run again under load with a producer that lets records wait; return the verdict.
+    """Run, stop and run again under load with a producer that delays records; return the verdict.
 
     Args:
-        lingers: called with the id of the first run's producer, once that run has been stopped; as long as it says no,
-            there is another run.
-        arrive_late: called once the second run is at work.
+        lingers: called with the client id of the first run's producer after that run has stopped. While it returns
+            False, the first run is repeated.
+        arrive_late: called once the second run processes records.
     """
     connection = Connection.of(broker.bootstrap)
     topics = Topics(connection)
@@ -73,19 +73,19 @@ def _stop_with_lingering_buffers(
         arrive_late()
     wait_until(lambda: released() >= load.sent, 120, "all results")
     batch = second.status[0].last_commit
-    wait_until(lambda: has_committed(second, batch + 2), 120, "a checkpoint behind everything, and what lingers")
+    wait_until(lambda: has_committed(second, batch + 2), 120, "a checkpoint after all records, including the late ones")
     second.stop()
     return judge_counts(broker.bootstrap, events, counts), load.sent
 
 
 def _client(query: Query) -> str:
-    """Return the id of the producer of a query with one region: others of this process may hold records as well."""
+    """Return the client id of the producer of a query with one region; this process may have other producers."""
     region = query.status[0]
     return fence.client_id(query._home.identity, region.name, region.incarnation)
 
 
 def _held_bytes(client: str) -> float:
-    """Return how much a producer of this process holds that it has not sent."""
+    """Return the number of bytes that a producer of this process has not sent yet."""
     spark, held = SparkSession.getActiveSession(), 0.0
     assert spark is not None
     for entry in [entry for name, entry in fence._pooled(spark) if name == client]:
@@ -99,9 +99,9 @@ def _held_bytes(client: str) -> float:
 
 @pytest.fixture
 def _lingering(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
-    """Let records wait in the producer, so that there are always some when a region stops.
+    """Delay records in the producer, so that it always holds some when a region stops.
 
-    They wait for longer than any restart takes, and in batches that do not fill before.
+    The delay is longer than any restart, and the batches do not fill earlier.
     """
     monkeypatch.setitem(fence._PRODUCER, "kafka.linger.ms", "600000")
     monkeypatch.setitem(fence._PRODUCER, "kafka.batch.size", "1000000")
@@ -124,7 +124,7 @@ def test_without_the_fence_lingering_records_come_twice(
 
     def lingers(client: str) -> bool:
         clients.append(client)
-        return _held_bytes(client) > 0  # nothing, if a checkpoint has come in between
+        return _held_bytes(client) > 0  # zero if a checkpoint flushed the producer
 
     def arrive_late() -> None:
         flush(spark, lambda client: client == clients[-1])

@@ -1,5 +1,7 @@
-"""What is inferred to be exactly-once is so: applications drawn from seeds, killed at moments drawn from seeds, and
-judged from their topics alone."""
+"""Outputs inferred as exactly-once are exactly-once: random applications are killed at random moments.
+
+The results are judged only from the topics. Seeds determine both the applications and the moments.
+"""
 
 import itertools
 import json
@@ -26,19 +28,20 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: More of them, as in FALKIRK_SEEDS=1,2,3, are a soak.
+#: More seeds, as in FALKIRK_SEEDS=1,2,3, make a soak.
 SEEDS = [int(s) for s in os.environ.get("FALKIRK_SEEDS", "1").split(",")]
 KILLS = 2 if "FALKIRK_SEEDS" in os.environ else 1
-#: So many results of what is vouched for must have come since its checkpoint when it is killed, to be contradicted.
+#: An asserted processor must have this many results after its checkpoint when it is killed, so that some are
+#: contradicted.
 UNSAVED = 5
-#: Four processors of epochs keep two processors of the machine busy for minutes.
+#: Four batch processors keep two processors of the machine busy for minutes.
 soak = pytest.mark.skipif("FALKIRK_SEEDS" not in os.environ, reason="a soak: it runs with FALKIRK_SEEDS alone")
 LIVE, EPOCHS = ("rows", "parts", "held", "hopped", "believed"), ("lots", "sums", "kept", "folded", "believed")
 DRAWN = {"lot", "chain"}
 
 
 class Events(Load):
-    """Events, each with an id of its own; a word's are in one partition."""
+    """Events with unique ids; all events of a word are in one partition."""
 
     def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
         word = f"w{self._random.randrange(10)}"
@@ -53,13 +56,13 @@ class Run:
         self.sinks, self.prompt = sinks, {"rows", "hopped", "lots", "believed"}
         self._read: dict[str, list[Any]] = {}
         self._begun, self._held = begun, Path(f"{begun}.held")
-        #: What `falkirk plan` says of each of them.
+        #: The promises of each sink in `falkirk plan`.
         self.promises: dict[str, dict[str, Any]] = {}
         for name in ("events", *sinks):
             self.topics.create(f"{name}-{tag}", 2, {})
 
     def records(self, name: str) -> list[Any]:
-        """Return what is in a topic; it is read again only when it has grown: the application needs the processors."""
+        """Return the records of a topic. To spare the processors, they are read again only when it has grown."""
         there = self.count(name)
         if len(self._read.get(name, ())) != there:
             self._read[name] = list(read_topic(self._config, f"{name}-{self._tag}"))
@@ -72,11 +75,11 @@ class Run:
         return sum(self.topics.end_positions(f"{name}-{self._tag}").values())
 
     def has_more(self, before: dict[str, int], more: int) -> bool:
-        """Whether so many results more are out, where each record's leave without waiting for others."""
+        """Return whether this many more results are published in each sink that publishes on arrival."""
         return all(self.count(name) > before[name] + more for name in self.sinks if name in self.prompt)
 
     def await_unsaved(self, name: str, application: Application) -> None:
-        """Wait until a live region, which is called after its sink, has released results since its last checkpoint."""
+        """Wait until a live region, which is named after its sink, has published results after its last checkpoint."""
         seen = (-1, 0)
 
         def is_beyond() -> bool:
@@ -86,10 +89,10 @@ class Run:
                 seen = commit, self.count(name)
             return commit >= 0 and self.count(name) > seen[1] + UNSAVED
 
-        wait_until(is_beyond, 60, lambda: f"results of {name} behind checkpoint {seen}\n{application.log()}")
+        wait_until(is_beyond, 60, lambda: f"results of {name} after checkpoint {seen}\n{application.log()}")
 
     def begun(self) -> dict[tuple[str, str], set[str]]:
-        """Return by which processes each epoch was begun."""
+        """Return, for each epoch, the processes that started it."""
         found: dict[tuple[str, str], set[str]] = defaultdict(set)
         for line in self._begun.read_text().splitlines() if self._begun.exists() else ():
             name, number, process = line.split()
@@ -97,29 +100,29 @@ class Run:
         return found
 
     def hold_an_epoch(self) -> None:
-        """Wait until an epoch is begun that does not come to an end, so that a kill cuts it off for certain."""
+        """Wait until an epoch has started that can't finish, so that a kill certainly interrupts it."""
         self._held.touch()
         before = len(self.begun())
-        wait_until(lambda: len(self.begun()) > before, 60, "an epoch to be begun")
+        wait_until(lambda: len(self.begun()) > before, 60, "an epoch to start")
 
     def let_go(self) -> None:
-        """Let epochs come to an end again."""
+        """Allow epochs to finish again."""
         self._held.unlink(missing_ok=True)
 
     def done_again(self) -> list[tuple[str, str]]:
-        """Return the epochs that were begun by one process, and again by another."""
+        """Return the epochs that two processes started, one after the other."""
         return [epoch for epoch, processes in self.begun().items() if len(processes) > 1]
 
     def is_complete(self) -> bool:
-        """Whether there are as many results as there have to be."""
+        """Return whether there are as many results as expected."""
         return all(self._found(name) >= self._expected(name) for name in self.sinks)
 
     def found(self) -> dict[str, tuple[int, int]]:
-        """Return how many results each sink has, and how many it has to have."""
+        """Return for each sink the number of results and the expected number."""
         return {name: (self._found(name), self._expected(name)) for name in self.sinks}
 
     def kept(self) -> list[str]:
-        """Return the ids of the events that are kept."""
+        """Return the ids of the kept events."""
         return [one.partition("=")[0] for row in self.newest("kept").values() for one in row["ones"]]
 
     def _found(self, name: str) -> int:
@@ -140,7 +143,7 @@ class Run:
         return {row["word"]: row for row in (json.loads(record.value) for record in ordered)}
 
     def inputs(self, only: set[str]) -> list[Input]:
-        """Return the events with these ids, as the checker takes them."""
+        """Return the events with these ids, in the checker's form."""
         found = []
         for record in self.records("events"):
             row = json.loads(record.value)
@@ -151,7 +154,7 @@ class Run:
 
 
 def passed(run: Run, name: str) -> set[str]:
-    """Return the ids of the events that get to a sink: where the application leaves some out, it is by their number."""
+    """Return the ids of the events that reach a sink: if the application filters events, it does so by their number."""
     everything = {row["id"]: row["n"] for row in run.rows("events")}
     ids = run.kept() if name == "kept" else [f"e{row['n']}" for row in run.rows(name)]
     assert set(ids) <= set(everything)
@@ -160,7 +163,7 @@ def passed(run: Run, name: str) -> set[str]:
 
 
 def judge_rows(run: Run, name: str, parts: int) -> None:
-    """Each event that gets there has each of its results once, and they share what was drawn."""
+    """Check that each event at the sink has each result once, and that these share their random value."""
     expected, lots = passed(run, name), defaultdict(list)
     for row in run.rows(name):
         lots[row["id"]].append((row.get("part", 0), row["lot"]))
@@ -171,7 +174,7 @@ def judge_rows(run: Run, name: str, parts: int) -> None:
 
 
 def judge_chain(run: Run, name: str) -> None:
-    """Versions as the checker has them; and each result follows from the one before, so that none was contradicted."""
+    """Check the versions with the checker, and that each result follows from the previous one."""
     model = AggregateModel(["word"], {"version": Count(), "n": Latest("n")})
     records = run.records(name)
     plain = (replace(record, value=_without_draws(record.value)) for record in records)
@@ -186,17 +189,19 @@ def judge_chain(run: Run, name: str) -> None:
 
 
 def judge_behind(run: Run) -> None:
-    """A batch has seen nothing of a live region that was taken back later: its results are among those of that one."""
+    """Check that a batch has read no result that its live region later cancelled: it read only published results."""
     held = {(row["word"], row["version"]): row["chain"] for row in run.rows("held")}
     rows = run.rows("behind")
     assert rows
     for row in rows:
-        assert held[row["word"], row["version"]] == row["chain"], f"behind: {row} contradicts what it rests on"
-    assert len({(row["word"], row["epoch"]) for row in rows}) == len(rows), "an epoch is there twice"
+        assert held[row["word"], row["version"]] == row["chain"], (
+            f"behind: {row} contradicts the result that it depends on"
+        )
+    assert len({(row["word"], row["epoch"]) for row in rows}) == len(rows), "an epoch is in the topic twice"
 
 
 def judge_sums(run: Run) -> None:
-    """What was added up is, after each epoch, what the epochs before it have drawn, each once; none is told twice."""
+    """Check that each epoch's sums contain the random values of all earlier epochs once, and are published once."""
     drawn: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in run.rows("lots"):
         drawn[row["word"]].append((row["epoch"], zlib.crc32(row["lot"].encode())))
@@ -209,7 +214,7 @@ def judge_sums(run: Run) -> None:
 
 
 def judge_kept(run: Run) -> None:
-    """What was once told is part of all that is told later, and each event is in it once."""
+    """Check that published results are part of all later ones, and that each event is in a result once."""
     for word, rows in by_word(run, "kept").items():
         assert_epochs_once(rows)
         for before, after in itertools.pairwise(rows):
@@ -218,7 +223,7 @@ def judge_kept(run: Run) -> None:
 
 
 def by_word(run: Run, name: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the results of each word in the order of their partition."""
+    """Return the results of each word, in the order of their partition."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in sorted(run.records(name), key=lambda r: (r.partition, r.offset)):
         row = json.loads(record.value)
@@ -228,7 +233,7 @@ def by_word(run: Run, name: str) -> dict[str, list[dict[str, Any]]]:
 
 def assert_epochs_once(rows: list[dict[str, Any]]) -> None:
     epochs = [row["epoch"] for row in rows]
-    assert epochs == sorted(set(epochs)), "an epoch was told twice, or after a later one"
+    assert epochs == sorted(set(epochs)), "an epoch was published twice, or after a later epoch"
 
 
 def _without_draws(value: bytes) -> bytes:
@@ -240,7 +245,7 @@ def tormented(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *,
     kills: int = KILLS, **more: str,
 ) -> Iterator[Run]:  # fmt: skip
-    """Run the seed's application under load, kill it, and wait until all its results are there."""
+    """Run the seed's application under load, kill it, and wait until all its results are published."""
     begun = home.with_name("begun")
     draw, run = random.Random(seed), Run(broker.bootstrap, tag, sinks, begun)
     env = {"DRAWN_SEED": str(seed), "DRAWN_TAG": tag, "DRAWN_BROKER": broker.bootstrap, "DRAWN_HOME": str(home), **more}
@@ -251,7 +256,8 @@ def tormented(
     run.promises = application.promises(spark)
     application.start()
     try:
-        # Each epoch takes its time, however little is in it: fewer events, so that all of it comes to an end.
+        # Each epoch takes a minimum time even with little input. So there are fewer events, and all of them are
+        # processed.
         rate, most = (100.0, 400) if sinks is LIVE else (30.0, 150)
         with Events(broker.bootstrap, f"events-{tag}", rate=rate / 10, seed=seed) as load:
             for kill in range(kills):
@@ -269,14 +275,16 @@ def tormented(
                     application.host().kill()
                     application.forget_status()
                 run.let_go()
-                load.rate = rate / 10  # or what has to be worked off is the more, the slower the machine starts it
+                load.rate = rate / 10  # otherwise a slow start leaves a larger backlog
             application.wait_committed(1)
-            assert sinks is not LIVE or application.suppressed() > 0, "a replay made nothing again: nothing was tested"
+            assert sinks is not LIVE or application.suppressed() > 0, (
+                "no replay computed a result again: nothing was tested"
+            )
         wait_until(
             run.is_complete, 180,
             lambda: f"all results of {load.sent} events: {run.found()}; {application.status()}\n{application.log()}",
         )  # fmt: skip
-        if sinks is LIVE:  # where nothing comes no further epoch is complete
+        if sinks is LIVE:  # without input no further epoch is complete
             application.wait_next_commit()
         yield run
     finally:
@@ -287,7 +295,7 @@ def tormented(
 def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int
 ) -> None:
-    """One processor is vouched for by a user who is wrong: nothing of it is held back, and the same kills show it."""
+    """One assertion of the user is wrong: results of that processor are not held, and the same kills show the fault."""
     with tormented(spark, broker, home, tag, seed) as run:
         judge_rows(run, "rows", 1)
         judge_rows(run, "parts", 3)
@@ -310,7 +318,7 @@ def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
         judge_sums(run)
         judge_kept(run)
         judge_chain(run, "folded")
-        assert run.done_again(), "no epoch was done again: nothing was tested"
+        assert run.done_again(), "no epoch was computed again: nothing was tested"
         told = {name: run.promises[f"{name}-sink"] for name in EPOCHS}
         assert {promise["delivery"] for promise in told.values()} == {"exactly-once"}
         assert {name: p["awaits"] for name, p in told.items() if p["awaits"]} == {"folded": ["folded"]}
@@ -320,9 +328,9 @@ def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
 
 @soak
 def test_a_word_that_is_wrong_of_epochs_is_caught(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
-    """A state that is drawn, and not saved at each epoch, is drawn again; what was told of it is contradicted."""
+    """A random state that is not saved at each epoch is computed again, and contradicts published results."""
     with tormented(spark, broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
-        judge_rows(run, "lots", run.parts("lots"))  # each epoch is drawn once, whatever anybody says
-        judge_kept(run)  # what it keeps is what it has told
+        judge_rows(run, "lots", run.parts("lots"))  # each epoch is computed once, whatever the user asserts
+        judge_kept(run)  # its state equals its published results
         with pytest.raises(AssertionError, match="contradicts"):
             judge_chain(run, "folded")

@@ -1,5 +1,7 @@
-"""kill -9 in a round, between rounds, while a state is written and behind its record; and rounds that fail again and
-again, while a live region in the same application goes on. Judged from what went in and what is in the table and topic.
+"""kill -9 in a round, between rounds, and while and after a state is written; and rounds that fail repeatedly.
+
+A live region in the same application keeps running meanwhile. The results are judged from the input, the table and the
+topic.
 """
 
 import os
@@ -24,12 +26,12 @@ from tests.integration.test_batches import Table
 
 NODES, AT_ONCE = 30, 5
 ROOT = Path(__file__).parents[2]
-#: tests/integration/test_iterations.py cuts an application off at each of the PLACES; a soak kills it there, too.
+#: tests/integration/test_iterations.py interrupts an application at each of the PLACES; a soak kills it there, too.
 STRUCK = PLACES if os.environ.get("FALKIRK_STRIKES") else ("in-a-round", "state-half-written")
 
 
 class Edges:
-    """Edges that come and go, a few at a time, from a thread."""
+    """Edges that are added and removed, a few at a time, from a thread."""
 
     def __init__(self, wire: Wire, topic: str) -> None:
         self._wire, self._topic, self._random = wire, topic, random.Random(11)
@@ -38,7 +40,7 @@ class Edges:
 
     @contextmanager
     def flowing(self) -> Iterator[None]:
-        """Send until the end of the block."""
+        """Send edges until the end of the block."""
         stopping = threading.Event()
 
         def send() -> None:
@@ -57,7 +59,7 @@ class Edges:
         rows = []
         for _ in range(AT_ONCE):
             there = sorted(self.there.elements())
-            if len(there) > self._random.randrange(2 * NODES):  # few enough that there are components
+            if len(there) > self._random.randrange(2 * NODES):  # few enough edges for several components
                 edge, sign = self._random.choice(there), -1
             else:
                 edge, sign = (self._random.randrange(NODES), self._random.randrange(NODES)), 1
@@ -68,7 +70,7 @@ class Edges:
         self.sent += len(rows)
 
     def components(self) -> Counter[tuple[int, int]]:
-        """Return each node with the least node of its component."""
+        """Return each node with the smallest node of its component."""
         parts = nx.connected_components(nx.Graph(list((+self.there).elements())))
         return Counter((node, min(part)) for part in parts for node in part)
 
@@ -109,7 +111,7 @@ def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, t
                 (dies / place).touch()
                 application.wait(lambda p=place: not (dies / p).exists(), START_S, f"{place}")  # type: ignore[misc]
                 goes_on(place)
-                assert application.host().pid != host, f"it was not killed {place}"
+                assert application.host().pid != host, f"the host was not killed at {place}"
         application.wait(lambda: wire.count(seen) >= edges.sent, 120, f"{edges.sent} counts")
         application.wait(lambda: released() == edges.components(), 120, "the components")
         assert application.runs()
@@ -117,14 +119,14 @@ def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, t
         application.stop()
     versions = sorted((r["src"], r["version"]) for r in wire.rows(seen))
     counts = Counter(src for src, _ in versions)
-    assert versions == sorted((src, n) for src, most in counts.items() for n in range(1, most + 1)), "once each"
+    assert versions == sorted((src, n) for src, most in counts.items() for n in range(1, most + 1)), "each version once"
     assert sum(counts.values()) == edges.sent
 
 
 def _fail_while_others_answer(
     application: Application, dies: Path, answered: Callable[[], int], epoch: Callable[[], int]
 ) -> None:
-    """Let the rounds of an epoch fail, and see that the live region answers between two times at which they do."""
+    """Let the rounds of an epoch fail, and check that the live region gives results between two failures."""
 
     def failures() -> int:
         return (dies / FAILURES).read_text().count("again") if (dies / FAILURES).exists() else 0
@@ -136,11 +138,11 @@ def _fail_while_others_answer(
     (dies / FAILING).touch()
     application.wait(lambda: failures() >= 2, START_S, "an epoch to fail twice")
     failed, before, complete = failures(), answered(), epoch()
-    application.wait(lambda: answered() > before, 60, "an answer meanwhile")
+    application.wait(lambda: answered() > before, 60, "a result meanwhile")
     application.wait(lambda: failures() > failed, 60, "another failure")
     application.wait(lambda: "trying again" in regions()["components"]["detail"], 60, f"{regions()}")
-    assert epoch() == complete, "it fails all the time"
-    assert regions()["seen"]["restarts"] == 0, "a loop's failure is its own affair"
+    assert epoch() == complete, "the epoch fails at every attempt"
+    assert regions()["seen"]["restarts"] == 0, "a failure of a loop does not affect other regions"
     assert regions()["seen"]["incarnation"] == 1
     assert application.host().pid == host
     (dies / FAILING).unlink()
@@ -148,7 +150,10 @@ def _fail_while_others_answer(
 
 @pytest.mark.parametrize("off", [[], ["apart"]], ids=["same files", "files of each attempt"])
 def test_a_task_that_is_killed_while_it_writes_is_run_again(tmp_path: Path, off: list[str]) -> None:
-    """What its first attempt has left is written again; under names of its own it would count twice."""
+    """The second attempt overwrites the files of the first.
+
+    If it used other names, the first attempt's data would count twice.
+    """
     command = [sys.executable, str(APPS / "again.py"), str(tmp_path), *off]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=START_S, check=False)

@@ -1,8 +1,8 @@
-"""kill -9 of everything, and of Python alone, under every mechanism: judged by the checker alone.
+"""kill -9 of all processes, or only of Python, under every mechanism; judged only by the checker.
 
-Several counts of one topic run in one application, each under a mechanism of its own. The same kills must leave each
-result once where that is promised, and must show as repeats where results are only acknowledged, or where the barrier
-is switched off.
+One application runs several counts of one topic, each under a different mechanism. After the same kills, each result
+must exist once if that is promised. Results must be repeated if they are only acknowledged, or if the barrier is
+disabled.
 """
 
 import json
@@ -22,16 +22,16 @@ from falkirk.logs.topics import Topics
 from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, is_alive, judge_counts
 from tests.support import wait_until
 
-#: The log in which a strike finds results that no checkpoint covers, if it is not the sink's topic: results of
-#: snapshots get to the sink with a checkpoint, so a kill as soon as they are there finds nothing behind it.
+#: The log with results that no checkpoint covers, if it is not the sink's topic. Results of snapshots reach the sink
+#: with a checkpoint, so a kill right after that would find no later results.
 LOGS = {"snapshots": "snapshots-held"}
-#: Topics of an application that are not logs of results: dead letters, and the claims of its owners.
+#: Topics of an application that contain no results: dead letters, and its owners' claims.
 NO_LOGS = (".dead-letters", ".owner.claims")
-#: So many results must have come since a region's checkpoint when everything is killed, out of 200 a second.
+#: How many results must follow a region's checkpoint when everything is killed, at 200 results a second.
 BEHIND = 40
-#: How often each kind of strike is made; more of them are a soak.
+#: How often each kind of kill is repeated; a higher number makes a soak.
 AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
-#: A strike may fall right behind a checkpoint that nobody has heard of yet: it is made again, but not for ever.
+#: A kill may come right after a checkpoint that is not reported yet. It is then repeated, but only this many times.
 MORE_STRIKES_MAX = 4
 
 
@@ -48,11 +48,11 @@ def test_released_on_arrival_held_back_and_without_the_barrier(broker: Broker, h
         judge_repeated(run, sent)
         logs = logs_of(run)
     assert logs.keys() == {"snapshots-held"}
-    assert logs["snapshots-held"] > sent, "what was taken back is still in the log, and not in the sink"
+    assert logs["snapshots-held"] > sent, "cancelled results are still in the log, but not in the sink"
 
 
 def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag: str) -> None:
-    # What was acknowledged once too often is gone back over: its points are kept until the end.
+    # After a kill, more input is read again than was acknowledged: its points are kept until the end.
     with counting(broker, home, tag, counted=("logged", "acknowledged"), HISTORY="90") as run:
         sent = strike(
             run,
@@ -62,20 +62,21 @@ def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag
         assert_exactly_once(run, sent, "logged")
         judge_acknowledged(run, sent)
         logs = logs_of(run)
-    assert logs["logged-out"] == sent, "each result once: the barrier keeps a second one out of the log as well"
+    assert logs["logged-out"] == sent, "each result once: the barrier drops duplicates in the log too"
 
 
 def strike(
     run: Counting, strikes: int, *, shows: Callable[[Counter[str]], bool], python_alone: int | None = None
 ) -> int:
-    """Kill everything under load, so many times and until each mechanism had something to do.
+    """Kill all processes under load `strikes` times, or more often, until each mechanism had work to do.
 
-    Args: shows: tells that, by how many results each region has found released already; python_alone: at which of the
-        strikes only the host's Python is killed. Returns: how many records were sent.
+    Args: shows: returns whether each mechanism had work, given how many results each region found already published.
+        python_alone: the strikes at which only the host's Python is killed.
+    Returns: the number of sent records.
     """
     suppressed: Counter[str] = Counter()
     with Load(run.bootstrap, run.events) as load:
-        run.application.wait_committed(0)  # the logs are there
+        run.application.wait_committed(0)  # so the logs exist
         for number in range(strikes + MORE_STRIKES_MAX):
             await_results_behind(run)
             if number == python_alone:
@@ -92,19 +93,19 @@ def strike(
 
 
 def is_taken_back(run: Counting, log: str) -> bool:
-    """Tell whether something in a log of the application's own counts as nothing by now."""
+    """Return whether a part of an internal log is void."""
     with closing(Store(run.application.home / "decisions.db")) as store:
         return bool(store.voided_ranges(f"{run.prefix()}{log}"))
 
 
 def has_twice(run: Counting, topic: str) -> bool:
-    """Tell whether a record is in a topic twice; the events' numbers differ, and so do the versions of a word."""
+    """Return whether a record is in a topic twice; the events' numbers differ, and so do the versions of a word."""
     rows = [json.loads(r.value or b"{}") for r in read_topic({"bootstrap.servers": run.bootstrap}, topic)]
     return len({(row["word"], row.get("version", row["n"])) for row in rows}) < len(rows)
 
 
 def await_results_behind(run: Counting) -> None:
-    """Wait until each count has made a checkpoint and released results since, all of them at the same moment."""
+    """Wait until each count has written a checkpoint and published results after it, all at the same moment."""
     topics = {name: f"{run.prefix()}{LOGS[name]}" if name in LOGS else run.topic(name) for name in run.counted}
     first: dict[str, int] = {}
     seen: dict[str, tuple[int, int]] = {}
@@ -120,21 +121,21 @@ def await_results_behind(run: Counting) -> None:
             for name, topic in topics.items()
         )
 
-    wait_until(all_behind, 180, lambda: f"results behind a checkpoint of each: {seen}\n{run.application.log()}")
+    wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{run.application.log()}")
 
 
 def kill_python_alone(run: Counting) -> None:
-    """Kill the host's Python, whose JVM goes on writing, and wait until its successor has saved."""
+    """Kill the host's Python while its JVM keeps writing, and wait until its successor has written a checkpoint."""
     jvm, old = run.application.jvm(), run.application.host()
     old.kill()
-    wait_until(lambda: not is_alive(jvm), 60, "the JVM of the killed host to be gone")
+    wait_until(lambda: not is_alive(jvm), 60, "the JVM of the killed host to end")
     run.application.forget_status()
     run.application.wait_committed(1)
     assert run.application.host().pid != old.pid
 
 
 def logs_of(run: Counting) -> dict[str, int]:
-    """Return the application's own logs by the names that the plan gives them, and how many records each has had."""
+    """Return the internal logs, by their names in the plan, and the number of records that each has had."""
     prefix = run.prefix()
     known = AdminClient({"bootstrap.servers": run.bootstrap}).list_topics(timeout=30).topics
     mine = [topic for topic in known if topic.startswith(prefix) and not topic.endswith(NO_LOGS)]
@@ -143,7 +144,7 @@ def logs_of(run: Counting) -> dict[str, int]:
 
 
 def judge_acknowledged(run: Counting, sent: int) -> None:
-    """What is acknowledged repeats and loses nothing."""
+    """Check that acknowledged results are repeated but not lost."""
     passed = list[int]()
 
     def all_counted() -> bool:
@@ -162,7 +163,7 @@ def judge_acknowledged(run: Counting, sent: int) -> None:
 
 
 def judge_repeated(run: Counting, sent: int) -> None:
-    """Without the barrier the same kills show: the state is exact, results are repeated."""
+    """Check that without the barrier the same kills leave an exact state, but repeat results."""
 
     def counted() -> int:
         newest: dict[str, int] = defaultdict(int)

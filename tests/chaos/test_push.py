@@ -1,5 +1,7 @@
-"""Clients over HTTP while the application under them is killed: each is told once its result is outside, and asks again
-until it is told. Judged by what is in the topics."""
+"""Clients over HTTP whose application is killed: each retries until its results are published and it gets a response.
+
+The responses are judged by the records in the topics.
+"""
 
 import json
 import os
@@ -20,8 +22,10 @@ from tests.support import wait_until
 
 @dataclass
 class Client:
-    """Asks one thing until it is told something that asking again would not change. `early`: what was told before it
-    was so."""
+    """Repeats one request until it gets a final response.
+
+    Attributes: early: a response that came before its results were published.
+    """
 
     url: str
     home: Path
@@ -54,17 +58,17 @@ class Client:
                 self.refusals[json.loads(error.read())["condition"]] += 1
                 if error.code not in (503, 504):
                     self.told = error.code, None
-            except OSError as error:  # nobody is there
+            except OSError as error:  # no process listens
                 self.refusals[type(error).__name__] += 1
             threading.Event().wait(0.1)
 
     def _look(self, answer: Any) -> None:
-        """See that what was told is so."""
+        """Check that the response is true."""
         tag = self.wire.tag
         if answer is not None and answer not in self.wire.rows(f"answers-{tag}"):
-            self.early = "answered, and the answer is not in the topic"
+            self.early = "answered, but the answer is not in the topic"
         if answer is None and self.word not in {row["word"] for row in self.wire.rows(f"counts-{tag}")}:
-            self.early = "acknowledged, and a result is not in the topic"
+            self.early = "acknowledged, but a result is not in the topic"
 
 
 def test_clients_are_told_once_it_is_so_through_kills(broker: Broker, home: Path, tag: str) -> None:
@@ -80,7 +84,7 @@ def test_clients_are_told_once_it_is_so_through_kills(broker: Broker, home: Path
             assert application.runs(), application.log()
             return all(client.told is not None for client in asked)
 
-        application.wait(told, 180, f"clients to be told; {[c for c in asked if c.told is None]}")
+        application.wait(told, 180, f"clients to get a response; {[c for c in asked if c.told is None]}")
 
     application.start()
     try:
@@ -91,32 +95,36 @@ def test_clients_are_told_once_it_is_so_through_kills(broker: Broker, home: Path
         await_told(*first)
         assert [client.told and client.told[0] for client in first] == [200, 204, 200, 204, 204, 200]
 
-        # The host dies while clients wait; they go on waiting.
+        # The host dies while clients wait; they keep waiting.
         second = [ask(f"b{n}", f"b{n}") for n in range(2)]
         os.kill(application.status()["pid"], signal.SIGKILL)
         second += [ask(f"c{n}", f"c{n}", minimal=n % 2 == 1) for n in range(2)]
         await_told(*second)
         assert not [client.refusals for client in second if client.refusals.keys() - {"RESULT_AWAITED"}]
 
-        # Everything dies, while some wait and others have been told; all ask again.
+        # All processes die while some clients wait and others have their response; all retry.
         third = [ask(f"d{n}", f"d{n}") for n in range(2)]
-        wait_until(lambda: _requests(wire, home) >= {client.request_id for client in third}, 30, "them to be sent")
+        wait_until(
+            lambda: _requests(wire, home) >= {client.request_id for client in third}, 30, "the requests to be sent"
+        )
         application.kill_everything()
         clients = [*first, *second, *third]
         before = {client.request_id: client.told for client in (*first, *second)}
         await_told(*third, *[client.start() for client in (*first, *second)])
         after = {client.request_id: client.told for client in (*first, *second)}
-        assert before.pop("forgotten") != after.pop("forgotten"), "what is not remembered is done again, at random"
+        assert before.pop("forgotten") != after.pop("forgotten"), (
+            "a forgotten request runs again, with another random value"
+        )
         assert after == before
         waiting = ask("e", "e")
-        wait_until(lambda: "e" in _requests(wire, home), 30, "one to wait")
+        wait_until(lambda: "e" in _requests(wire, home), 30, "a request to wait")
     finally:
         assert application.stop() == 0, application.log()
     assert waiting.told is not None or waiting.refusals["BEING_STOPPED"]
     waiting.told = waiting.told or (503, None)
     assert not [client for client in clients if client.early]
     found = Counter(row["id"] for row in wire.rows(answers))
-    assert found.pop("forgotten") > 1, "without deduplication there are two: the test sees it"
+    assert found.pop("forgotten") > 1, "without deduplication there are two answers: the test notices"
     found.pop("e", None)
     asked = {client.request_id for client in clients} - {"silent", "forgotten"}
     assert found == dict.fromkeys(asked, 1), "a request was not answered exactly once"

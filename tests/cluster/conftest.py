@@ -1,4 +1,4 @@
-"""Fixtures of the tests that need more than one broker."""
+"""Fixtures of tests that need more than one broker."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,6 @@ from tests.cluster.kafka import KafkaCluster
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers of this test process alone."""
+    """Three brokers for this test process."""
     with KafkaCluster(tmp_path_factory.mktemp("brokers")) as cluster:
         yield cluster

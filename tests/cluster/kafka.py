@@ -51,7 +51,7 @@ _SETTINGS = {
 
 
 class KafkaCluster:
-    """Three brokers in a folder. A context manager, at whose end every broker is killed."""
+    """Three brokers in a folder. A context manager that kills all brokers at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to."""
+        """The address for clients."""
         return ",".join(f"127.0.0.1:{port}" for port in self._clients.values())
 
     def __enter__(self) -> "KafkaCluster":
@@ -82,14 +82,14 @@ class KafkaCluster:
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
-            process.kill()  # it also ends a stopped process
+            process.kill()  # SIGKILL also ends a stopped process
         for process in self._processes.values():
             process.wait()
 
     # -- brokers ------------------------------------------------------------------------------------------------------
 
     def start(self, node: int) -> None:
-        """Start a broker that does not run, with its data."""
+        """Start a broker with its data; it must not be running."""
         assert node not in self._processes or self._processes[node].poll() is not None
         self._processes[node] = self._java(node, "kafka.Kafka", self._properties(node))
 
@@ -99,17 +99,17 @@ class KafkaCluster:
         self._processes[node].wait()
 
     def stop(self, node: int) -> None:
-        """Stop a broker with SIGSTOP: its sockets stay open and nothing answers."""
+        """Stop a broker with SIGSTOP: its sockets stay open, but do not answer."""
         self._processes[node].send_signal(signal.SIGSTOP)
         self._stopped.add(node)
 
     def resume(self, node: int) -> None:
-        """Let a stopped broker run again."""
+        """Resume a stopped broker."""
         self._processes[node].send_signal(signal.SIGCONT)
         self._stopped.discard(node)
 
     def heal(self) -> None:
-        """Bring back every broker, and wait until every replica of every topic is in sync."""
+        """Restore all brokers, and wait until all replicas of all topics are in sync."""
         for node in sorted(self._stopped):
             self.resume(node)
         for node in NODES:
@@ -117,10 +117,10 @@ class KafkaCluster:
                 self.start(node)
         self.await_whole()
 
-    # -- what the cluster says -----------------------------------------------------------------------------------------
+    # -- the state of the cluster -------------------------------------------------------------------------------------
 
     def controller(self) -> int:
-        """Return the active controller, as the newest election that a running node knows of, or -1."""
+        """Return the active controller according to the newest election that a running node knows, or -1."""
         known = []
         for node in NODES:
             file = self._folder / str(node) / "data" / "__cluster_metadata-0" / "quorum-state"
@@ -139,12 +139,12 @@ class KafkaCluster:
         return self._replicas(topic, partition)[1]
 
     def follower(self, topic: str, partition: int = 0) -> int:
-        """Return a follower of a partition, one that is not the active controller if there is a choice."""
+        """Return a follower of a partition; if possible, one that is not the active controller."""
         leader, controller = self.leader(topic, partition), self.controller()
         return min((n for n in NODES if n != leader), key=lambda n: n == controller)
 
     def await_whole(self) -> None:
-        """Wait until three brokers are there and every replica is in sync."""
+        """Wait until all three brokers run and all replicas are in sync."""
         wait_until(self._is_whole, _UP_S, lambda: f"three brokers in sync\n{self.log()}")
 
     def _is_whole(self) -> bool:
@@ -156,7 +156,7 @@ class KafkaCluster:
         return len(found.brokers) == len(NODES) and all(len(p.isrs) == len(NODES) for p in partitions)
 
     def _replicas(self, topic: str, partition: int) -> tuple[int, set[int]]:
-        """Return leader and in-sync replicas by the metadata of any broker; -1 and none while no broker answers."""
+        """Return leader and in-sync replicas from any broker's metadata; -1 and an empty set if no broker answers."""
         try:
             found = self._admin().list_topics(topic, timeout=5).topics[topic].partitions[partition]
         except (KafkaException, KeyError):
@@ -169,7 +169,7 @@ class KafkaCluster:
         return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda _error: None})
 
     def log(self) -> str:
-        """Return the end of what the brokers said."""
+        """Return the end of the brokers' logs."""
         parts = []
         for node in NODES:
             with contextlib.suppress(FileNotFoundError):
@@ -206,7 +206,7 @@ class KafkaCluster:
 
 
 def _end_with_parent() -> None:
-    """Have this process killed when the test process dies, even by SIGKILL: PR_SET_PDEATHSIG of prctl(2)."""
+    """Let the kernel kill this process when the test process dies, even by SIGKILL: PR_SET_PDEATHSIG of prctl(2)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 

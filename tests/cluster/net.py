@@ -1,8 +1,8 @@
-"""Net: hosts on this machine with a network of their own each, and links between them that can be cut.
+"""Net: simulated hosts on this machine, each with a separate network, and links between them that a test can cut.
 
-A host is a network namespace with one address on a bridge. The namespace of the tests has addresses on the bridge too,
-for the broker and the database. A link is cut silently, as an unplugged cable cuts it: packets are sent to a hardware
-address that nobody has, so nobody is told that a connection has ended.
+A host is a network namespace with one address on a bridge. The namespace of the tests also has addresses on the bridge,
+for the broker and the database. A cut is silent, like an unplugged cable: packets go to an unused hardware address, so
+no process is notified that a connection has ended.
 """
 
 import contextlib
@@ -16,28 +16,28 @@ from dataclasses import dataclass
 
 import psutil
 
-#: How the names of bridges begin, before the number of the process that made them.
+#: The prefix of bridge names, before the number of the process that made them.
 _NAME = "fk"
-#: A hardware address that nobody on the bridge has.
+#: A hardware address that no device on the bridge has.
 _NOBODY = "02:00:00:00:00:01"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """An address, and the namespace that has it; None: that of the tests."""
+    """An address and its namespace; None: the namespace of the tests."""
 
     name: str
     address: str
     namespace: str | None
 
     def inside(self, command: list[str]) -> list[str]:
-        """Return the command that runs a command there, and that dies with whoever started it."""
+        """Return a command that runs the given command in the namespace, and that dies with its parent."""
         within = [] if self.namespace is None else ["ip", "netns", "exec", self.namespace]
         return ["setpriv", "--pdeathsig", "KILL", *within, *command]
 
 
 class Net:
-    """A bridge with hosts. Use `network`, which removes it again."""
+    """A bridge with hosts. Use `network`, which removes the bridge at its end."""
 
     def __init__(self) -> None:
         _remove_left()
@@ -48,14 +48,14 @@ class Net:
         _ip("link", "set", self._bridge, "up")
 
     def here(self, name: str) -> Host:
-        """Return a further address of the namespace of the tests."""
+        """Return another address in the namespace of the tests."""
         host = Host(name=name, address=self._next_address(), namespace=None)
         _ip("address", "add", f"{host.address}/24", "dev", self._bridge)
         self._hosts.append(host)
         return host
 
     def host(self, name: str) -> Host:
-        """Return a host with a network of its own."""
+        """Return a host with a separate network."""
         host = Host(name=name, address=self._next_address(), namespace=f"{self._bridge}-{name}")
         assert host.namespace is not None
         self._hosts.append(host)
@@ -71,7 +71,7 @@ class Net:
         return host
 
     def cut(self, one: Host, other: Host) -> None:
-        """Cut the link between two hosts, both ways."""
+        """Cut the link between two hosts in both directions."""
         for here, there in ((one, other), (other, one)):
             if here.namespace is not None:
                 _ip("-n", here.namespace, "neighbour", "replace", there.address, "lladdr", _NOBODY, "nud", "permanent",
@@ -92,7 +92,7 @@ class Net:
                 _ip("rule", "delete", "priority", "10", "from", here.address, "to", there.address, "blackhole")
 
     def close(self) -> None:
-        """Remove all of it. The processes in it have ended."""
+        """Remove the bridge and the hosts. Their processes have ended."""
         for one in self._hosts:
             for other in self._hosts:
                 if (one.name, other.name) in self._cut:
@@ -107,11 +107,11 @@ class Net:
 
 
 def refused() -> str | None:
-    """Return why no namespace can be made on this machine, or None: they can be made."""
+    """Return why this machine can't make namespaces, or None if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if missing := [program for program in ("ip", "setpriv", "unshare") if shutil.which(program) is None]:
-        return f"there is no program {', '.join(missing)} here"
+        return f"these programs are missing: {', '.join(missing)}"
     name = f"fk-probe-{secrets.token_hex(2)}"
     try:
         _ip("netns", "add", name)

@@ -1,7 +1,7 @@
-"""A broker that asks for TLS and SASL and keeps to ACLs: at one listener for a client's certificate and a user's
-password, at another for a token.
+"""A broker that requires TLS and SASL and enforces ACLs.
 
-A second, open listener is the tests' own: they make users and topics there.
+One listener requires a client's certificate and a user's password, another requires a token. A third, open listener is
+for the tests, which create users and topics there.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ USER, PASSWORD = "shop", 'of "quotes", \\ and spaces'
 class Secured:
     """A running broker.
 
-    `open`: reached by the tests; `by_password`, `by_token`: by the application. `tokens`: who gives those. `ca`,
-    `client`: PEM files.
+    Attributes: open: the tests' address. by_password, by_token: the application's addresses. tokens: the token server.
+    ca, client: PEM files.
     """
 
     open: Broker
@@ -47,19 +47,19 @@ class Secured:
     client: Path
 
     def admin(self) -> AdminClient:
-        """Return a client that may do anything."""
+        """Return a client with all rights."""
         return AdminClient({"bootstrap.servers": self.open.bootstrap})
 
     def add_user(self) -> None:
-        """Let the user log in by SCRAM-SHA-512."""
+        """Let the user log in with SCRAM-SHA-512."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-        admin = self.admin()  # it has to live until it has answered
+        admin = self.admin()  # the client must live until it has answered
         for future in admin.alter_user_scram_credentials([wanted]).values():
             future.result(30)
 
     def allow(self, kind: ResourceType, name: str, operations: Sequence[AclOperation], *, prefix: bool = False) -> None:
-        """Give the user rights to a topic or group. Args: prefix: to all whose names begin so."""
+        """Give the user rights to a topic or group. Args: prefix: to all with this prefix."""
         pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
         rights = [
             AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
@@ -72,13 +72,13 @@ class Secured:
 
 @contextlib.contextmanager
 def secured(folder: Path) -> Iterator[Secured]:
-    """Run such a broker in a folder, with authorities and keys of its own."""
+    """Run such a broker in a folder, with new authorities and keys."""
     folder.mkdir(parents=True)
     ca, server, client = _keys(folder)
     data = folder / "broker"
     data.mkdir()
     plain, controller, tls, token = _free_ports(4)
-    # A broker that ran here before keeps its ports, so they are known before it starts.
+    # A restarted broker keeps its recorded ports. This record makes them known before the first start.
     former = Broker(folder=str(data), pid=0, began="never", port=plain, controller_port=controller)
     (data / "broker.json").write_text(json.dumps(asdict(former)))
     names = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{tls},TOKENS://127.0.0.1:{token}"
@@ -121,7 +121,7 @@ def secured(folder: Path) -> Iterator[Secured]:
 
 
 def _keys(folder: Path) -> tuple[Path, Path, Path]:
-    """Make an authority, and a key with a certificate of it for the broker and for clients; return their PEM files."""
+    """Make an authority, and a key with its certificate for the broker and for clients; return their PEM files."""
     ca, ca_key = folder / "ca.pem", folder / "ca.key"
     _openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=falkirk-tests",
              "-keyout", ca_key, "-out", ca)  # fmt: skip

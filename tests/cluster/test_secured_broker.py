@@ -1,5 +1,7 @@
-"""Real Spark on a broker that asks for TLS and SASL, by a client's certificate and a password or by a token, with no
-more rights than docs/operations.md says that an application needs."""
+"""Real Spark on a broker that requires TLS and SASL, with a client's certificate and a password, or with a token.
+
+The application has only the rights that docs/operations.md lists.
+"""
 
 import shutil
 from pathlib import Path
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs o
 
 
 def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
-    """Give the user the rights of docs/operations.md, "SASL and TLS"."""
+    """Give the user the rights in docs/operations.md, "SASL and TLS"."""
     topic, group = ResourceType.TOPIC, ResourceType.GROUP
     broker.allow(topic, events, [READ, DESCRIBE, SETTINGS])
     broker.allow(topic, counts, [READ, WRITE, DESCRIBE, SETTINGS])
@@ -53,7 +55,7 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Pat
                 application.wait_committed(1)
                 application.wait_next_commit()
                 before = _count(topics, counts)
-                wait_until(lambda: _count(topics, counts) > before + 100, 120, "results behind a checkpoint")
+                wait_until(lambda: _count(topics, counts) > before + 100, 120, "results after a checkpoint")
                 application.kill_everything()
                 application.wait_committed(0)
                 assert application.suppressed() > 0

@@ -21,7 +21,7 @@ from tests.chaos.harness import Load, assert_exactly_once, counting, some_behind
 from tests.cluster.kafka import KafkaCluster
 from tests.support import wait_until
 
-#: Sends records to a topic, says so once the leader must have them, and waits to be killed.
+#: Sends records to a topic, reports once the leader must have them, and waits to be killed.
 _WRITER = """
 import sys
 from confluent_kafka import Producer
@@ -36,7 +36,7 @@ producer.flush(600)
 
 @pytest.fixture
 def whole(kafka: KafkaCluster) -> Iterator[KafkaCluster]:
-    """The cluster with all brokers in sync, before and after the test."""
+    """The cluster with all brokers in sync before and after the test."""
     yield kafka
     kafka.heal()
 
@@ -53,7 +53,7 @@ def topic(whole: KafkaCluster, tag: str) -> str:
 
 
 def _killed_with_a_stalled_follower(kafka: KafkaCluster, topic: str) -> None:
-    """Kill a writer whose five further records the leader has and a stalled follower does not have."""
+    """Kill a writer whose last five records are on the leader but not on a stalled follower."""
     kafka.stop(kafka.follower(topic))
     with subprocess.Popen(
         [sys.executable, "-c", _WRITER, kafka.bootstrap, topic, "5", "stalled"], stdout=subprocess.PIPE
@@ -70,7 +70,7 @@ def _place(topics: Topics) -> Place:
 
 
 def _fence(topics: Topics, topic: str) -> int:
-    """Return the fence of a topic, asking again while a stopped broker is asked."""
+    """Return the fence of a topic; retry while the request goes to a stopped broker."""
     found: list[int] = []
 
     def has_fence() -> bool:
@@ -96,7 +96,7 @@ def test_the_fence_is_behind_what_a_stalled_follower_lacks(whole: KafkaCluster, 
 def test_a_fence_by_the_high_watermark_has_records_behind_it(
     whole: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mechanism switched off: five records of a killed writer appear behind the fence."""
+    """With the mechanism disabled, five records of a killed writer appear after the fence."""
     monkeypatch.setattr(Topics, "unreplicated", lambda *_arguments, **_options: frozenset())
     _killed_with_a_stalled_follower(whole, topic)
     topics = Topics(Connection.of(whole.bootstrap), timeout_s=1.0)
@@ -118,7 +118,7 @@ def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_
         conditions.append((caught.value.condition, caught.value.parameters.get("code")))
         return conditions[-1] == ("BROKER_AWAY", "REPLICAS_LAG")
 
-    wait_until(is_told, 10, lambda: f"an error that says that replicas lag: {conditions}")
+    wait_until(is_told, 10, lambda: f"an error about lagging replicas: {conditions}")
     whole.heal()
     assert _fence(topics, topic) == 15
 
@@ -126,7 +126,7 @@ def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_
 def test_an_application_outlives_a_stalled_follower_a_dead_leader_and_another_controller(
     whole: KafkaCluster, home: Path, tag: str
 ) -> None:
-    """Everything is killed while a follower is stalled; then a leader dies, and the active controller is stopped."""
+    """All processes are killed while a follower is stalled. Then a leader dies and the controller is stopped."""
     with counting(whole, home, tag) as run:
         with Load(whole.bootstrap, run.events, rate=50.0) as load:
             some_behind_a_commit(run)

@@ -1,4 +1,4 @@
-"""A server that gives tokens to clients which know their secret (OpenID Connect, client credentials), by https."""
+"""A token server over https, for clients that know their secret (OpenID Connect, client credentials)."""
 
 import base64
 import json
@@ -17,10 +17,13 @@ _LASTS_S = 600
 
 
 class TokenServer:
-    """Such a server. Args: clients: their secrets. key: a PEM file with an RSA key and its certificate, for https and
-    to sign tokens with.
+    """A token server.
 
-    `url`: where tokens are to be had. `keys`: a file by which others know its signature. `given`: how many it gave.
+    Args: clients: the clients' secrets. key: a PEM file with an RSA key and its certificate, for https and to sign
+        tokens.
+
+    Attributes: url: where to request tokens. keys: a file with the public key for its signatures. given: the number of
+    issued tokens.
     """
 
     def __init__(self, clients: Mapping[str, str], key: Path) -> None:
@@ -60,7 +63,7 @@ class TokenServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Say nothing: it would be in the test's output."""
+                """Log nothing: it would appear in the test's output."""
 
         return Handler
 

@@ -104,7 +104,7 @@ def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 0, text
     assert f"broker: {running.bootstrap} answers" in text
     assert falkirk(kafka, "stop") == (0, "stopped\n")
-    assert falkirk(kafka, "stop") == (0, "it was not running\n")
+    assert falkirk(kafka, "stop") == (0, "the broker was not running\n")
     assert falkirk(kafka, "status") == (1, "not running\n")
     code, text = falkirk(doctor, "--kafka", running.bootstrap)
     assert code == 1, text

@@ -1,1 +1,1 @@
-"""Plugins of this suite: processes end with the run, time is measured, folders have budgets."""
+"""Plugins of this suite: they end processes with the run, measure time, and compare folders with their budgets."""

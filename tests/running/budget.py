@@ -1,13 +1,14 @@
-"""A pytest plugin that prints what each folder of tests took beside its budget, and which tests went over it.
+"""A pytest plugin that prints the time of each folder of tests beside its budget, and the slowest tests over it.
 
-Budgets are seconds of a worker, fixtures included: two workers have 2,400 of them within the 20 minutes of `make test`.
+Budgets are seconds of a worker, including fixtures: two workers have 2,400 of them within the 20 minutes of `make
+test`.
 """
 
 from collections import Counter
 
 import pytest
 
-#: Seconds of a worker on two idle cores. Whoever adds to a folder makes room in it.
+#: Seconds of a worker on two idle cores. To add tests to a folder, make others faster.
 BUDGETS_S = {
     "tests/theory": 40,
     "tests/unit": 230,
@@ -16,18 +17,18 @@ BUDGETS_S = {
     "tests/integration": 1300,
     "tests/chaos": 700,
 }
-#: So many of the slowest tests of a folder over its budget are named.
+#: How many of the slowest tests of a folder over its budget are named.
 NAMED = 10
 
 
 class Budget:
-    """Adds up what the tests of each folder took."""
+    """Sums the time of each folder's tests."""
 
     def __init__(self) -> None:
         self._took_s: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a phase of a test."""
+        """Count one phase of a test."""
         self._took_s[report.nodeid] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -48,6 +49,6 @@ class Budget:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count where the results of all workers come together."""
+    """Count in the process that gets the results of all workers."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Budget())

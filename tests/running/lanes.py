@@ -1,6 +1,6 @@
-"""A pytest plugin that gives the tests of `chaos/` to one worker, and all others to whoever is free.
+"""A pytest plugin that runs the tests of `chaos/` in one worker, and all others in any free worker.
 
-Two applications under load at once slow each other, and a slower one computes for longer until its test is done.
+Two applications under load slow each other, and a slower application computes for longer until its test ends.
 """
 
 import pytest
@@ -12,12 +12,12 @@ LANE = "tests/chaos/"
 
 
 class Lanes(LoadScopeScheduling):
-    """What is given to a worker as one: the lane, or a test."""
+    """Groups the tests that one worker gets together: all tests of a lane, or one test."""
 
     def _split_scope(self, nodeid: str) -> str:
         return LANE if nodeid.startswith(LANE) else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """Take the place of `--dist load`."""
+    """Replace `--dist load`."""
     return Lanes(config, log) if config.getvalue("dist") == "load" else None

@@ -1,9 +1,9 @@
-"""A pytest plugin that ends every process of a test run when the run ends, however it ends.
+"""A pytest plugin that ends all processes of a test run when the run ends, for whatever reason.
 
-Each process of a run carries the run's mark in its environment, so one that lost its parent or began a session of its
-own is still found. A watcher process holds the read end of a pipe whose write end only pytest has: when pytest ends,
-even by kill -9, the pipe closes and the watcher kills every process with the mark. After an ordinary end a process that
-is still there is a defect of a test: it is named and the run fails.
+Each process of a run has the run's mark in its environment, so a process without its parent, or in a new session, is
+also found. A watcher process holds the read end of a pipe whose write end only pytest has. When pytest ends, even by
+kill -9, the pipe closes, and the watcher kills all processes with the mark. If a process remains after a normal end, a
+test is faulty: the process is named and the run fails.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-#: The environment variable with the mark: `RUN` in pytest itself, `RUN/WORKER` in what a worker starts.
+#: The environment variable with the mark: `RUN` in pytest itself, `RUN/WORKER` in the processes of a worker.
 MARK = "FALKIRK_TEST_RUN"
-#: A process that a test has stopped may need as long to end.
+#: A process that a test has stopped may need this long to end.
 GRACE_S = 3.0
 POLL_S = 0.1
 
@@ -28,12 +28,12 @@ _LEFT = pytest.StashKey[list[str]]()
 
 
 def worker_mark() -> str:
-    """Return the mark of the processes that this worker starts."""
+    """Return the mark of this worker's processes."""
     return os.environ[MARK]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mark this process and start the watcher; a worker of pytest-xdist adds its name to the mark that it inherited."""
+    """Mark this process and start the watcher; a worker of pytest-xdist adds its name to the inherited mark."""
     if hasattr(config, "workerinput"):
         os.environ[MARK] = f"{os.environ[MARK].partition('/')[0]}/{config.workerinput['workerid']}"
         return
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let the watcher end what is left, once the workers have ended, and fail the run if there was something."""
+    """Let the watcher end the remaining processes after the workers have ended; fail the run if there were any."""
     watcher = session.config.stash.get(_WATCHER, None)
     if watcher is not None:
         session.config.stash[_LEFT] = watcher.communicate()[0].splitlines()
@@ -59,7 +59,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Name the processes that the tests left."""
+    """Name the processes that tests left running."""
     left = config.stash.get(_LEFT, [])
     if left:
         terminalreporter.section("processes that tests left running", red=True)
@@ -74,22 +74,22 @@ def marked(run: str) -> Iterator[psutil.Process]:
             mine = process.pid != os.getpid() and process.environ().get(MARK, "").partition("/")[0] == run
             if mine and process.status() != psutil.STATUS_ZOMBIE:
                 yield process
-        except (psutil.Error, OSError):  # it ended, or belongs to another user
+        except (psutil.Error, OSError):  # the process ended, or belongs to another user
             continue
 
 
 def watch(run: str) -> None:
-    """Wait for the end of pytest, then kill what is left of its run, and print what that was."""
+    """Wait for the end of pytest, then kill the remaining processes of its run and print them."""
     sys.stdin.read()
     deadline = time.monotonic() + GRACE_S
     while (left := list(marked(run))) and time.monotonic() < deadline:
         psutil.wait_procs(left, timeout=POLL_S)
-    while left := list(marked(run)):  # one that is killed may have just started another
+    while left := list(marked(run)):  # a killed process may have just started another one
         for process in left:
             with contextlib.suppress(psutil.Error):
                 told = f"{process.pid} {' '.join(process.cmdline())[:300]}"
                 process.kill()
-                with contextlib.suppress(BrokenPipeError):  # nobody reads it where pytest was killed
+                with contextlib.suppress(BrokenPipeError):  # there is no reader if pytest was killed
                     print(told, flush=True)
         psutil.wait_procs(left, timeout=1)
 

@@ -1,8 +1,8 @@
-"""A pytest plugin that measures where the time of a run goes; `make test-times` prints it as a table.
+"""A pytest plugin that measures the time of each test; `make test-times` prints a table.
 
-Per test: wall seconds, processor seconds of all processes that the test started, seconds in which none of them
-computed, and the number of JVMs that began. A sampler looks at the processes twice a second; one that lives for
-less than that is not counted.
+For each test it records: the wall seconds; the processor seconds of all processes that the test started; the seconds in
+which none of them computed, and the number of started JVMs. A sampler checks the processes twice a second; it misses a
+process that lives for less time.
 """
 
 import json
@@ -20,16 +20,19 @@ import pytest
 
 from tests.running.processes import MARK, worker_mark
 
-#: Names the file to which a line per test is added; without it nothing is measured.
+#: The file to which a line per test is added; if it is not set, nothing is measured.
 FILE = "FALKIRK_TEST_TIMES"
 SAMPLE_S = 0.5
-#: A test that takes less is not listed by itself.
+#: A faster test is not listed by itself.
 LISTED_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What one test took. `cpu_s`: of its processes; `waiting_s`: in which none of them computed; `jvms`: started."""
+    """The time of one test.
+
+    `cpu_s`: of its processes; `waiting_s`: none of them computed; `jvms`: the number of started JVMs.
+    """
 
     test: str
     wall_s: float
@@ -39,7 +42,7 @@ class Usage:
 
 
 class Sampler:
-    """Adds up what the processes of this worker use, from a thread of its own."""
+    """Sums the resource usage of this worker's processes, from a separate thread."""
 
     def __init__(self) -> None:
         self.cpu_s, self.waiting_s, self.jvms = 0.0, 0.0, 0
@@ -55,7 +58,7 @@ class Sampler:
             self.sample()
 
     def sample(self) -> None:
-        """Look at all processes once."""
+        """Check all processes once."""
         with self._lock:
             used_s = sum(self._used_since(process) for process in psutil.process_iter())
             now_s = time.monotonic()
@@ -64,7 +67,7 @@ class Sampler:
             self.waiting_s += max(0.0, passed_s - used_s)
 
     def _used_since(self, process: psutil.Process) -> float:
-        """Return the processor seconds of a process since the last look; none if it is not of this worker."""
+        """Return the processor seconds of a process since the last check; 0 for a process of another worker."""
         if process in self._others:
             return 0.0
         try:
@@ -73,10 +76,10 @@ class Sampler:
                 self._others.add(process)
                 return 0.0
             times = process.cpu_times()
-            if process not in self._java and process.name() == "java":  # a launcher script becomes one later
+            if process not in self._java and process.name() == "java":  # a launcher script becomes java later
                 self._java.add(process)
                 self.jvms += 1
-        except (psutil.Error, OSError):  # it ended, or belongs to another user
+        except (psutil.Error, OSError):  # the process ended, or belongs to another user
             return 0.0
         total_s = times.user + times.system
         before_s, self._used_s[process] = self._used_s.get(process, 0.0), total_s
@@ -91,7 +94,7 @@ class Times:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measure a test with the fixtures that it is the first to ask for."""
+        """Measure a test, including the fixtures that it uses first."""
         sampler = self._sampler
         sampler.sample()
         began_s, cpu_s, waiting_s, jvms = time.monotonic(), sampler.cpu_s, sampler.waiting_s, sampler.jvms
@@ -110,19 +113,19 @@ class Times:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure in each process that runs tests, if a file is named for it."""
+    """Measure in each process that runs tests, if a file is named."""
     file = os.environ.get(FILE)
     if file and (hasattr(config, "workerinput") or not config.getoption("numprocesses", None)):
         config.pluginmanager.register(Times(Path(file)))
 
 
 def read(file: Path) -> list[Usage]:
-    """Return what a run has measured."""
+    """Return the measurements of a run."""
     return [Usage(**json.loads(line)) for line in file.read_text().splitlines()]
 
 
 def table(usages: Sequence[Usage]) -> str:
-    """Return the table as Markdown: totals by folder, then each test that takes long, then the others by file."""
+    """Return the table as Markdown: totals by folder, then each slow test, then the others by file."""
     long = sorted((u for u in usages if u.wall_s >= LISTED_S), key=lambda u: -u.wall_s)
     short = [u for u in usages if u.wall_s < LISTED_S]
     parts = [

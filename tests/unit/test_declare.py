@@ -1,4 +1,4 @@
-"""Declaring: no Spark, and every mistake is a typed error that names the user's line."""
+"""Declarations need no Spark, and every mistake is a typed error that names the user's line."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ EVENTS = fk.Kafka("events", schema="word STRING, n INT")
 
 
 def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.DefinitionError:
-    """Run a one-line function that must be refused, with its own line as the place."""
+    """Run a one-line function that must be refused; the error must name that line."""
     with pytest.raises(fk.DefinitionError) as caught:
         act()
     error = caught.value
@@ -127,7 +127,7 @@ def test_policies() -> None:
         with pytest.raises(fk.DefinitionError) as caught:
             kind(0.5)
         assert caught.value.parameters == {"interval": 0.5}
-    assert fk.Ephemeral().interval_s == fk.Eager().interval_s == 10, "of no use, but every policy has one"
+    assert fk.Ephemeral().interval_s == fk.Eager().interval_s == 10, "unused, but every policy has an interval"
     assert isinstance(fk.Ephemeral(), Policy)
 
 

@@ -1,4 +1,4 @@
-"""Declaring batches: what is refused, with which condition, at which line; and what is known of one that is not."""
+"""Declaring batches: the condition and the line of each refusal, and the facts about an accepted batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -97,5 +97,5 @@ def test_files_can_be_read_and_are_no_topic() -> None:
     with pytest.raises(DefinitionError) as taken:
         declared.source("orders", fk.Kafka("orders", schema="id LONG"))
     assert taken.value.condition == "NAME_TAKEN"
-    declared.sink("out", source, fk.Kafka("out"))  # that nothing live can read it is told when it is planned
+    declared.sink("out", source, fk.Kafka("out"))  # the planner refuses live readers later
     assert declared.sinks["out"].reads == "orders"

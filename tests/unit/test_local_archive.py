@@ -1,4 +1,4 @@
-"""The class archives of a machine: complete or absent, for one Java and one class path, and told by the doctor."""
+"""The class archives of a machine: complete or absent, for one Java and one class path, and reported by the doctor."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def save(folder: Path) -> None:
-    """Train as if the JVMs had saved their classes."""
+    """Create the archive files, as the JVMs do in the training."""
     for kind in KINDS:
         archive_file(folder, kind).touch()
 
@@ -65,7 +65,7 @@ def test_another_java_or_a_changed_jar_has_an_entry_of_its_own(jar: Path) -> Non
 
 def test_an_entry_is_dropped_once_its_jars_are_gone(jar: Path) -> None:
     first, other_java = made(JAVA, save), made(Java(command="java", version=21, build="21"), save)
-    assert first.is_dir(), "its jars are there, and the other Java may be used again"
+    assert first.is_dir(), "the jars still exist, and the other Java may be used again"
     jar.write_text("other classes")
     second = made(JAVA, save)
     assert sorted(p.name for p in second.parent.iterdir()) == sorted([".lock", second.name])
@@ -101,7 +101,7 @@ def test_the_doctor_says_whether_there_are_archives(tmp_path: Path, monkeypatch:
         return found.ok, found.detail
 
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, JAVA.build)))
-    assert finding() == (True, "none, so JVMs start slower; `falkirk setup` makes them")
+    assert finding() == (True, "none, so JVMs start more slowly; `falkirk setup` makes them")
     jars.entry().mkdir(parents=True)
     assert finding()[0]
     place = made(JAVA, save)

@@ -1,5 +1,4 @@
-"""The cache of JVM dependencies is complete or absent, whatever becomes of the process that fills it; what is in it is
-what the package's manifest says."""
+"""The cache of JVM dependencies matches the manifest; it is complete or absent, even if a process dies."""
 
 import hashlib
 import signal
@@ -17,7 +16,7 @@ from falkirk.local.doctor import diagnose
 from tests.support import wait_until
 from tests.unit.fakes import ROOT, fake_java
 
-#: Fills the cache in a process of its own; the fake resolver dies or waits when it is told to.
+#: Fills the cache in a separate process. The fake resolver dies or waits if the test says so.
 FILL = """
 import sys
 from pathlib import Path
@@ -42,7 +41,7 @@ print(jars.resolved(resolve), flush=True)
 
 
 def put_all(folder: Path) -> None:
-    """Put an empty file where each jar of the manifest is expected."""
+    """Create an empty file for each jar of the manifest."""
     for jar in jars.absent(folder):
         (folder / jar).parent.mkdir(exist_ok=True)
         (folder / jar).touch()
@@ -50,7 +49,7 @@ def put_all(folder: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of this test alone, and a manifest by which all jars are empty."""
+    """A cache for this test only, and a manifest of empty jars."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("FALKIRK_CACHE", str(folder))
     empty = hashlib.sha256(b"").hexdigest()
@@ -68,7 +67,7 @@ def fill(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
 
 
 def resolves(tmp_path: Path) -> int:
-    """Return how often the fake resolver has begun."""
+    """Return how many times the fake resolver has started."""
     marks = tmp_path / "resolves"
     return len(marks.read_text().splitlines()) if marks.exists() else 0
 
@@ -108,7 +107,7 @@ def test_another_manifest_has_an_entry_of_its_own() -> None:
 
 
 def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken(cache: Path) -> None:
-    """The registry, or who is between, serves another file, and the checksum that fits it."""
+    """The registry, or a machine between, serves another file with a matching checksum."""
 
     def forge(folder: Path) -> None:
         put_all(folder)
@@ -213,7 +212,7 @@ def test_the_doctor_names_a_jar_that_has_gone_or_was_replaced() -> None:
         (found,) = (f for f in diagnose() if f.name == "JVM dependencies")
         return found.ok, found.detail
 
-    assert finding()[0], "not fetched yet is well"
+    assert finding()[0], "missing before the first download is fine"
     jars.resolved(put_all)
     assert finding()[0]
     jar = jars.broker_jars()[0]

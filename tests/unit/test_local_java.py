@@ -1,4 +1,4 @@
-"""Java is found and judged before anything is downloaded: in Python for runs, in the shell for `make setup`."""
+"""Java is found and checked before any download: in Python for runs, in the shell for `make setup`."""
 
 import subprocess
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_make_setup_judges_as_the_package_does(tmp_path: Path, output: str, majo
 def test_make_setup_names_a_missing_java(tmp_path: Path) -> None:
     done = check_machine({"JAVA_HOME": str(tmp_path)})
     assert done.returncode == 1
-    assert "no Java" in done.stderr
+    assert "Java was not found" in done.stderr
     assert "JAVA_HOME" in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -85,7 +85,7 @@ def test_too_old_java_is_an_error_with_its_version(tmp_path: Path, monkeypatch: 
 
 
 def check_machine(environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run what `make setup` runs first."""
+    """Run the script with which `make setup` begins."""
     base = {"PATH": "/usr/bin:/bin", "PYTHON": "python3"}
     return subprocess.run(
         ["sh", str(ROOT / "tools" / "check-machine")],

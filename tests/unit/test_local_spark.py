@@ -1,4 +1,4 @@
-"""What a session of the user's own lacks is named, each with what is wanted, found and why."""
+"""Missing settings of a user's session are reported with the needed value, the value found and the reason."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +13,13 @@ from falkirk.local.spark import ESSENTIAL, kafka_options, missing_settings, sess
 from falkirk.logs.connection import Connection
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
-#: Nothing has to be said of it: Spark's own value is the one that is wanted.
+#: A setting whose default is the needed value.
 SPECULATION = "spark.speculation"
 NAMED = [name for name in ESSENTIAL if name != SPECULATION]
 
 
 class FakeSession:
-    """A session with the given settings, whose class path has the Kafka connector or not."""
+    """A session with the given settings, with or without the Kafka connector on its class path."""
 
     def __init__(self, settings: dict[str, str], *, connector: bool = True) -> None:
         self.settings = dict(settings)
@@ -43,7 +43,7 @@ def no_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lacks(fake: Any) -> dict[str, tuple[str, str | None]]:
-    """Return the lacks as name: (wanted, found)."""
+    """Return the missing settings as name: (wanted, found)."""
     return {m.name: (m.wanted, m.found) for m in missing_settings(fake)}
 
 
@@ -68,7 +68,7 @@ def test_a_class_path_without_the_connector_is_named() -> None:
 
 
 def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it this process's session; what was made active last is another."""
+    """Make it this process's session; PySpark's active session is another one."""
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: FakeSession({}))
     monkeypatch.setattr(SparkSession, "builder", SimpleNamespace(getOrCreate=lambda: session))
 
@@ -103,7 +103,7 @@ def test_a_session_that_is_built_with_our_settings_lacks_none() -> None:
 
 
 def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dict[str, str]:
-    """Return what a new application on that master is started with."""
+    """Return the settings with which a new application on this master starts."""
     built: dict[str, str] = {}
     builder: Any = SimpleNamespace()
     builder.appName = builder.master = lambda _: builder
@@ -134,9 +134,9 @@ def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
         ("local", {}, "true", []),
         ("local[*,3]", {}, "true", []),
         ("local[4]", {"spark.authenticate": "false"}, "false", ["run code"]),
-        ("local-cluster[2,1,1024]", {}, None, ["run code", "in clear"]),
-        ("spark://a:7077", {}, None, ["run code", "in clear"]),
-        ("spark://a:7077", {"spark.authenticate": "true"}, "true", ["in clear"]),
+        ("local-cluster[2,1,1024]", {}, None, ["run code", "unencrypted"]),
+        ("spark://a:7077", {}, None, ["run code", "unencrypted"]),
+        ("spark://a:7077", {"spark.authenticate": "true"}, "true", ["unencrypted"]),
         ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, "true", []),
         ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", []),
     ],
@@ -149,7 +149,7 @@ def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_els
     found: str | None,
     told: list[str],
 ) -> None:
-    """Before, any process that reached the driver's port could call it."""
+    """Regression: any process that reached the driver's port could call it."""
     assert started(monkeypatch, master, settings=given).get("spark.authenticate") == found
     lines = [record.getMessage() for record in caplog.records if record.name == "falkirk"]
     assert len(lines) == len(told)
@@ -161,7 +161,7 @@ TOLD = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 
 
 def asks_for_tokens(master: str, executors: str | None) -> tuple[Any, dict[str, str]]:
-    """Return a session on that master, and the properties of its JVM. Args: executors: the options they have."""
+    """Return a session on this master, and its JVM's properties. Args: executors: the Java options of the executors."""
     properties: dict[str, str] = {}
     made: Any = FakeSession(WELL)
     made._jvm = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""PySpark is imported from its files, and from Spark's zip only where there are no files of the same PySpark."""
+"""PySpark is imported from files; Spark's zip is used only if the same PySpark is not installed as files."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from falkirk.local.workers import prefer_compiled
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a PySpark, which is the one that runs."""
+    """A folder with a PySpark, which is the running one."""
     package = tmp_path / "installed" / "pyspark"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

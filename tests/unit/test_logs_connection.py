@@ -1,4 +1,4 @@
-"""A connection: what it refuses, what it hands to either client, and that its secrets never show."""
+"""A connection: which options it refuses, which it gives to each client, and that its secrets are never shown."""
 
 import base64
 import copy
@@ -22,7 +22,7 @@ SASL: dict[str, Any] = {
     "username": "ann",
     "password": "open-sesame",
 }
-#: Long and odd enough not to occur by chance in a message.
+#: Long and unusual enough not to occur in a message by chance.
 secrets = st.text(min_size=12).map(lambda text: f"s3cr3t{text}")
 
 
@@ -125,7 +125,7 @@ def test_any_password_comes_back_from_jaas_as_kafka_reads_it(password: str, user
 
 
 def _strings_of_jaas(text: str) -> list[str]:
-    """Read quoted strings by the rules of Java's StreamTokenizer."""
+    """Parse quoted strings by the rules of Java's StreamTokenizer."""
     found, i = [], 0
     while (i := text.find('"', i)) >= 0:
         i, letters = i + 1, []

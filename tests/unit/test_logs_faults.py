@@ -1,4 +1,4 @@
-"""Faults: what is waited for, and what is told at once."""
+"""Faults: which errors Falkirk waits out, and which it reports at once."""
 
 import pytest
 from confluent_kafka import KafkaError
@@ -10,7 +10,7 @@ from falkirk.logs.faults import ClientErrors, fault
 @pytest.mark.parametrize(
     ("code", "condition"),
     [
-        (KafkaError._NOENT, "BROKER_AWAY"),  # "No leaders found", seen when a broker was killed and came back
+        (KafkaError._NOENT, "BROKER_AWAY"),  # "No leaders found", observed after a broker was killed and restarted
         (KafkaError.LEADER_NOT_AVAILABLE, "BROKER_AWAY"),
         (KafkaError._TRANSPORT, "BROKER_AWAY"),
         (KafkaError._MSG_TIMED_OUT, "BROKER_AWAY"),

@@ -1,4 +1,4 @@
-"""The header's text form, and the fold of a tail against theory's plain one."""
+"""The header's text form, and the fold of a tail compared with theory's simple version."""
 
 import contextlib
 
@@ -32,7 +32,7 @@ headers = st.builds(
 
 
 def fold_of(void: Void) -> TailFold:
-    """Return the fold of a home that has not signed anything yet."""
+    """Return the fold of a home that has signed no record yet."""
     key = SigningKey(secret=bytes(32), since_birth=False)
     return TailFold(Verifier("out", "deadbeef", key), void, keep_set=True)
 

@@ -1,4 +1,4 @@
-"""Making topics: a setting that an older broker does not know is left out, and nothing else is."""
+"""Creating topics: a setting that an older broker does not know is omitted, and no other setting is."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -14,7 +14,7 @@ from falkirk.logs.topics import Topics
 
 
 class OlderBroker:
-    """A client of a broker that refuses some settings; `made` is with which ones topics were asked for."""
+    """A client of a broker that refuses some settings; `made` lists the settings of the requested topics."""
 
     def __init__(self, refused: str) -> None:
         self.made: list[Mapping[str, str]] = []
@@ -31,7 +31,7 @@ class OlderBroker:
         return {topic.topic: future}
 
     def poll(self, _: float) -> None:
-        """Say nothing further."""
+        """Do nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The book of a push source: ids, retries, the window, what is accepted, what stays without an answer."""
+"""The book of a push source: ids, retries, the window, accepted requests, and requests without an answer."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_request_is_accepted_when_its_own_place_is_behind_the_frontier() -> No
     assert book.accept({0: 2, 1: 0}) == [a]
     assert not b.is_accepted
     assert not c.is_accepted
-    assert book.accept({0: 1, 1: 1}) == [c], "a frontier that went back takes nothing back"
+    assert book.accept({0: 1, 1: 1}) == [c], "an older frontier revokes nothing"
     assert a.is_done(wants_answer=False)
     assert not a.is_done(wants_answer=True)
 
@@ -79,20 +79,20 @@ def test_only_what_is_old_and_over_is_forgotten() -> None:
     book.accept({0: 5})
     book.silence({0: 3})
     book.forget(1_000)
-    assert book.disposable({0: 9}) == {}, "all was asked since"
+    assert book.disposable({0: 9}) == {}, "all requests are newer"
     book.forget(2_600)
-    assert book.disposable({0: 9}) == {0: 3}, "what is in the window stays, with all behind it"
+    assert book.disposable({0: 9}) == {0: 3}, "requests in the window stay, and all later ones too"
     book.forget(9_000)
-    assert book.disposable({0: 9}) == {0: 3}, "of the next one it is not known whether it has an answer"
+    assert book.disposable({0: 9}) == {0: 3}, "the next request may still get an answer"
     book.answered("r4", b"mine", 3_000)
     book.forget(9_000)
-    assert book.disposable({0: 9}) == {0: 5}, "and the last one is not accepted"
-    assert book.disposable({0: 1}) == {0: 1}, "whoever reads them may go back to the others"
+    assert book.disposable({0: 9}) == {0: 5}, "the last request is not accepted"
+    assert book.disposable({0: 1}) == {0: 1}, "a reader may still read the others again"
     assert book.disposable({}) == {}
 
 
 def test_what_is_remembered_does_not_wait_for_a_reader_that_seldom_saves() -> None:
-    """A batch of each day acknowledges what it has read after days; the window alone says what is remembered."""
+    """A daily batch acknowledges its input after days; only the window decides how long a request is remembered."""
     book = Book()
     for offset in range(100):
         sent(book, f"r{offset}", offset, at_ms=offset)

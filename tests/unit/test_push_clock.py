@@ -1,4 +1,4 @@
-"""The clock of the machine is set while requests are remembered: none runs twice, and none is remembered for ever."""
+"""Changes of the machine's clock: no remembered request runs twice, and none is remembered forever."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ Story = Callable[[Line, Callable[[str], Awaitable[str]]], Awaitable[None]]
 
 
 def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
-    """Play a story with a line whose requests are accepted and acknowledged at once."""
+    """Run a story with a line whose requests are accepted and acknowledged at once."""
     monkeypatch.setattr(module, "Sender", lambda *_: topic)
     monkeypatch.setattr(module, "Topics", lambda connection: topic)
     monkeypatch.setattr(module, "_TRIM_S", 0.02)
@@ -74,7 +74,7 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
 
 
 async def trims(line: Line) -> None:
-    """Wait until the line has looked a few times for what may be forgotten."""
+    """Wait until the line has looked a few times for requests to forget."""
     seen: list[object] = []
     forget, enough = line._desk.forget, asyncio.Event()
 
@@ -107,7 +107,10 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
 
 
 def test_the_next_gateway_goes_by_what_the_topic_says_and_not_by_a_clock_that_was_set() -> None:
-    """Between two requests the clock was set forward by more than the window. By their timestamps one is old."""
+    """Between two requests the clock is set forward by more than the window.
+
+    By its timestamp, the first request is old.
+    """
     minute, hour = 60_000, 3_600_000
     stamped = {"a": 10 * hour, "b": 15 * hour}
     headers = {name: [header_of(at_ms)] for name, at_ms in (("a", 10 * hour), ("b", 10 * hour + minute))}
@@ -133,12 +136,12 @@ def test_requests_of_an_older_falkirk_go_by_their_timestamps() -> None:
 
 
 def test_a_line_that_begins_again_forgets_no_time_that_has_passed() -> None:
-    """Else one that fails from time to time would remember for ever."""
+    """Otherwise a line that fails from time to time would remember requests forever."""
     book = read_back([("a", b"v", 1_000, 1_000, 0, 0)])
     now = [0.0]
     known = Elapsed(5_000, lambda: now[0])
     assert _resumed(known, book) is known
     assert _resumed(known, Book()) is known
     later = _resumed(Elapsed(500, lambda: now[0]), book)
-    assert 1_000 <= later.now_ms() < 60_000, "another gateway has taken requests meanwhile"
+    assert 1_000 <= later.now_ms() < 60_000, "another gateway has accepted requests meanwhile"
     assert _resumed(None, Book()).now_ms() > 1_700_000_000_000

@@ -1,4 +1,4 @@
-"""Crowds at the gateway: whoever asks too much, or connects and says nothing, takes nothing from the others."""
+"""Crowds at the gateway: clients with too many requests, or with idle connections, do not affect other clients."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ WEIGHT = 700
 
 
 class Crowd:
-    """A desk with clients at several addresses; whatever is sent is in the topic at once."""
+    """A desk with clients at several addresses; a sent request is in the topic at once."""
 
     def __init__(self) -> None:
         self.book = Book()
@@ -45,7 +45,7 @@ class Crowd:
         self.desk.sent({request_id: (0, len(self.sent) - 1)})
 
     async def ask(self, client: str, request_id: str) -> str:
-        """Ask, and go away at once; return the condition of what is told."""
+        """Post a request and disconnect at once; return the condition of the response."""
         try:
             await self.desk.ask(request_id, BODY, wants_answer=True, timeout_s=0.0, client=client)
         except RequestError as error:
@@ -57,7 +57,7 @@ class Crowd:
 
 
 def test_one_that_fills_the_memory_keeps_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, one holder of the token filled the memory of ids, and everybody got 503 for an hour."""
+    """Regression: one client with the token filled the memory of ids, and all clients got 503 for an hour."""
     monkeypatch.setattr(desks, "MEMORY_BYTES_MAX", 100 * WEIGHT)
 
     async def story() -> None:
@@ -82,7 +82,9 @@ def test_answers_make_room_for_requests_of_the_same_client_alone(monkeypatch: py
         await crowd.ask("ann", "ann's")
         crowd.answer("ann's", 5 * WEIGHT)
         for i in range(20):
-            assert await crowd.ask("mallory", f"m{i}") == "RESULT_AWAITED", "old answers make room for new requests"
+            assert await crowd.ask("mallory", f"m{i}") == "RESULT_AWAITED", (
+                "old answers make room for new requests of the client"
+            )
             crowd.answer(f"m{i}", 20 * WEIGHT)
         assert await crowd.ask("mallory", "m0") == "answered"
         entry = crowd.book.find("m0", digest_of(BODY))
@@ -91,9 +93,9 @@ def test_answers_make_room_for_requests_of_the_same_client_alone(monkeypatch: py
         assert await crowd.ask("ann", "ann's") == "answered"
         kept = crowd.book.find("ann's", digest_of(BODY))
         assert kept is not None
-        assert kept.answer is not None, "what others ask evicts nothing of hers"
+        assert kept.answer is not None, "requests of other clients do not evict her answers"
         crowd.answer("m0")
-        assert crowd.sent.count("m0") == 1, "what was evicted does not run again"
+        assert crowd.sent.count("m0") == 1, "an evicted request does not run again"
 
     asyncio.run(story())
 
@@ -104,7 +106,7 @@ def test_what_is_evicted_is_over_and_forgotten_in_its_time() -> None:
     book.sent("a", 0, 0)
     book.answered("a", b"1" * 1_000, 1_000)
     book.evict("ann", 0)
-    assert book.answered("a", b"another", 1_000) is None, "its first answer holds"
+    assert book.answered("a", b"another", 1_000) is None, "the first answer stays"
     book.accept({0: 1})
     assert book.silence({0: 1}) == []
     book.forget(9_000)
@@ -139,7 +141,7 @@ def test_clients_that_wait_leave_room_for_others(monkeypatch: pytest.MonkeyPatch
 
 
 def served(story: Callable[[int, list[Any]], Awaitable[None]], most: int) -> None:
-    """Run a story with a server that has so many connections at most: its port, and a list of its connections."""
+    """Run a story with a server of at most `most` connections; the story gets its port and its connections."""
 
     async def run() -> None:
         busy: set[object] = set()
@@ -168,7 +170,7 @@ async def exchange(port: int, sent: bytes) -> bytes:
 
 
 def test_whoever_connects_and_says_nothing_keeps_nobody_out() -> None:
-    """Before, there was no bound: the process ran out of descriptors."""
+    """Regression: there was no limit, so the process ran out of descriptors."""
 
     async def story(port: int, held: list[Any]) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
@@ -176,7 +178,7 @@ def test_whoever_connects_and_says_nothing_keeps_nobody_out() -> None:
         assert asked.startswith(b"HTTP/1.1 401")
         assert len([c for c in held[0].connections if c.transport is not None]) <= 5
         first, _ = silent[0]
-        assert await first.read() == b"", "the one that was silent for longest made room"
+        assert await first.read() == b"", "the connection that was idle for longest is closed"
         for _, writer in silent:
             writer.close()
 
@@ -188,7 +190,7 @@ def test_one_that_is_being_served_is_not_cut_off() -> None:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         while len(held[0].connections) < 3:
             await turn()
-        held[1].update(held[0].connections)  # each is being served
+        held[1].update(held[0].connections)  # mark all connections as busy
         late, _ = await asyncio.open_connection("127.0.0.1", port)
         told = await asyncio.gather(late.read(), return_exceptions=True)
         assert told == [b""] or isinstance(told[0], ConnectionError), "there is no room"
@@ -201,7 +203,7 @@ def test_one_that_is_being_served_is_not_cut_off() -> None:
 
 
 def test_what_is_no_http_is_counted_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Before, each such request wrote a traceback into the log of the operator."""
+    """Regression: each such request wrote a traceback into the operator's log."""
     caplog.set_level(logging.INFO)
 
     async def story(port: int, held: list[Any]) -> None:
@@ -229,7 +231,7 @@ def test_an_address_that_others_reach_is_warned_of(host: str, clear: bool) -> No
 
 
 def gateway(home: Path, http: str) -> tuple[Gateway, list[str]]:
-    """Return a gateway that nothing runs behind, and what it says."""
+    """Return a gateway that serves no running application, and the list of its messages."""
     app, said = fk.App("shop", http=http, http_token="secret"), list[str]()
     app.source("queries", fk.Http("/queries", schema="id STRING"))
     opened = open_home(home, "shop")
@@ -240,7 +242,7 @@ def test_a_gateway_that_others_reach_says_that_tokens_cross_in_clear(home: Path)
     for http, warns in (("127.0.0.1:0", False), ("0.0.0.0:0", True)):
         made, said = gateway(home / http.partition(":")[0], http)
         with made:
-            assert [("in clear" in line) for line in said if "queries:" not in line] == [True] * warns
+            assert [("unencrypted" in line) for line in said if "queries:" not in line] == [True] * warns
             told = json.loads((home / http.partition(":")[0] / "http.json").read_text())
             assert asyncio.run(exchange(told["port"], b"POST / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(
                 b"HTTP/1.1 401"
@@ -254,7 +256,7 @@ def test_some_descriptors_are_left_for_all_else() -> None:
 
 
 def test_a_former_port_that_another_process_has_is_told(home: Path) -> None:
-    """Whoever has it gets the tokens of clients that go on asking there."""
+    """The other process gets the tokens of clients that still use the port."""
     with socket.socket() as squatter:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
@@ -262,5 +264,5 @@ def test_a_former_port_that_another_process_has_is_told(home: Path) -> None:
         made, said = gateway(home, "127.0.0.1:0")
         publish(home, "127.0.0.1", port)
         with made:
-            assert [line for line in said if f"port {port} of the run before is in use" in line]
+            assert [line for line in said if f"port {port} of the former run is in use" in line]
             assert json.loads((home / "http.json").read_text())["port"] != port

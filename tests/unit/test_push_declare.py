@@ -1,4 +1,4 @@
-"""Declaring a push source; its address and token."""
+"""Declaring a push source: its options, its address and its token."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ SCHEMA = "id STRING NOT NULL, word STRING"
 
 def refused(condition: str, error: pytest.ExceptionInfo[FalkirkError]) -> None:
     assert error.value.condition == condition
-    assert error.value.where is not None, "the user's line"
+    assert error.value.where is not None, "the error names the user's line"
 
 
 @pytest.fixture

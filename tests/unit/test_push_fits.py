@@ -1,4 +1,4 @@
-"""What fits into a request: types, NOT NULL, and JSON that is none."""
+"""Checks of a request's body: types, NOT NULL, and bytes that are not JSON."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The line between a desk and Kafka: when it begins again, nothing that the former desk took is sent unknown to it."""
+"""The line between a desk and Kafka: after a restart it sends no request of the former desk unknown to the new desk."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ class Sender:
 
 
 def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop is busy for longer than the line waits before it begins again."""
+    """The event loop is busy for longer than the line waits before its restart."""
     topic = Topic()
     monkeypatch.setattr(module, "Sender", topic.sender)
     monkeypatch.setattr(module, "Topics", lambda connection: None)
@@ -74,7 +74,7 @@ def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPat
         try:
             await sent("first")
             failing = asyncio.ensure_future(ask("bad", 20.0))
-            asyncio.get_running_loop().call_soon(time.sleep, 1.0)  # a turn of the loop that takes long
+            asyncio.get_running_loop().call_soon(time.sleep, 1.0)  # blocks the loop for a second
             meanwhile = asyncio.ensure_future(ask("a", 20.0))
             assert (await failing, await meanwhile) == ("BROKER_AWAY", "BROKER_AWAY")
             await sent("a")

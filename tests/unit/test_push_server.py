@@ -1,4 +1,4 @@
-"""Requests over HTTP, with a fake log behind the desk: what clients are told, and when."""
+"""Requests over HTTP with a fake topic: which responses clients get, and when."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ SCHEMA = StructType([StructField("id", StringType(), nullable=False), StructFiel
 
 
 class Log:
-    """A topic of requests that keeps what it gets until it is told to answer."""
+    """A topic of requests that keeps its requests until the test answers them."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -44,7 +44,7 @@ class Log:
 
 
 class Client:
-    """A client with the token, on a loop of its own."""
+    """A client with the token, on a separate event loop."""
 
     def __init__(self, http: TestClient[Any, Any], log: Log) -> None:
         self.http, self.log = http, log
@@ -62,7 +62,7 @@ class Client:
 
 
 def served(story: Callable[[Client], Awaitable[None]], http: fk.Http = HTTP) -> None:
-    """Run a story with a server."""
+    """Run a story with a client of a server."""
 
     async def run() -> None:
         log = Log()
@@ -75,7 +75,7 @@ def served(story: Callable[[Client], Awaitable[None]], http: fk.Http = HTTP) -> 
 
 
 async def turn() -> None:
-    """Let everybody else do something."""
+    """Let other tasks of the loop run."""
     nobody: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     await asyncio.wait([nobody], timeout=0.005)
 
@@ -89,7 +89,7 @@ def test_a_client_gets_its_answer_when_it_is_there_and_the_same_again_later() ->
         (asking,) = await client.waiting()
         client.log.desk.accepted({0: 1}, is_silent=False)
         await turn()
-        assert not asking.done(), "accepted is not answered"
+        assert not asking.done(), "a request can be accepted before it is answered"
         client.log.answer("a")
         response = await asking
         assert (response.status, await response.json(), response.headers["Request-Id"]) == (200, {"n": 1}, "a")
@@ -236,9 +236,13 @@ def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
         late = {"Prefer": "wait=0"}
         assert await refusal(await client.post({"id": "b"}, headers=late)) == (504, "RESULT_AWAITED")
         assert await refusal(await client.post({"id": "c"}, headers=late)) == (504, "RESULT_AWAITED")
-        assert await refusal(await client.post({"id": "d"})) == (429, "QUOTA_EXCEEDED"), "its share is three quarters"
-        assert await refusal(await client.post({"id": "b"}, headers=late)) == (504, "RESULT_AWAITED"), "as before"
-        assert await refusal(await client.post({"id": "a"})) == (410, "ANSWER_EVICTED"), "it never runs again"
+        assert await refusal(await client.post({"id": "d"})) == (429, "QUOTA_EXCEEDED"), (
+            "the client's share is three quarters"
+        )
+        assert await refusal(await client.post({"id": "b"}, headers=late)) == (504, "RESULT_AWAITED"), (
+            "the request still waits"
+        )
+        assert await refusal(await client.post({"id": "a"})) == (410, "ANSWER_EVICTED"), "the request never runs again"
         assert [request_id for request_id, _ in client.log.sent] == ["a", "b", "c"]
 
     served(story)

@@ -1,4 +1,4 @@
-"""Requests by TLS: what a client sees, which files are refused, and that a renewed certificate is taken up."""
+"""Requests over TLS: the client's view, the files that are refused, and how a renewed certificate is loaded."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def certificate(folder: Path, name: str, *options: str) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1, signed with its own key."""
+    """Make a self-signed certificate for 127.0.0.1."""
     files = folder / f"{name}.pem", folder / f"{name}-key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2",
@@ -47,7 +47,7 @@ def opened(tmp_path: Path) -> Home:
 
 
 def gateway(opened: Home, tls: fk.Tls | None, http: str = "127.0.0.1:0") -> tuple[Gateway, list[str]]:
-    """Return a gateway that nothing runs behind, and what it says."""
+    """Return a gateway that serves no running application, and the list of its messages."""
     app, said = fk.App("shop", http=http, http_token="secret", http_tls=tls), list[str]()
     app.source("queries", fk.Http("/queries", schema="id STRING"))
     return Gateway(app, Connection.of("127.0.0.1:1"), opened, said.append), said
@@ -59,7 +59,7 @@ def told(opened: Home) -> tuple[str, int]:
 
 
 def asked(port: int, trusted: Path | None) -> bytes:
-    """Return the beginning of the answer to a client that trusts one certificate; None: one without TLS."""
+    """Return the start of the response to a client that trusts one certificate; None: the client does not use TLS."""
 
     async def ask() -> bytes:
         trust = None if trusted is None else ssl.create_default_context(cafile=str(trusted))
@@ -81,7 +81,7 @@ def test_requests_are_taken_by_tls_alone(files: dict[str, tuple[Path, Path]], op
         with pytest.raises(ssl.SSLCertVerificationError):
             asked(port, files["second"][0])
         assert asked(port, None) == b""
-    assert not [line for line in said if "in clear" in line]
+    assert not [line for line in said if "unencrypted" in line]
 
 
 def test_a_renewed_certificate_is_taken_up_and_one_that_does_not_fit_is_not(
@@ -100,7 +100,7 @@ def test_a_renewed_certificate_is_taken_up_and_one_that_does_not_fit_is_not(
         _, port = told(opened)
         assert asked(port, files["first"][0])
         put(files["second"][0], files["first"][1])
-        assert asked(port, files["first"][0]), "half of new files leaves the former ones in use"
+        assert asked(port, files["first"][0]), "after only one file was replaced, the former certificate stays in use"
         assert [line for line in said if "the former one stays" in line]
         put(*files["second"])
         assert asked(port, files["second"][0]) == b"HTTP/1.1 401"
@@ -154,7 +154,7 @@ def test_a_certificate_and_its_key_may_be_in_one_file(files: dict[str, tuple[Pat
 def test_connections_that_are_not_encrypted_are_bounded_and_cut_off(
     files: dict[str, tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The web server learns of a connection only once it is encrypted, so its own bound does not hold for them."""
+    """The web server sees a connection only after the TLS handshake, so its own limit does not cover earlier ones."""
     monkeypatch.setattr(connections, "HANDSHAKE_S", 3.0)
 
     async def run() -> None:
@@ -170,12 +170,12 @@ def test_connections_that_are_not_encrypted_are_bounded_and_cut_off(
         ends = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
         while sum(end.done() for end in ends) < 7:
             await turn()
-        assert sum(end.done() for end in ends) == 7, "there is room for 5"
+        assert sum(end.done() for end in ends) == 7, "there is room for 5 connections"
         await asyncio.wait(ends)
         trust = ssl.create_default_context(cafile=str(files["first"][0]))
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
         writer.write(REQUEST)
-        assert (await reader.read(12)) == b"HTTP/1.1 404", "those that said nothing were cut off"
+        assert (await reader.read(12)) == b"HTTP/1.1 404", "idle connections were closed"
         for _, each in [*silent, (reader, writer)]:
             each.close()
         listening.close()

@@ -1,7 +1,8 @@
-"""A loop on a Spark that gives a task that has died another attempt, as clusters do: in each epoch a worker is killed,
-with -9, while it writes. It ends with 0 if every epoch comes to what all edges do, and with 1 if one does not.
+"""A loop on a Spark that repeats a dead task, as clusters do. In each epoch a worker is killed with -9 while it writes.
 
-Arguments: a folder; `apart`, if two attempts of a task are not to write the same files.
+The exit code is 0 if every epoch's result equals that of all edges, otherwise 1.
+
+Arguments: a folder; `apart`, if two attempts of a task must not write the same files.
 """
 
 import sys
@@ -22,7 +23,7 @@ PLACES: list[tuple[type, str]] = [(Task, "heard0"), (Task, "parked0"), (Alone, "
 
 
 def apart(work: Work) -> Work:
-    """Return a task's work that gives what it writes names of its attempt."""
+    """Return a task's work whose files are named after the attempt."""
 
     def call(batches: Iterator[Any]) -> Iterator[Any]:
         store, attempt = runs.store, uuid.uuid4().int % 1_000_000
@@ -40,7 +41,7 @@ def apart(work: Work) -> Work:
 
 
 def main(folder: Path, off: str = "") -> int:
-    """Work off the epochs."""
+    """Process the epochs."""
     spark = session("again", master="local[2,3]").newSession()
     mark, state = folder / "dies", folder / "state"
     state.mkdir()
@@ -61,7 +62,7 @@ def main(folder: Path, off: str = "") -> int:
         changing.flow = changing.fresh()
         mark.touch()
         changing.epoch(edges=changes)
-        assert not mark.exists(), f"nobody has died in {owner}"
+        assert not mark.exists(), f"no worker has died in {owner}"
         if changing.result != three_rounds_plainly(there(changing.put["edges"])):
             print(f"wrong after {owner} {what}")
             return 1

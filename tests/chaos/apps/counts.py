@@ -1,7 +1,7 @@
-"""Keyed counts of one topic, each under a mechanism of its own and with a sink of its own.
+"""Keyed counts of one topic, each under a different mechanism and with a separate sink.
 
-The environment names the topics and, in `COUNTED`, the counts that a test wants: one run under one series of kills is
-judged for each mechanism. The topic of the plain count is `COUNTS`, that of another is `COUNTS.NAME`.
+The environment names the topics and, in `COUNTED`, the counts that a test wants. So one run under one series of kills
+is judged for each mechanism. The topic of the plain count is `COUNTS`; another count's topic is `COUNTS.NAME`.
 """
 
 import os
@@ -36,7 +36,7 @@ for wanted in os.environ.get("COUNTED", "counts").split():
     match wanted:
         case "counts":
             _count("counts")
-        case "hopped":  # the words of a partition are not known to be its own: a hop orders them
+        case "hopped":  # a word may be in several partitions, so a hop orders it
             _count("hopped", reads="loose")
         case "snapshots":
             _count("snapshots", policy=fk.Snapshots)
@@ -44,7 +44,7 @@ for wanted in os.environ.get("COUNTED", "counts").split():
             _count("logged", policy=fk.LogSends)
         case "repeated":
             _count("repeated", delivery="repeated")
-        case "acknowledged":  # what is acknowledged has no state, so what counts reads it
+        case "acknowledged":  # an acknowledged processor has no state, so the count reads it
             app.add_processor("passed", passed, reads=("events",), policy=fk.Acknowledged(INTERVAL))
             _count("acknowledged", reads="passed", delivery="at-least-once")
         case _:

@@ -1,9 +1,10 @@
-"""An application drawn from a seed: four sinks, each behind a pipeline of a kind, with steps of the seed's choice.
+"""A random application: four sinks, each after a different kind of pipeline, with steps that a seed chooses.
 
-What each is promised is inferred: some results leave on arrival though something in them is drawn by lot, others are
-held. `believed` is like one that is held, but its user vouches for it and is wrong: a kill must show that. `DRAWN_KIND`
-says whether the pipelines are live, or epochs; `DRAWN_SINKS`, which of the latter there are. In the file `DRAWN_BEGUN`
-each epoch that is begun is noted, and by which process; while there is one beside it, `.held`, none comes to an end.
+Falkirk infers the promise of each sink. Some results are published on arrival although they contain random values;
+others are held. `believed` is like a held one, but its user wrongly asserts that it is deterministic, and a kill must
+show that. `DRAWN_KIND` chooses live pipelines or epochs; `DRAWN_SINKS` chooses among the sinks of epochs. The file
+`DRAWN_BEGUN` lists each started epoch with its process. While a file with the same name and
+the suffix `.held` exists, no epoch finishes.
 """
 
 import os
@@ -19,22 +20,22 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 
-#: On a stream, or on an epoch's rows: both have the methods that are called.
+#: A function of a stream or of an epoch's rows: both have the methods that it calls.
 Pipeline = Callable[[Any], Any]
 
 _HONEST = not os.environ.get("DRAWN_LIE")
 SEED, TAG = int(os.environ.get("DRAWN_SEED", "0")), os.environ.get("DRAWN_TAG", "")
 EVENTS = "id STRING NOT NULL, word STRING NOT NULL, n INT"
-#: Seconds between the checkpoints of what is vouched for: each kill finds results that are not saved yet.
+#: Seconds between the checkpoints of the asserted processors: each kill finds results that no checkpoint covers.
 SELDOM_S = 6
-#: What one row depends on: each result has its own draw.
+#: Steps whose random values depend on the row: each result has its own value.
 ROW_BY_ROW: dict[str, Pipeline] = {
     "uuid": lambda s: s.withColumn("lot", F.expr("uuid()")),
     "rand": lambda s: s.withColumn("lot", F.rand().cast("string")),
     "clock": lambda s: s.withColumn("lot", F.current_timestamp().cast("string")),
     "cipher": lambda s: s.withColumn("lot", F.expr("base64(aes_encrypt(word, '0000111122223333'))")),
 }
-#: What is the same each time.
+#: Deterministic steps.
 PLAIN: dict[str, Pipeline] = {
     "nothing": lambda s: s,
     "some": lambda s: s.where("n % 5 <> 0"),
@@ -44,7 +45,7 @@ PLAIN: dict[str, Pipeline] = {
 
 
 def chained(stream: fk.Stream) -> fk.Stream:
-    """Fold what was drawn into a state, so that each result tells of all draws before it."""
+    """Fold random values into a state, so that each result depends on all earlier values."""
     return stream.groupBy("word").agg(
         F.count("*").alias("version"), fk.latest("n"), fk.latest("lot"),
         F.sum(F.crc32(F.col("lot").cast("binary"))).alias("chain"),
@@ -52,7 +53,7 @@ def chained(stream: fk.Stream) -> fk.Stream:
 
 
 def parted(stream: fk.Stream) -> fk.Stream:
-    """Make three of each, which share what was drawn."""
+    """Make three results of each record, which share the random value."""
     return stream.explode(F.array(F.lit(0), F.lit(1), F.lit(2)), "part")
 
 
@@ -63,7 +64,7 @@ app.source("loose", fk.Kafka(f"events-{TAG}", schema=EVENTS))
 
 
 def _told(body: Callable[..., Any], *, honest: bool = _HONEST) -> Callable[..., Any]:
-    """Vouch for a processor, if that is what the test wants: it is not true."""
+    """Assert that a processor is deterministic, if the test asks for it; the assertion is false."""
     return body if honest else fk.deterministic(body)
 
 
@@ -89,7 +90,7 @@ def _live(name: str, source: str, last: Pipeline | None, *, honest: bool = _HONE
 
 
 def _behind() -> None:
-    """Declare a batch that tells what the newest result of each word in the state that is drawn was."""
+    """Declare a batch that reports the newest result of each word in the random state."""
 
     @app.batch(every="2 seconds")
     def behind(held: DataFrame) -> DataFrame:
@@ -103,9 +104,9 @@ def _behind() -> None:
 
 
 def of_epoch(name: str) -> Column:
-    """Return the number of the epoch that a batch is called for."""
+    """Return the number of the epoch for which a batch is called."""
     number, begun = fk.epoch().number, os.environ.get("DRAWN_BEGUN")
-    if number and begun:  # 0: it may be called for the plan
+    if number and begun:  # 0: a call of the planner
         with open(begun, "a") as file:
             file.write(f"{name} {number} {os.getpid()}\n")
         while os.path.exists(f"{begun}.held"):
@@ -114,8 +115,11 @@ def of_epoch(name: str) -> Column:
 
 
 def _epochs() -> None:
-    """Declare a batch that draws, one that adds up what that one drew, one that keeps what it draws itself, and a
-    stream in micro-batches with a function of Python that draws."""
+    """Declare four processors of epochs.
+
+    A batch makes random values, a second one sums these values, and a third one keeps its own random values. A stream
+    in micro-batches has a Python function that makes random values.
+    """
     every, parts = f"{chosen.randint(3, 4)} seconds", chosen.choice([1, 3])
     plain, draw = _steps()
     plain_kept, draw_kept = _steps()
@@ -146,7 +150,7 @@ def _epochs() -> None:
 
     for name, policy, honest in (("folded", seldom, _HONEST), ("believed", fk.Lazy("1 hour"), False)):
 
-        def folded(keyed: fk.Stream) -> fk.Stream:  # a function for each: one alone is vouched for
+        def folded(keyed: fk.Stream) -> fk.Stream:  # a separate function each: only one is asserted
             return keyed.stateful(
                 fold, key="word", state="version LONG, chain LONG",
                 returns="word STRING, n LONG, version LONG, lot STRING, chain LONG",

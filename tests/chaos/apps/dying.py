@@ -1,7 +1,6 @@
-"""The application of tests/integration/tentative.py in one process that kills itself, with -9, in the middle of
-something.
+"""The application of tests/integration/tentative.py in one process that kills itself with -9 during an action.
 
-Arguments: where to die, and at which time that this is reached; `never` to run until standard input closes.
+Arguments: the place at which to die, and at which pass of this place; `never` to run until standard input closes.
 """
 
 import os
@@ -19,8 +18,8 @@ from falkirk.query import run_here
 from falkirk.regions import copying
 from tests.integration.tentative import application
 
-#: Where it may die: what is called, whether before or behind it, and how often it is called for certain. At the first
-#: nobody watches yet what is collected.
+#: The places: which function is called, whether to die before or after it, and how often it is certainly called. At the
+#: first place, no test watches the collection yet.
 PLACES: dict[str, tuple[object, str, bool, int]] = {
     "after a release": (copying, "copy", True, 2),
     "after a recovery is decided": (Store, "open_recovery", True, 1),
@@ -50,7 +49,7 @@ if __name__ == "__main__":
     where, which = sys.argv[1], int(sys.argv[2])
     if where != "never":
         die_at(where, which)
-    logs.RECORDS_AT_ONCE = 300  # so that a release is of several pieces
+    logs.RECORDS_AT_ONCE = 300  # so that a release has several parts
     app = application(os.environ["EVENTS"], os.environ["COUNTS"], Path(os.environ["HOME_FOLDER"]), history=0)
     query = run_here(app, Connection.of(os.environ["KAFKA"]))
     print("started", flush=True)

@@ -1,6 +1,6 @@
-"""Edges that come and go: a live count of what each node does, and a loop that keeps components up to date.
+"""Edges that are added and removed: a live count of each node's changes, and a loop that keeps components up to date.
 
-Names come from the environment of the test, and the folder of files that say where to strike.
+The test's environment has the names, and the folder of files that say where to kill the process.
 """
 
 import os

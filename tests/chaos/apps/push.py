@@ -1,4 +1,4 @@
-"""Requests over HTTP that are answered by an eager batch and counted by a live region. The test names the topics."""
+"""Requests over HTTP: an eager batch answers them, and a live region counts them. The test names the topics."""
 
 import os
 
@@ -9,7 +9,7 @@ from falkirk.push.book import Book
 
 tag = os.environ["TAG"]
 find = Book.find
-#: What is asked under such an id is forgotten at once, by intent.
+#: Requests with "forgotten" in their id are forgotten at once, on purpose.
 Book.find = lambda self, request_id, digest: None if "forgotten" in request_id else find(self, request_id, digest)
 
 app = fk.App("push", history=0)

@@ -1,5 +1,7 @@
-"""Four regimes in one application: a live index, a periodic batch, views of both, and answers that are durable before
-they leave, to a topic and a table. Names come from the environment of the test."""
+"""Four regimes in one application: a live index, a periodic batch, views of both, and durable answers.
+
+The answers go to a topic and a table. The test's environment has the names.
+"""
 
 import os
 
@@ -38,7 +40,7 @@ def totals(weights, totals):
 @app.stream(fk.Eager())
 def answers(queries, totals: fk.Latest, index: fk.Latest):
     known = totals.join(index.select("word", "version"), "word", "full")
-    seen = F.lit(fk.epoch().views["totals"]).alias("seen")  # by which whoever judges can look up what it says
+    seen = F.lit(fk.epoch().views["totals"]).alias("seen")  # so the judge can look up the view
     return queries.join(known, "word", "left").select("id", "word", "total", "version", seen)
 
 

@@ -1,6 +1,7 @@
-"""Two eager streams and a live one from one topic: a sink or a step that is slow is the affair of one alone.
+"""Two eager streams and a live one read one topic: a slow sink or step delays only its own stream.
 
-Names come from the environment of the test; while the file BRAKE is there, a row takes its time."""
+The test's environment has the names. While the file BRAKE exists, each row takes extra time.
+"""
 
 import os
 import threading

@@ -1,5 +1,4 @@
-"""Places in a loop's work at which its process is killed, with -9, when a file says so; and rounds that fail while one
-does."""
+"""Places in a loop's work at which its process is killed with -9, or at which rounds fail, as files request."""
 
 import os
 import signal
@@ -16,17 +15,19 @@ from falkirk.differential.task import Task
 from falkirk.epochs.log import EpochLog
 from tests.dying import dying, opening_notes
 
-#: Half way through a file that a worker writes in a round behind the first; when at least two rounds are done, and
-#: there is something for another; behind the task that does a whole epoch, and then there are no such rounds; half way
-#: through the note of a state; when an epoch has just been recorded.
+#: The places, in order: (1) in the middle of a file that a worker writes in a round after the first; (2) after at least
+#: two rounds, before another; (3) after a task that does a whole epoch, without such rounds; (4) in the middle of the
+#: note of a state; (5) right after an epoch was recorded.
 PLACES = ("in-a-round", "between-rounds", "done-by-one-task", "state-half-written", "recorded")
-#: While there is a file of this name, no epoch gets beyond its first round; how often is in the other one.
+#: While a file with the first name exists, no epoch gets beyond its first round; the second file counts the failures.
 FAILING, FAILURES = "rounds-fail", "failures"
 
 
 def strike_anywhere(folder: Path) -> None:
-    """From now on, while a file named like one of the PLACES is in a folder, the next one who gets there takes it away
-    and kills the application's process."""
+    """Install the strikes: while a file named after one of the PLACES exists in the folder, a process dies there.
+
+    The first process that reaches the place removes the file and kills the application's process.
+    """
 
     def strike(place: str) -> None:
         if (folder / place).exists():
@@ -41,7 +42,7 @@ def strike_anywhere(folder: Path) -> None:
     prepare = alone.prepare
 
     def prepared(*given: Any) -> frozenset[Any]:
-        """For what one task does alone there are no jobs of rounds."""
+        """Prepare no jobs of rounds if one task does all the work."""
         by_jobs = any((folder / place).exists() for place in ("in-a-round", "between-rounds", FAILING))
         return frozenset() if by_jobs else prepare(*given)
 

@@ -1,4 +1,4 @@
-"""The application of tests/integration/tentative.py, as a user's file. Topics come from the environment of the test."""
+"""The application of tests/integration/tentative.py as a user's file. The test's environment has the topics."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A count behind a hop, over a connection with TLS and SASL that the environment of the test describes."""
+"""A count after a hop, over a connection with TLS and SASL that the test's environment describes."""
 
 import os
 

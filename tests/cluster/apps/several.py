@@ -1,4 +1,4 @@
-"""One region of each kind: stateless, keyed, and one whose results wait. The test's environment names the topics."""
+"""One region of each kind: stateless, keyed, and one with held results. The test's environment names the topics."""
 
 import os
 
@@ -20,7 +20,8 @@ def counts(events: fk.Stream) -> fk.Stream:
 
 def drawn(events: fk.Stream) -> fk.Stream:
     lots = events.select("word", "n", F.expr("uuid()").alias("lot"))
-    return lots.explode(F.array(F.lit(0), F.lit(1)), "part")  # both share the lot, so they wait for a checkpoint
+    # Both results share the random value, so they wait for a checkpoint.
+    return lots.explode(F.array(F.lit(0), F.lit(1)), "part")
 
 
 for processor in (passed, counts, drawn):
