@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from falkirk.cut import ByTime, Cut, OnArrival
 from falkirk.declared import Iteration, Latest, Processor, Sink, Stamped
-from falkirk.declaring import by_clock_or_rows, by_time, check_name, marked, place_of, policy_misplaced
+from falkirk.declaring import as_delivery, by_clock_or_rows, by_time, check_name, marked, place_of, policy_misplaced
 from falkirk.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
@@ -159,6 +159,8 @@ class App:
             )
 
         if isinstance(policy, Eager):
+            if engine == "live":
+                raise policy_misplaced(policy, 'engine="live"', 'engine="micro-batch", or another policy')
             return self._declare_batch(OnArrival(), policy, None)
         if isinstance(policy, FullHistory):
             raise policy_misplaced(policy, "a stream", "@app.batch()")
@@ -246,7 +248,13 @@ class App:
         cut = by_clock_or_rows(every, rows, "iterate", where)
         if not isinstance(policy, Lazy | Eager):
             raise policy_misplaced(policy, "an iteration", "fk.Eager() or fk.Lazy()")
-        if not isinstance(rounds, int) or rounds < 1 or until < 0 or sends not in ("changes", "all"):
+        if (
+            type(rounds) is not int
+            or rounds < 1
+            or type(until) not in (int, float)
+            or until < 0
+            or sends not in ("changes", "all")
+        ):
             raise DefinitionError(
                 "ITERATION_INVALID",
                 f"rounds={rounds!r}, until={until!r}, sends={sends!r} does not describe an iteration.",
@@ -380,20 +388,3 @@ class App:
         from falkirk.coordinator.supervise import run_application
 
         run_application(self, **options)
-
-
-def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
-    """Return the delivery with this name.
-
-    Raises: DefinitionError: `DELIVERY_UNKNOWN`.
-    """
-    try:
-        return Delivery(value)
-    except ValueError:
-        raise DefinitionError(
-            "DELIVERY_UNKNOWN",
-            f"delivery={value!r} is not known.",
-            where=where,
-            hint=f"Use one of {', '.join(d.value for d in Delivery)}.",
-            delivery=str(value),
-        ) from None

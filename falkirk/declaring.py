@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from falkirk.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
-from falkirk.policy import duration_s
+from falkirk.policy import Delivery, duration_s
 from falkirk.stream import Body
 
 
@@ -93,3 +93,20 @@ def check_name(name: object, what: str, where: SourceLocation) -> None:
             hint="Use letters, digits, '-' and '_', at most 64.",
             name=name,
         )
+
+
+def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
+    """Return the delivery with this name.
+
+    Raises: DefinitionError: `DELIVERY_UNKNOWN`.
+    """
+    try:
+        return Delivery(value)
+    except ValueError:
+        raise DefinitionError(
+            "DELIVERY_UNKNOWN",
+            f"delivery={value!r} is not known.",
+            where=where,
+            hint=f"Use one of {', '.join(d.value for d in Delivery)}.",
+            delivery=str(value),
+        ) from None

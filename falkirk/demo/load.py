@@ -169,5 +169,5 @@ def percentiles_ms(latencies_s: list[float]) -> list[float]:
     if not latencies_s:
         return []
     ordered = sorted(latencies_s)
-    ranks = [min(len(ordered) - 1, int(len(ordered) * point / 100)) for point in (50, 95, 99)]
+    ranks = [max(0, -(-len(ordered) * point // 100) - 1) for point in (50, 95, 99)]
     return [1000 * ordered[rank] for rank in ranks] + [1000 * ordered[-1]]

@@ -131,15 +131,17 @@ class Collection:
 
         Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `KEYS_DIFFER`, `TYPE_UNSUITABLE`.
         """
-        where, keys = caller(), _names(on)
-        self._require(keys, "join", where)
-        other._require(keys, "join", where)
+        return self._joined(other, _names(on), "join", caller())
+
+    def _joined(self, other: "Collection", keys: list[str], operation: str, where: SourceLocation) -> "Collection":
+        self._require(keys, operation, where)
+        other._require(keys, operation, where)
         for key in keys:
             mine, theirs = self.schema[key].dataType, other.schema[key].dataType
             if mine != theirs:
                 raise DefinitionError(
                     "KEYS_DIFFER",
-                    f"join(): {key!r} is {mine.simpleString()} here and {theirs.simpleString()} there.",
+                    f"{operation}(): {key!r} is {mine.simpleString()} here and {theirs.simpleString()} there.",
                     where=where,
                     hint="Cast one of them.",
                     column=key,
@@ -154,13 +156,15 @@ class Collection:
 
     def semijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
         """Return the rows whose key occurs in the other collection. Raises: as `join`."""
-        keys = _names(on)
-        other._require(keys, "semijoin")
-        return self.join(other.select(*keys).distinct(), keys).select(*self.columns)
+        return self._semijoined(other, _names(on), "semijoin", caller())
+
+    def _semijoined(self, other: "Collection", keys: list[str], operation: str, where: SourceLocation) -> "Collection":
+        other._require(keys, operation, where)
+        return self._joined(other.select(*keys).distinct(), keys, operation, where).select(*self.columns)
 
     def antijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
         """Return the rows whose key does not occur in the other collection. Raises: as `join`."""
-        return self.concat(self.semijoin(other, on).negate())
+        return self.concat(self._semijoined(other, _names(on), "antijoin", caller()).negate())
 
     def distinct(self) -> "Collection":
         """Return each row once. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
@@ -300,8 +304,16 @@ class Grouped:
         Args: by: columns, the greatest value first; with a `+` before the name, the least first. The other columns
             order rows that are equal in these. Nulls are less than all other values, as in Spark.
 
-        Raises: DefinitionError: `COLUMN_MISSING`, `TYPE_UNSUITABLE`.
+        Raises: DefinitionError: `COLUMN_MISSING`, `ROWS_INVALID`, `TYPE_UNSUITABLE`.
         """
+        if not isinstance(rows, int) or rows < 1:
+            raise DefinitionError(
+                "ROWS_INVALID",
+                f"top(): rows={rows!r} is not a whole number of at least 1.",
+                where=self._where,
+                hint="Give the greatest number of rows of each key.",
+                rows=rows,
+            )
         order = tuple((name.removeprefix("+"), not name.startswith("+")) for name in by)
         self._of._require([name for name, _ in order], "top", self._where)
         others = [self._of.schema[c] for c in self._of.columns if c not in self._keys]

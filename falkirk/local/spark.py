@@ -286,7 +286,7 @@ def _tell_executors(session: SparkSession, option: str, url: str) -> None:
 
 def writes_elsewhere(session: SparkSession) -> bool:
     """Return whether producers may remain in other JVMs, where this process can't flush them."""
-    return not (session.sparkContext.master or "").startswith("local[")
+    return not exposure.is_local(session.sparkContext.master or "")
 
 
 def observing(session: SparkSession) -> SparkSession:

@@ -66,6 +66,7 @@ MISTAKES: dict[str, tuple[Program, str, dict[str, Any]]] = {
     "groupBy": (lambda c: c.groupBy("k", "x"), "COLUMN_MISSING", {"column": "x"}),
     "sum": (lambda c: c.groupBy("k").sum("x"), "COLUMN_MISSING", {"column": "x"}),
     "top": (lambda c: c.select("k", "v").groupBy("k").top(1, "+x"), "COLUMN_MISSING", {"column": "x"}),
+    "top of none": (lambda c: c.select("k", "v").groupBy("k").top(0, "v"), "ROWS_INVALID", {"rows": 0}),
     "renamed": (lambda c: c.withColumnRenamed("x", "y"), "COLUMN_MISSING", {"column": "x"}),
     "join's columns": (lambda c: c.select("k", "v").join(c.select("k", "v"), "k"), "COLUMN_TWICE", {"column": "v"}),
     "select's columns": (lambda c: c.select("v", F.col("d").alias("V")), "COLUMN_TWICE", {"column": "V"}),

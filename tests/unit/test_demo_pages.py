@@ -106,4 +106,4 @@ def test_this_python_has_documents() -> None:
 def test_percentiles_are_of_the_nearest_rank_and_end_with_the_greatest() -> None:
     assert percentiles_ms([]) == []
     assert percentiles_ms([0.003]) == [3.0] * 4
-    assert percentiles_ms([i / 1000 for i in range(1, 101)]) == [pytest.approx(x) for x in (51.0, 96.0, 100.0, 100.0)]
+    assert percentiles_ms([i / 1000 for i in range(1, 101)]) == [pytest.approx(x) for x in (50.0, 95.0, 99.0, 100.0)]
