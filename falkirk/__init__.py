@@ -28,6 +28,8 @@ from falkirk.push.endpoint import Http
 from falkirk.push.tls import Tls
 from falkirk.stream import Stream, latest, stream
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from falkirk.operators.call import Epoch, epoch
     from falkirk.operators.functions import map_rows, stateful

@@ -6,21 +6,34 @@ A processor is a function whose parameters name what it reads. Its body runs whe
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from falkirk.cut import ByTime, Cut, OnArrival
 from falkirk.declared import Iteration, Latest, Processor, Sink, Stamped
-from falkirk.declaring import as_delivery, by_clock_or_rows, by_time, check_name, marked, place_of, policy_misplaced
+from falkirk.declaring import (
+    as_delivery,
+    by_clock_or_rows,
+    by_time,
+    check_counts,
+    check_engine,
+    check_name,
+    marked,
+    place_of,
+    policy_misplaced,
+)
 from falkirk.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.connection import Connection
 from falkirk.logs.secret import Secret
-from falkirk.policy import DEFAULT_POLICY, Delivery, Eager, FullHistory, Lazy, LogSends, Policy, duration_s
+from falkirk.policy import DEFAULT_POLICY, Delivery, Duration, Eager, FullHistory, Lazy, LogSends, Policy, duration_s
 from falkirk.push.address import DEFAULT, as_address
 from falkirk.push.endpoint import Http
 from falkirk.push.tls import Tls
 from falkirk.stream import Body, ProcessorNode, SourceNode, Stream, source_node
+
+if TYPE_CHECKING:
+    from falkirk.query import Query
 
 #: The largest `history`: at each start, the host reads the files of this many checkpoints of each live region.
 HISTORY_MAX = 10_000
@@ -58,7 +71,7 @@ class App:
         *,
         kafka: "str | Connection | None" = None,
         home: str | Path | None = None,
-        buffer_timeout: str | float = "1 ms",
+        buffer_timeout: Duration = "1 ms",
         state_partitions: int = 2,
         history: int = 10,
         spare_checkpoints: int = 0,
@@ -69,21 +82,12 @@ class App:
     ) -> None:
         where = caller()
         check_name(name, "an application", where)
-        for option, value, least, most in (
-            ("state_partitions", state_partitions, 1, None),
-            ("history", history, 0, HISTORY_MAX),
-            ("spare_checkpoints", spare_checkpoints, 0, HISTORY_MAX),
-        ):
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= (most or value):
-                limit = f" and at most {most:,}" if most else ""
-                raise DefinitionError(
-                    "OPTION_UNKNOWN",
-                    f"{option}={value!r} is not a whole number of at least {least}{limit}.",
-                    where=where,
-                    hint="Each state partition takes a core slot in every keyed region; each checkpoint takes disk.",
-                    option=option,
-                    value=value,
-                )
+        check_counts(
+            where,
+            state_partitions=(state_partitions, 1, None),
+            history=(history, 0, HISTORY_MAX),
+            spare_checkpoints=(spare_checkpoints, 0, HISTORY_MAX),
+        )
         duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
@@ -141,15 +145,7 @@ class App:
             engine: where the processor runs. By default it runs live if it can, otherwise in micro-batches, and
                 `falkirk plan` shows why.
         """
-        if engine not in (None, "live", "micro-batch"):
-            raise DefinitionError(
-                "OPTION_UNKNOWN",
-                f"engine={engine!r} is not known.",
-                where=caller(),
-                hint="Use live or micro-batch, or omit engine=.",
-                option="engine",
-                value=engine,
-            )
+        check_engine(engine, caller())
         if policy is not None and not isinstance(policy, Policy):
             raise DefinitionError(
                 "POLICY_UNKNOWN",
@@ -178,12 +174,12 @@ class App:
     def batch(
         self,
         *,
-        every: str | float | None = None,
+        every: Duration | None = None,
         rows: int | None = None,
         by: str | None = None,
-        late: str | float | None = None,
-        over: str | float | None = None,
-        ahead: str | float | None = None,
+        late: Duration | None = None,
+        over: Duration | None = None,
+        ahead: Duration | None = None,
         policy: Policy | None = None,
         state: str | None = None,
     ) -> Callable[[Body], Body]:
@@ -221,7 +217,7 @@ class App:
     def iterate(
         self,
         *,
-        every: str | float | None = None,
+        every: Duration | None = None,
         rows: int | None = None,
         rounds: int = 1_000,
         until: float = 0.0,
@@ -379,6 +375,17 @@ class App:
             hint="Put the transformations into a function under @app.stream(), and pass that function.",
             sink=sink,
         )
+
+    def start(self, *, kafka: "str | Connection | None" = None, create_topics: bool = False, **options: Any) -> "Query":
+        """Start the application in this process, for example in a notebook, and return the running query.
+
+        Here no coordinator replaces a Spark application that died: `run` has one. Options as of `run`, but `master`:
+        the present Spark session is used, or a local one is made.
+        Raises: FalkirkError: before anything runs.
+        """
+        from falkirk.query import start_application
+
+        return start_application(self, kafka=kafka, create_topics=create_topics, **options)
 
     def run(self, **options: Any) -> None:
         """Run the application until it is stopped (Ctrl-C): the coordinator in this process, Spark in another process.

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from falkirk.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
-from falkirk.policy import Delivery, duration_s
+from falkirk.policy import Delivery, Duration, duration_s
 from falkirk.stream import Body
 
 
-def by_clock_or_rows(every: str | float | None, rows: int | None, what: str, where: SourceLocation) -> Cut:
+def by_clock_or_rows(every: Duration | None, rows: int | None, what: str, where: SourceLocation) -> Cut:
     """Return a cut by the clock or by rows. Raises: DefinitionError: `CUT_INVALID`."""
     if (every is None) == (rows is None) or (rows is not None and (not isinstance(rows, int) or rows < 1)):
         raise DefinitionError(
@@ -24,11 +24,11 @@ def by_clock_or_rows(every: str | float | None, rows: int | None, what: str, whe
 
 
 def by_time(
-    every: str | float | None,
+    every: Duration | None,
     by: object,
-    late: str | float | None,
-    over: str | float | None,
-    ahead: str | float | None,
+    late: Duration | None,
+    over: Duration | None,
+    ahead: Duration | None,
     where: SourceLocation,
 ) -> ByTime:
     """Return a cut by event time. Raises: DefinitionError: `CUT_INVALID`."""
@@ -92,6 +92,38 @@ def check_name(name: object, what: str, where: SourceLocation) -> None:
             where=where,
             hint="Use letters, digits, '-' and '_', at most 64.",
             name=name,
+        )
+
+
+def check_counts(where: SourceLocation, **options: tuple[object, int, int | None]) -> None:
+    """Refuse options that are no whole numbers within their limits.
+
+    Args: options: of each its value, the least one, and the greatest one, if there is one.
+    Raises: DefinitionError: `OPTION_UNKNOWN`.
+    """
+    for option, (value, least, most) in options.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= (most or value):
+            limit = f" and at most {most:,}" if most else ""
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"{option}={value!r} is not a whole number of at least {least}{limit}.",
+                where=where,
+                hint="Each state partition takes a core slot in every keyed region; each checkpoint takes disk.",
+                option=option,
+                value=value,
+            )
+
+
+def check_engine(engine: object, where: SourceLocation) -> None:
+    """Refuse an unknown engine. Raises: DefinitionError: `OPTION_UNKNOWN`."""
+    if engine not in (None, "live", "micro-batch"):
+        raise DefinitionError(
+            "OPTION_UNKNOWN",
+            f"engine={engine!r} is not known.",
+            where=where,
+            hint="Use live or micro-batch, or omit engine=.",
+            option="engine",
+            value=engine,
         )
 
 

@@ -9,10 +9,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from falkirk.errors import DefinitionError
 from falkirk.location import caller
+
+#: A number of seconds, a text such as ``"30 seconds"``, or a `timedelta`.
+Duration = str | float | timedelta
 
 _SECONDS_MAX = 1e300
 _UNITS_S = {
@@ -24,16 +28,20 @@ _UNITS_S = {
     "minute": 60,
     "h": 3600,
     "hour": 3600,
+    "d": 86_400,
+    "day": 86_400,
 }
 
 
-def duration_s(text: str | float) -> float:
-    """Return a duration in seconds, given as text such as ``"30 seconds"`` or ``"500 ms"``, or as a number of seconds.
+def duration_s(text: Duration) -> float:
+    """Return a duration in seconds, given as ``"30 seconds"`` or ``"1 day"``, a `timedelta`, or a number of seconds.
 
     Raises: DefinitionError: `DURATION_MALFORMED`.
     """
     value = 0.0
-    if isinstance(text, int | float) and not isinstance(text, bool):
+    if isinstance(text, timedelta):
+        value = text.total_seconds()
+    elif isinstance(text, int | float) and not isinstance(text, bool):
         value = float(text) if abs(text) < _SECONDS_MAX else math.inf
     elif isinstance(text, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())):
         unit_s = _UNITS_S.get(match[2]) or _UNITS_S.get(match[2].removesuffix("s"), 0.0)
@@ -86,7 +94,7 @@ class Ephemeral(Policy):
 class Periodic(Policy):
     """A live processor saves data every `interval`, a duration such as ``"30 seconds"``."""
 
-    interval: str | float = "10 seconds"
+    interval: Duration = "10 seconds"
 
     def __post_init__(self) -> None:
         if self.interval_s < 1:

@@ -7,6 +7,7 @@ thread watches them.
 import hashlib
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -17,6 +18,7 @@ from falkirk.coordinator.executors import await_executors
 from falkirk.coordinator.guard import is_replaced
 from falkirk.coordinator.home import Home, ProcessRecord, open_home
 from falkirk.coordinator.live_host import LiveHost
+from falkirk.coordinator.load import broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
 from falkirk.coordinator.status import RegionStatus
 from falkirk.endpoints import Kafka
@@ -28,7 +30,7 @@ from falkirk.plan.planner import plan_application
 from falkirk.plan.region import root_of, steps_of
 from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
-from falkirk.policy import Delivery, Lazy
+from falkirk.policy import Delivery, Duration, Lazy
 from falkirk.regions.context import Context
 from falkirk.spark_errors import first_line
 from falkirk.stream import Node, SourceNode, Step, Stream
@@ -132,7 +134,7 @@ def start(
     *,
     kafka: Connection | str | None,
     delivery: Delivery | str,
-    interval: str | float,
+    interval: Duration,
     create_topics: bool,
     **settings: Any,
 ) -> Query:
@@ -143,6 +145,20 @@ def start(
         )
     app = _as_application(stream, sink, delivery, interval, kafka=kafka, **settings)
     return run_here(app, Connection.of(kafka), create_topics=create_topics)
+
+
+def start_application(
+    app: App,
+    *,
+    kafka: Connection | str | None,
+    create_topics: bool,
+    home: str | Path | None = None,
+    force: bool = False,
+) -> Query:
+    """Start an application in this process: see `App.start`."""
+    app.home = app.home if home is None else Path(home)
+    connection = broker_of(app, None) if kafka is None else Connection.of(kafka)
+    return run_here(app, connection, create_topics=create_topics, force=force)
 
 
 def run_here(app: App, connection: Connection, *, create_topics: bool = False, force: bool = False) -> Query:
@@ -186,9 +202,7 @@ def _jvm_pid(session: Any) -> int:
     return int(session._jvm.java.lang.ProcessHandle.current().pid())
 
 
-def _as_application(
-    stream: Stream, sink: Kafka, delivery: Delivery | str, interval: str | float, **settings: Any
-) -> App:
+def _as_application(stream: Stream, sink: Kafka, delivery: Delivery | str, interval: Duration, **settings: Any) -> App:
     root = root_of(stream.node)
     if not isinstance(root, SourceNode):
         raise DefinitionError(

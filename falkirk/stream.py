@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from falkirk.endpoints import Kafka, as_topic
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
-from falkirk.policy import Delivery
+from falkirk.policy import Delivery, Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, Row
 
     from falkirk.query import Query
+
+
+class UnknownMethodError(DefinitionError, AttributeError):
+    """A stream does not have this method. It is an AttributeError too, so that `hasattr` and `getattr` work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,13 @@ class Stream:
         """The recorded steps, newest first."""
         return self._node
 
+    def __repr__(self) -> str:
+        root, steps = self._node, []
+        while isinstance(root, Step):
+            steps.append(f".{root.operation}(…)")
+            root = root.parent
+        return f"Stream({root.name!r}){''.join(reversed(steps))}"
+
     def _then(self, operation: str, *arguments: Any) -> "Stream":
         return Stream(Step(parent=self._node, operation=operation, arguments=arguments, where=caller()))
 
@@ -142,7 +153,7 @@ class Stream:
         return self._then("stateful", function, {"key": key, "state": state, "returns": returns, "poison": poison})
 
     def join(
-        self, other: "Stream", on: str | Sequence[str], *, time: str | None = None, within: str | float | None = None
+        self, other: "Stream", on: str | Sequence[str], *, time: str | None = None, within: Duration | None = None
     ) -> "Stream":
         """Return the pairs of an inner join with another stream that the processor reads, as `falkirk.join`.
 
@@ -170,8 +181,8 @@ class Stream:
         kafka: Any = None,
         home: str | None = None,
         delivery: Delivery | str = Delivery.EXACTLY_ONCE,
-        interval: str | float = "10 seconds",
-        buffer_timeout: str | float = "1 ms",
+        interval: Duration = "10 seconds",
+        buffer_timeout: Duration = "1 ms",
         state_partitions: int = 2,
         create_topics: bool = False,
     ) -> "Query":
@@ -229,6 +240,37 @@ class GroupedStream:
         """Count the records of each group in a column ``count``, as ``GroupedData.count``."""
         return Stream(Step(parent=self._node, operation="count", arguments=(self._keys,), where=caller()))
 
+    def sum(self, *columns: str) -> Stream:
+        """Sum these columns in columns ``sum(column)``, as ``GroupedData.sum``; here the columns must be named."""
+        return self._each("sum", columns)
+
+    def avg(self, *columns: str) -> Stream:
+        """Average these columns in columns ``avg(column)``, as ``GroupedData.avg``."""
+        return self._each("avg", columns)
+
+    mean = avg
+
+    def min(self, *columns: str) -> Stream:
+        """Keep the least value of these columns in columns ``min(column)``, as ``GroupedData.min``."""
+        return self._each("min", columns)
+
+    def max(self, *columns: str) -> Stream:
+        """Keep the greatest value of these columns in columns ``max(column)``, as ``GroupedData.max``."""
+        return self._each("max", columns)
+
+    def _each(self, function: str, columns: tuple[str, ...]) -> Stream:
+        where, found = caller(), []
+        for column in columns or ("",):
+            if not isinstance(column, str) or not column:
+                raise DefinitionError(
+                    "AGGREGATE_MISSING",
+                    f"{function}() needs the names of columns, not {column!r}.",
+                    where=where,
+                    hint=f'Name them: {function}("price"). For expressions, use agg().',
+                )
+            found.append(f"{function}({_quoted(column)}) AS {_quoted(f'{function}({column})')}")
+        return Stream(Step(parent=self._node, operation="agg", arguments=(self._keys, tuple(found)), where=where))
+
     def __getattr__(self, name: str) -> NoReturn:
         _refuse_method(name, "a grouped stream", GroupedStream)
 
@@ -237,13 +279,18 @@ def _refuse_method(name: str, what: str, kind: type) -> NoReturn:
     if name.startswith("_"):  # protocols of Python and notebooks, which expect an AttributeError
         raise AttributeError(name)
     known = sorted(m for m, value in vars(kind).items() if not m.startswith("_") and callable(value))
-    raise DefinitionError(
+    raise UnknownMethodError(
         "UNSUPPORTED_METHOD",
         f"{what} has no method {name}().",
         where=caller(),
         hint=f"Use one of {', '.join(known)}.",
         method=name,
     )
+
+
+def _quoted(name: str) -> str:
+    """Return a column's name as SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def stream(topic: Kafka, name: str | None = None) -> Stream:

@@ -25,7 +25,8 @@ from falkirk.coordinator.load import LOADING, broker_of
 from falkirk.coordinator.requests import stop_asked, stop_asked_if_reachable
 from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.status import CONSOLE
-from falkirk.errors import AWAY, HomeError, InternalError, SparkError
+from falkirk.errors import AWAY, DefinitionError, HomeError, InternalError, SparkError
+from falkirk.location import caller
 from falkirk.push.gateway import Gateway
 from falkirk.stored import parse_json
 from falkirk.terminal import plain
@@ -278,18 +279,23 @@ def run_application(app: App, **options: Any) -> None:
     frame = sys._getframe(2)
     if frame.f_globals.get("__name__") == LOADING:
         return  # the file is only being read for its declarations
-    if options.get("home") is not None:
-        options["home"] = Path(options["home"])
-    settings = RunSettings(file=Path(frame.f_globals["__file__"]), **options)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        from falkirk.query import run_here  # under spark-submit the session, and so the host, is this process
-
-        app.home = settings.home or app.home
-        connection = broker_of(app, settings.kafka)
-        query = run_here(app, connection, create_topics=settings.create_topics, force=settings.force)
+        # Under spark-submit the session, and so the host, is this process.
+        query = app.start(**{name: value for name, value in options.items() if name != "master"})
         stop_on_signals(query.stop)
         query.awaitTermination()
         return
+    file = frame.f_globals.get("__file__")
+    if file is None:
+        raise DefinitionError(
+            "APPLICATION_MISSING",
+            "run() was called outside a file, and needs one that it can run again after a failure.",
+            where=caller(),
+            hint="Call app.start(), or put the application into a file.",
+        )
+    if options.get("home") is not None:
+        options["home"] = Path(options["home"])
+    settings = RunSettings(file=Path(file), **options)
     from falkirk.cli import run_in_terminal
 
     run_in_terminal(app, settings)

@@ -20,7 +20,7 @@ from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names
 from falkirk.logs.connection import Connection
 from falkirk.logs.signing import KEY_PATTERN
-from falkirk.policy import duration_s
+from falkirk.policy import Duration, duration_s
 
 log = logging.getLogger("falkirk")
 
@@ -93,7 +93,7 @@ def session(
     application: str,
     *,
     master: str = "local[8]",
-    buffer_timeout: str | float = "1 ms",
+    buffer_timeout: Duration = "1 ms",
     state_partitions: int = 2,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
@@ -165,7 +165,7 @@ def _present() -> SparkSession | None:
     return SparkSession.builder.getOrCreate()
 
 
-def session_settings(*, buffer_timeout: str | float, state_partitions: int) -> dict[str, str]:
+def session_settings(*, buffer_timeout: Duration, state_partitions: int) -> dict[str, str]:
     """Return the SQL settings of a session for live regions; they can also be given to spark-submit."""
     wait_ms = max(1, round(duration_s(buffer_timeout) * 1000))
     return {

@@ -10,7 +10,7 @@ from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.operators.call import current
 from falkirk.operators.functions import check_columns, keys_of
-from falkirk.policy import duration_s
+from falkirk.policy import Duration, duration_s
 
 
 def join(
@@ -19,7 +19,7 @@ def join(
     on: str | Sequence[str],
     *,
     time: str | None = None,
-    within: str | float | None = None,
+    within: Duration | None = None,
     where: SourceLocation | None = None,
 ) -> DataFrame:
     """Return the inner join of two streams over all epochs. Each pair appears once, at the epoch of its later row.
@@ -54,9 +54,7 @@ def join(
     return pairs
 
 
-def _pairs(
-    left: DataFrame, right: DataFrame, keys: list[str], time: str | None, within: str | float | None
-) -> DataFrame:
+def _pairs(left: DataFrame, right: DataFrame, keys: list[str], time: str | None, within: Duration | None) -> DataFrame:
     names = {c: f"right_{c}" if c in left.columns else c for c in right.columns if c not in keys}
     other = right.select(
         *[F.col(f"`{k}`").alias(f"__key{i}") for i, k in enumerate(keys)],
@@ -73,7 +71,7 @@ def _pairs(
     )
 
 
-def _still_needed(rows: DataFrame, time: str | None, within: str | float | None, ends: datetime | None) -> DataFrame:
+def _still_needed(rows: DataFrame, time: str | None, within: Duration | None, ends: datetime | None) -> DataFrame:
     """Remove rows that can't make a pair any more: later rows are not older than the end of the epoch."""
     if time is None or within is None or ends is None:
         return rows

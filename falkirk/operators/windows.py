@@ -10,10 +10,10 @@ from falkirk.errors import DefinitionError
 from falkirk.location import caller
 from falkirk.operators.call import KIND, Call, current
 from falkirk.operators.functions import STAMP, check_columns, joined, keys_of, named
-from falkirk.policy import duration_s
+from falkirk.policy import Duration, duration_s
 
 
-def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: str | float) -> DataFrame:
+def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: Duration) -> DataFrame:
     """Return the rows of complete sessions, with a column `session`, a struct of (begin, end).
 
     A session is a series of a key's rows with less than `gap` between successive rows. It ends `gap` after its last

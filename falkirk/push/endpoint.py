@@ -11,7 +11,7 @@ from falkirk.endpoints import Kafka
 from falkirk.errors import DefinitionError
 from falkirk.location import SourceLocation, caller
 from falkirk.logs.internal import internal_topic
-from falkirk.policy import duration_s
+from falkirk.policy import Duration, duration_s
 
 #: The shortest window of an id: within it, a client whose connection broke can retry.
 WINDOW_LEAST_S = 60.0
@@ -42,8 +42,8 @@ class Http:
     schema: str
     id: str = "id"
     answers: str | None = None
-    timeout: str | float = "30 seconds"
-    window: str | float = "1 hour"
+    timeout: Duration = "30 seconds"
+    window: Duration = "1 hour"
     where: SourceLocation = field(default_factory=caller, compare=False)
 
     def __post_init__(self) -> None:

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sql
 
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
+from falkirk.query import Query
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -56,7 +55,7 @@ def test_epochs_state_and_views_reach_their_sinks_once(
 
         wait_until(there, 120, f"totals of {dict(sent)}; there is {totals.rows()}, {query.status}")
 
-    query = run_here(application(tag, home, database), Connection.of(broker.bootstrap))
+    query = application(tag, home, database).start(kafka=broker.bootstrap)
     try:
         wire.send(events, [b"no json", {"n": 1}])
         send(ROWS - 2)

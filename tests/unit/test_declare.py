@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import falkirk as fk
 from falkirk.coordinator.load import load_application
 from falkirk.location import SourceLocation
-from falkirk.policy import Policy, duration_s
+from falkirk.policy import Duration, Policy, duration_s
 
 EVENTS = fk.Kafka("events", schema="word STRING, n INT")
 
@@ -102,15 +103,16 @@ def test_a_json_source_needs_a_schema() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("30 seconds", 30), ("1 second", 1), ("500 ms", 0.5), ("500ms", 0.5), ("1.5 s", 1.5), ("2 minutes", 120),
-     ("2m", 120), ("1 Hour", 3600), ("3 h", 10800), ("10 milliseconds", 0.01), (2, 2), (" 5  seconds ", 5)],
+     ("2m", 120), ("1 Hour", 3600), ("3 h", 10800), ("10 milliseconds", 0.01), (2, 2), (" 5  seconds ", 5),
+     ("5 days", 432_000), ("1 d", 86_400), (timedelta(minutes=1.5), 90)],
 )  # fmt: skip
-def test_durations(text: str | float, seconds: float) -> None:
+def test_durations(text: Duration, seconds: float) -> None:
     assert duration_s(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "seconds", "-5 seconds", "0 s", 0, -1, "5 days", "5 rooms", "5 items", "5 msms", "1 s 2 s",
-             float("nan"), float("inf"), True, None, [5], "1e3 s"],
+    "text", ["", "5", "seconds", "-5 seconds", "0 s", 0, -1, timedelta(0), timedelta(-1), "5 rooms", "5 items",
+             "5 msms", "1 s 2 s", float("nan"), float("inf"), True, None, [5], "1e3 s"],
 )  # fmt: skip
 def test_what_is_no_duration_is_refused(text: Any) -> None:
     refused(lambda: duration_s(text), "DURATION_MALFORMED")
@@ -275,11 +277,37 @@ def test_what_a_stream_lacks_is_named(method: str) -> None:
     assert "node" not in error.hint
 
 
-@pytest.mark.parametrize("method", ["sum", "max", "pivot", "applyInPandas", "write"])
+@pytest.mark.parametrize("method", ["first", "pivot", "applyInPandas", "write"])
 def test_what_a_grouped_stream_lacks_is_named(method: str) -> None:
     grouped = fk.stream(EVENTS).groupBy("word")
     error = refused(lambda: getattr(grouped, method)("n"), "UNSUPPORTED_METHOD", method=method)
-    assert "agg, count" in error.hint
+    assert "agg, avg, count" in error.hint
+    assert isinstance(error, AttributeError)
+    assert not hasattr(grouped, method)
+
+
+@pytest.mark.parametrize("function", ["sum", "avg", "min", "max"])
+def test_the_shortcuts_of_a_group_are_aggregates_with_pysparks_names(function: str) -> None:
+    grouped = fk.stream(EVENTS).groupBy("word")
+    node: Any = getattr(grouped, function)("n", "a`b").node
+    columns = (f"{function}(`n`) AS `{function}(n)`", f"{function}(`a``b`) AS `{function}(a``b)`")
+    assert (node.operation, node.arguments, Path(node.where.file).name) == (
+        "agg", (("word",), columns), "test_declare.py",
+    )  # fmt: skip
+    for wrong in ((), (1,), ("",)):
+        refused(lambda given=wrong: getattr(grouped, function)(*given), "AGGREGATE_MISSING")
+
+
+def test_a_notebook_is_told_to_start_the_application_in_its_own_process() -> None:
+    outside_a_file = {"app": fk.App("plain", kafka="broker:9092")}
+    with pytest.raises(fk.DefinitionError) as caught:
+        exec("app.run()", outside_a_file)
+    assert caught.value.condition == "APPLICATION_MISSING"
+    assert "app.start()" in caught.value.hint
+
+
+def test_a_stream_shows_its_steps() -> None:
+    assert repr(fk.stream(EVENTS).where("n > 1").groupBy("word").sum("n")) == "Stream('events').where(…).agg(…)"
 
 
 def test_protocols_that_a_stream_lacks_are_lacking_politely() -> None:
