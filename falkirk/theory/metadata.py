@@ -6,6 +6,7 @@ Source: Falkirk Wheel, §3.4.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import Frontier
@@ -138,8 +139,8 @@ class Anywhere:
         reach: how far what it has logged reaches, messages sent or received; beyond that there is nothing to go to.
             None: it needs no log of its own, since all that it may need is in logs of others, or is sent again.
         discards: messages that it sent and has not logged are gone: D̄ is what its events may have sent.
-        marks: for an output edge without a projection, what was fixed by when: (f, φ(e)(f)), both growing. φ is that
-            of the greatest f that is known: less than the truth, which is safe.
+        marks: for an output edge without a projection, what was fixed by when: (f, φ(e)(f)), in any order. Each holds
+            by itself, so φ at a frontier is the union of those within it: no more than the truth, which is safe.
     """
 
     discards: bool
@@ -152,7 +153,19 @@ class Anywhere:
             return edge.domain.everything()
         if edge.projection is not None:
             return edge.projection.fixed(frontier)
-        return next((fixed for at, fixed in reversed(self.marks.get(edge.name, [])) if at <= frontier), edge.domain)
+        found = edge.domain
+        for at, fixed in reversed(self.marks.get(edge.name, [])):
+            if not fixed <= found and at <= frontier:
+                found = found | fixed
+        return found
+
+    def forget_below(self, frontier: Frontier) -> None:
+        """Make one mark of all those within `frontier`: what they say together of every frontier that holds it."""
+        for marks in self.marks.values():
+            within = [mark for mark in marks if mark[0] <= frontier]
+            if len(within) > 1:
+                beyond = [mark for mark in marks if not mark[0] <= frontier]
+                marks[:] = [reduce(lambda a, b: (a[0] | b[0], a[1] | b[1]), within), *beyond]
 
     def describe(
         self, frontier: Frontier, processor: Processor, inputs: Iterable[Edge], outputs: Iterable[Edge]

@@ -71,15 +71,13 @@ class Monitor:
     def add_mark(self, processor: str, edge: str, at: Frontier, fixed: Frontier) -> tuple[str, ...]:
         """Take in that a processor that can go anywhere had fixed so much on an edge when it had come so far.
 
-        Returns, raises: as `add_checkpoint`; `NO_MARKS`, it says with its checkpoints what is fixed.
+        Marks may come in any order.
+        Returns: as `add_checkpoint`. Raises: InternalError: `NO_MARKS`, it says with its checkpoints what is fixed.
         """
         available = self.solution.available[processor]
         if not isinstance(available, Anywhere):
             raise InternalError("NO_MARKS", f"{processor!r} says with its checkpoints what is fixed.", where=processor)
-        marks = available.marks.setdefault(edge, [])
-        if marks and not (marks[-1][0] <= at and marks[-1][1] <= fixed):
-            raise InternalError("FRONTIERS_UNORDERED", f"a mark at {at} came after one at {marks[-1][0]}.", where=edge)
-        marks.append((at, fixed))
+        available.marks.setdefault(edge, []).append((at, fixed))
         self.solution.describe_again(processor)
         freed = self._refused_on(self.solution.graph.edges[edge])
         return self._raise(freed, self.solution.variables_of(processor))
@@ -99,8 +97,7 @@ class Monitor:
         for variable in self.solution.variables_of(processor)[1:]:
             bound = bound & self.solution.frontier(variable)
         if isinstance(available, Anywhere):
-            for marks in available.marks.values():
-                del marks[: max(0, sum(at <= bound for at, _ in marks) - 1)]
+            available.forget_below(bound)
             return ()
         kept = next(m for m in reversed(available.chain) if m.frontier <= bound)
         return available.forget_below(kept.frontier)
