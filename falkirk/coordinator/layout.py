@@ -8,9 +8,9 @@ by it; a source log is the one thing that can be lost, by being acknowledged. Wh
 and all that is computed from it, is *tentative*: it reaches the outside by way of a log that is held back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from falkirk.coordinator.ports import Point
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -18,6 +18,9 @@ from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.projection import Durable
 from falkirk.theory.times import TopicPartition
+
+#: So many checkpoints are described once for all.
+_POINTS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,23 +139,41 @@ class Layout:
         }
 
     def metadata(self, stage: str, point: Point) -> Metadata:
-        """Return Ξ(p,f) of a region's checkpoint.
+        """Return Ξ(p,f) of a region's checkpoint."""
+        return self._metadata(stage, point)
+
+    @cached_property
+    def _metadata(self) -> Callable[[str, Point], Metadata]:
+        """The same points are asked about at each turn."""
+        return lru_cache(maxsize=_POINTS_MAX)(self._describe)
+
+    def _describe(self, stage: str, point: Point) -> Metadata:
+        """Return Ξ(p,f).
 
         The checkpoint's number is part of f, as a sequence of its own: a region that had nothing to read has made
         one more checkpoint all the same, and knows more of what it has sent.
         """
         mine = self.stages[stage]
         own = TopicPartition(topic=f"checkpoints of {stage}", partition=0)
-        delivered = {self.edge(t, stage): cut(point.read, self, t) for t in mine.inputs}
-        readers = [
-            *(s.name for s in self.readers(mine.output)),
-            *([sink_name(mine.output)] if mine.output in self.held else []),
-        ]
         return Metadata(
             frontier=point.read | OffsetFrontier.of({own: point.number + 1}),
-            delivered=delivered,
-            projected={self.edge(mine.output, reader): point.sent for reader in readers},
+            delivered={self.edge(t, stage): cut(point.read, self, t) for t in mine.inputs},
+            projected=dict.fromkeys(self.outputs(stage), point.sent),
         )
+
+    def outputs(self, stage: str) -> tuple[str, ...]:
+        """Return the names of the edges on which others read what a region sends."""
+        return self._outputs[stage]
+
+    @cached_property
+    def _outputs(self) -> dict[str, tuple[str, ...]]:
+        found = {}
+        for name, stage in self.stages.items():
+            readers = [s.name for s in self.readers(stage.output)]
+            if stage.output in self.held:
+                readers.append(sink_name(stage.output))
+            found[name] = tuple(self.edge(stage.output, reader) for reader in readers)
+        return found
 
 
 def source_name(topic: str) -> str:

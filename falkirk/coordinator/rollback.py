@@ -1,12 +1,13 @@
 """Rollback: which region goes back to which of its checkpoints, what of the logs is voided, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.coordinator.layout import Layout, cut, sink_name
+from falkirk.coordinator.marks import Mark, fixed_by
 from falkirk.coordinator.ports import Point, Range
 from falkirk.errors import GuaranteeError, UnrecoverableError
-from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
+from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.rollback import Rollback, solve
 from falkirk.theory.times import TopicPartition
@@ -48,6 +49,7 @@ def decide(
     failed: frozenset[str],
     outside: Mapping[str, OffsetFrontier],
     asked: Mapping[str, int] | None = None,
+    marks: Mapping[str, Sequence[Mark]] | None = None,
 ) -> Decision:
     """Solve Figure 6 for the regions that failed, or that are asked to go back.
 
@@ -56,21 +58,17 @@ def decide(
             sink that a region writes itself, all of it.
         asked: regions that shall go back to a checkpoint, or before it, and be computed anew: what they sent since is
             taken back even if the same would be sent again.
+        marks: what deterministic regions have sent by when, as far as it is known apart from their checkpoints.
     Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`: a region has no checkpoint to go back to.
     """
-    asked = asked or {}
+    asked, marks = asked or {}, marks or {}
     available = layout.restorable()
     for name, stage in layout.stages.items():
         mine = [p for p in points[name] if p.number <= asked.get(name, p.number)]
         if not mine:
-            raise UnrecoverableError(
-                "NO_CHECKPOINT_LEFT",
-                f"region {name!r} has no checkpoint to go back to.",
-                where=name,
-                hint="Its input no longer reaches back to the beginning. Restore the home from a backup.",
-                missing=(name,),
-            )
-        available[name] = _available(layout, name, mine, anywhere=stage.deterministic and name not in asked)
+            raise none_left(name)
+        anywhere = stage.deterministic and name not in asked
+        available[name] = _anywhere(layout, name, mine, marks.get(name, ())) if anywhere else _saved(layout, name, mine)
         alive = name not in failed and name not in asked
         if alive and not stage.deterministic:
             # What it has read so far is not known exactly; over-estimating it is safe.
@@ -92,11 +90,26 @@ def decide(
         at = newest_within(layout, name, points[name], frontier)
         goes[name] = at.number
         if not frontier.is_top:
-            counts[stage.output] = cut(at.sent, layout, stage.output)
+            settled = at.sent
+            if isinstance(available[name], Anywhere):
+                assert isinstance(frontier, OffsetFrontier), "a region's times are offsets"
+                settled = settled | fixed_by(marks.get(name, ()), frontier)
+            counts[stage.output] = cut(settled, layout, stage.output)
             takes_back.append(name)
     contradicts = tuple(layout.held.get(t, t) for t in sorted(outside) if not outside[t] <= counts.get(t, TOP))
     return Decision(
         goes=goes, takes_back=tuple(takes_back), contradicts=contradicts, outside=outside, solution=solution
+    )
+
+
+def none_left(name: str) -> UnrecoverableError:
+    """Return the error that a region has lost all its checkpoints."""
+    return UnrecoverableError(
+        "NO_CHECKPOINT_LEFT",
+        f"region {name!r} has no checkpoint to go back to.",
+        where=name,
+        hint="Its input no longer reaches back to the beginning. Restore the home from a backup.",
+        missing=(name,),
     )
 
 
@@ -160,16 +173,19 @@ def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier
     return within[-1]
 
 
-def _available(layout: Layout, name: str, points: list[Point], *, anywhere: bool) -> Available:
+def _saved(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
+    """Return F*(p) of a region that goes back to what it has saved. What it sent at a checkpoint that is lost would be
+    computed anew, so nothing is known of such a checkpoint."""
     metadata = [layout.metadata(name, p) for p in points]
-    if not anywhere:
-        floor = [] if metadata[0].frontier.is_empty else [Metadata(frontier=EMPTY)]
-        return Checkpoints([*floor, *metadata])
-    marks: dict[str, list[tuple[object, object]]] = {}
-    for m in metadata:
-        for edge, fixed in m.projected.items():
-            marks.setdefault(edge, []).append((m.frontier, fixed))
-    return Anywhere(discards=False, marks=marks)  # type: ignore[arg-type]
+    floor = [] if metadata[0].frontier.is_empty else [Metadata(frontier=EMPTY)]
+    return Checkpoints([*floor, *metadata])
+
+
+def _anywhere(layout: Layout, name: str, points: list[Point], marks: Iterable[Mark]) -> Anywhere:
+    """Return F*(p) of a region that replays its input up to anywhere, with what it has sent by when."""
+    known: list[tuple[Frontier, Frontier]] = [(layout.metadata(name, p).frontier, p.sent) for p in points]
+    known += [(mark.read, mark.sent) for mark in marks]
+    return Anywhere(discards=False, marks={edge: list(known) for edge in layout.outputs(name)})
 
 
 def _chain(available: Available) -> Checkpoints:

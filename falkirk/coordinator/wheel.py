@@ -14,11 +14,13 @@ Source: Falkirk Wheel, §4.2 (monitor, garbage), §4.3 (inputs and outputs), §4
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import reduce
 
 from falkirk.coordinator.layout import Layout, cut, sink_name, source_name
+from falkirk.coordinator.marks import Marks
 from falkirk.coordinator.ports import LogsPort, Point, RegionPort
-from falkirk.coordinator.rollback import Decision, Points, contradiction, decide, refuse_loss
+from falkirk.coordinator.rollback import Decision, Points, contradiction, decide, none_left, refuse_loss
 from falkirk.coordinator.store import Store
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
@@ -37,8 +39,8 @@ class Wheel:
         history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
         full_history: regions of which all are kept.
         live: regions of which Spark may find a checkpoint damaged: the newest is not the only one kept.
-        spare: so many of their newest checkpoints may be damaged without a loss: results that a non-deterministic one
-            has to cover wait for as many checkpoints more.
+        spare: so many of their checkpoints may be damaged without a loss: results that a non-deterministic one has to
+            cover wait for as many checkpoints more.
         say: takes one line for the user at each event.
         on_failure: takes a region's name and what is wrong with it, before it is brought back; it may refuse by
             raising.
@@ -63,6 +65,7 @@ class Wheel:
         self._full_history, self._live, self._spare = frozenset(full_history), frozenset(live), spare
         self._history, self._say, self._on_failure = history, say, on_failure
         self._points: dict[str, tuple[Point, ...]] = {}
+        self._marks = Marks(layout, store, self._live)
         #: Of each region the newest checkpoint that each monitor knows.
         self._restorable_to: dict[str, int] = {}
         self._retained_to: dict[str, int] = {}
@@ -138,32 +141,38 @@ class Wheel:
         return Monitor(graph, self.layout.restorable()), Monitor(graph, self.layout.retained())
 
     def _take_in(self, names: Iterable[str]) -> None:
-        """Feed the monitors with the checkpoints that are new, but for those that may yet be found damaged."""
+        """Feed the monitors with the checkpoints that are new, as far as some of them may be found damaged yet."""
         for name in names:
             points = self._points[name] = self._regions[name].points()
+            self._marks.take_in(name, points)
             for metadata in self._new(name, points, self._restorable_to, self._may_lose(name)):
                 self._feed_restorable(name, metadata)
-            # With one left out, what is kept holds a consistent state even if each region loses its newest one.
+            # What is kept holds a consistent state even if each live region loses one checkpoint.
             for metadata in self._new(
                 name, points, self._retained_to, max(int(name in self._live), self._may_lose(name))
             ):
                 self.retained.add_checkpoint(name, metadata)
 
     def _may_lose(self, name: str) -> int:
-        """Return of how many of its newest checkpoints no result may be the only one to rest on.
+        """Return how many checkpoints of a region may be damaged without a loss of published results.
 
         A deterministic region computes the same again from an older one, so it can lose any.
         """
         return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
 
-    def _new(self, name: str, points: tuple[Point, ...], upto: dict[str, int], left_out: int) -> Iterable[Metadata]:
-        """Yield the checkpoints that a monitor does not know, without so many of the newest."""
-        for point in points[: len(points) - left_out]:
+    def _new(self, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Iterable[Metadata]:
+        """Yield the checkpoints that a monitor does not know, of which so many may be lost.
+
+        Each demands what the one so many behind it demands: where it is consistent, so are all in between, and
+        whichever of them are lost, one is left.
+        """
+        for point, later in zip(points, points[may_lose:], strict=False):
             if point.number > upto.get(name, -2):
                 upto[name] = point.number
                 metadata = self.layout.metadata(name, point)
                 if not metadata.frontier.is_empty:  # the initial state is known from the beginning
-                    yield metadata
+                    demands = self.layout.metadata(name, later).delivered
+                    yield metadata if later is point else replace(metadata, delivered=demands)
 
     def _feed_restorable(self, name: str, metadata: Metadata) -> None:
         if isinstance(self.restorable.solution.available[name], Anywhere):
@@ -176,6 +185,10 @@ class Wheel:
         """Tell the monitors what there is: a rollback has dropped checkpoints, or nothing was told yet."""
         self._points, self._restorable_to, self._retained_to = {}, {}, {}
         self.restorable, self.retained = self._monitors()
+        for name, marks in self._marks.known.items():
+            for mark in marks:
+                for edge in self.layout.outputs(name):
+                    self.restorable.add_mark(name, edge, mark.read, mark.sent)
         self._take_in(self.layout.stages)
         for held in self.layout.held:
             self._feed_released(held, self.released(held))
@@ -228,7 +241,7 @@ class Wheel:
         outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
         outside |= {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
         try:
-            decision = decide(self.layout, points, failed=failed, outside=outside, asked=asked)
+            decision = decide(self.layout, points, failed=failed, outside=outside, asked=asked, marks=self._marks.known)
         except UnrecoverableError as error:
             if not asked:
                 raise
@@ -262,6 +275,7 @@ class Wheel:
 
     def _release(self) -> None:
         """Copy out what can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by what can be restored."""
+        self._marks.record(self.kept)  # what is released rests on them
         for held, sink in sorted(self.layout.held.items()):
             edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
             settled = self.restorable.solution.chosen[edge.source].fixed(edge)
@@ -288,8 +302,13 @@ class Wheel:
     # -- garbage and acknowledgement ----------------------------------------------------------------------------------
 
     def kept(self, name: str) -> Point:
-        """Return the oldest checkpoint of a region that a failure, or a rollback by hand, may ask for."""
+        """Return the oldest checkpoint of a region that a failure, or a rollback by hand, may ask for.
+
+        Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
+        """
         points = self._points[name]
+        if not points:
+            raise none_left(name)
         if name in self._full_history:
             return points[0]
         watermark = self.retained.low_watermark(name)

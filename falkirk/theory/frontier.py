@@ -98,11 +98,11 @@ class OffsetFrontier(Frontier):
 
         Raises: InternalError: `FRONTIER_MALFORMED` for a length below 0.
         """
-        for sequence, length in lengths.items():
-            if length < 0:
-                message = f"a prefix has length {length}, which is below 0."
-                raise InternalError("FRONTIER_MALFORMED", message, where=sequence, length=length)
-        return cls(tuple(sorted((e, n) for e, n in lengths.items() if n != rest)), rest)
+        if lengths and min(lengths.values()) < 0:
+            sequence, length = min(lengths.items(), key=lambda found: found[1])
+            message = f"a prefix has length {length}, which is below 0."
+            raise InternalError("FRONTIER_MALFORMED", message, where=sequence, length=length)
+        return cls(tuple(sorted([found for found in lengths.items() if found[1] != rest])), rest)
 
     def length(self, sequence: TopicPartition) -> Natural:
         """Return the number of messages of `sequence` in this frontier. ω means all messages, present and future."""
@@ -127,6 +127,8 @@ class OffsetFrontier(Frontier):
     def __le__(self, other: Frontier) -> bool:
         if not isinstance(other, OffsetFrontier):
             raise _mixed(self, other)
+        if self.prefixes == other.prefixes:  # often asked of equal ones
+            return self.rest <= other.rest
         if self.rest > other.rest:
             return False
         if self.rest == 0:  # only the prefixes named here can be too long
@@ -138,6 +140,8 @@ class OffsetFrontier(Frontier):
     def _join(self, other: Frontier, *, union: bool) -> "OffsetFrontier":
         if not isinstance(other, OffsetFrontier):
             raise _mixed(self, other)
+        if self.prefixes == other.prefixes and self.rest == other.rest:
+            return self
         mine, theirs = dict(self.prefixes), dict(other.prefixes)
         choose = max if union else min
         lengths = {e: choose(mine.get(e, self.rest), theirs.get(e, other.rest)) for e in mine.keys() | theirs.keys()}
@@ -157,14 +161,16 @@ class OffsetFrontier(Frontier):
 
     def only(self, sequences: Iterable[TopicPartition]) -> "OffsetFrontier":
         """Return the part of this frontier that lies in `sequences`."""
-        return OffsetFrontier.of({e: self.length(e) for e in sequences})
+        mine = dict(self.prefixes)
+        return OffsetFrontier.of({e: mine.get(e, self.rest) for e in sequences})
 
     def limit(self, bound: "OffsetFrontier", sequences: Iterable[TopicPartition]) -> "OffsetFrontier":
         """Return this frontier with each of `sequences` cut to its length in `bound`. Other sequences do not change."""
         if bound.is_top:
             return self
-        cut = {e: min(self.length(e), bound.length(e)) for e in sequences}
-        return OffsetFrontier.of({**dict(self.prefixes), **cut}, self.rest)
+        mine, theirs = dict(self.prefixes), dict(bound.prefixes)
+        cut = {e: min(mine.get(e, self.rest), theirs.get(e, bound.rest)) for e in sequences}
+        return OffsetFrontier.of(mine | cut, self.rest)
 
     def advance(self, time: SequenceTime) -> "OffsetFrontier":
         """Return f ∪ ↓{time}, the smallest frontier that includes this one and contains `time`."""

@@ -6,6 +6,7 @@ Source: Falkirk Wheel, §3.4.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import Frontier
@@ -142,8 +143,8 @@ class Anywhere:
             logs hold everything that it may need, or its senders send it again.
         discards: whether sent messages that are not logged are lost. Then D̄ is everything that its events may have
             sent.
-        marks: for an output edge without a projection, pairs (f, φ(e)(f)) in increasing order. φ is taken from the
-            greatest known f. This may be less than the truth, which is safe.
+        marks: for an output edge without a projection, pairs (f, φ(e)(f)), in any order. Each pair holds by itself, so
+            φ at a frontier is the union of the pairs within it. This may be less than the truth, which is safe.
     """
 
     discards: bool
@@ -156,7 +157,19 @@ class Anywhere:
             return edge.domain.everything()
         if edge.projection is not None:
             return edge.projection.fixed(frontier)
-        return next((fixed for at, fixed in reversed(self.marks.get(edge.name, [])) if at <= frontier), edge.domain)
+        found = edge.domain
+        for at, fixed in reversed(self.marks.get(edge.name, [])):
+            if not fixed <= found and at <= frontier:
+                found = found | fixed
+        return found
+
+    def forget_below(self, frontier: Frontier) -> None:
+        """Make one mark of all those within `frontier`: what they say together of every frontier that holds it."""
+        for marks in self.marks.values():
+            within = [mark for mark in marks if mark[0] <= frontier]
+            if len(within) > 1:
+                beyond = [mark for mark in marks if not mark[0] <= frontier]
+                marks[:] = [reduce(lambda a, b: (a[0] | b[0], a[1] | b[1]), within), *beyond]
 
     def describe(
         self, frontier: Frontier, processor: Processor, inputs: Iterable[Edge], outputs: Iterable[Edge]

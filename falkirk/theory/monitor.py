@@ -73,6 +73,7 @@ class Monitor:
     def add_mark(self, processor: str, edge: str, at: Frontier, fixed: Frontier) -> tuple[str, ...]:
         """Record which frontier of an edge was fixed when a processor that can go anywhere had reached `at`.
 
+        Marks may come in any order.
         Returns, raises: as `add_checkpoint`; `NO_MARKS` if its checkpoints contain this information.
         """
         available = self.solution.available[processor]
@@ -80,14 +81,7 @@ class Monitor:
             raise InternalError(
                 "NO_MARKS", f"the checkpoints of {processor!r} already record what is fixed.", where=processor
             )
-        marks = available.marks.setdefault(edge, [])
-        if marks and not (marks[-1][0] <= at and marks[-1][1] <= fixed):
-            raise InternalError(
-                "FRONTIERS_UNORDERED",
-                f"a mark at {at} was added after a mark at {marks[-1][0]}, and is not greater.",
-                where=edge,
-            )
-        marks.append((at, fixed))
+        available.marks.setdefault(edge, []).append((at, fixed))
         self.solution.describe_again(processor)
         freed = self._refused_on(self.solution.graph.edges[edge])
         return self._raise(freed, self.solution.variables_of(processor))
@@ -107,8 +101,7 @@ class Monitor:
         for variable in self.solution.variables_of(processor)[1:]:
             bound = bound & self.solution.frontier(variable)
         if isinstance(available, Anywhere):
-            for marks in available.marks.values():
-                del marks[: max(0, sum(at <= bound for at, _ in marks) - 1)]
+            available.forget_below(bound)
             return ()
         kept = next(m for m in reversed(available.chain) if m.frontier <= bound)
         return available.forget_below(kept.frontier)

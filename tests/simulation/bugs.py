@@ -1,6 +1,7 @@
 """Planted bugs: each takes away one thing that the protocol rests on. The simulation must find every one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -8,11 +9,13 @@ import pytest
 
 from falkirk.coordinator import rollback, wheel
 from falkirk.coordinator.layout import Layout, cut, source_name
+from falkirk.coordinator.marks import Marks
+from falkirk.coordinator.ports import Point
 from falkirk.coordinator.wheel import Wheel
 from falkirk.theory import constraints
 from falkirk.theory import rollback as figure_6
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.metadata import Anywhere, Available
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints
 from tests.simulation.world import Fence, SimRegion, World
 
 Patch = pytest.MonkeyPatch
@@ -155,9 +158,7 @@ def released_without_looking(patch: Patch) -> None:
     """A release that was cut off is done again from its beginning."""
     from tests.simulation.world import World
 
-    def copy(self: World, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> None:
-        from dataclasses import replace
-
+    def copy(self: World, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         from falkirk.theory.times import TopicPartition
 
         void = self.voided(held)
@@ -168,6 +169,7 @@ def released_without_looking(patch: Patch) -> None:
                     self.call()
                     target.elements.append(replace(log.read(offset), stamp=(held, e.partition, offset, 0)))
         self.call()
+        return last
 
     patch.setattr(World, "copy", copy)
 
@@ -183,8 +185,10 @@ def recorded_before_it_is_released(patch: Patch) -> None:
             def ends(self, topic: str) -> OffsetFrontier:
                 return logs.ends(topic)
 
-            def copy(self, *what: Any) -> None:
+            def copy(self, *what: Any) -> OffsetFrontier:
                 later.append(what)
+                last: OffsetFrontier = what[-1]
+                return last
 
         self._logs = Later()  # type: ignore[assignment]
         try:
@@ -285,8 +289,8 @@ def one_checkpoint_is_kept(patch: Patch) -> None:
     """Nothing is kept to go back to when the newest checkpoint is damaged."""
     new = Wheel._new
 
-    def all_of_them(self: Wheel, name: str, points: Any, upto: dict[str, int], left_out: int) -> Any:
-        return new(self, name, points, upto, 0 if upto is self._retained_to else left_out)
+    def all_of_them(self: Wheel, name: str, points: Any, upto: dict[str, int], may_lose: int) -> Any:
+        return new(self, name, points, upto, 0 if upto is self._retained_to else may_lose)
 
     patch.setattr(Wheel, "_new", all_of_them)
 
@@ -294,6 +298,52 @@ def one_checkpoint_is_kept(patch: Patch) -> None:
 def released_by_a_checkpoint_that_may_be_lost(patch: Patch) -> None:
     """Results wait for their newest checkpoint, though the application asked for a spare one."""
     patch.setattr(Wheel, "_may_lose", lambda self, name: 0)
+
+
+def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
+    """One that is inconsistent with others is taken for what is left when the one before it is lost."""
+
+    def new(self: Wheel, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
+        for point in points[: len(points) - may_lose]:
+            if point.number > upto.get(name, -2):
+                upto[name] = point.number
+                metadata = self.layout.metadata(name, point)
+                if not metadata.frontier.is_empty:
+                    yield metadata
+
+    patch.setattr(Wheel, "_new", new)
+
+
+def marks_are_forgotten(patch: Patch) -> None:
+    """What a deterministic region had sent by when is lost with the checkpoint that said so."""
+    patch.setattr(Marks, "take_in", lambda self, name, points: None)
+
+
+def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
+    """What any region had sent at a checkpoint that is lost counts as fixed, as if all would send the same again."""
+    take_in, saved, decide = Marks.take_in, rollback._saved, rollback.decide
+    sent: dict[str, OffsetFrontier] = {}
+    is_asked = [False]
+
+    def remember(self: Marks, name: str, points: tuple[Point, ...]) -> None:
+        take_in(self, name, points)
+        sent[name] = points[-1].sent
+
+    def note(*what: Any, asked: Any, **options: Any) -> Any:
+        is_asked[0] = bool(asked)
+        return decide(*what, asked=asked, **options)
+
+    def as_remembered(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
+        found = saved(layout, name, points)
+        if not is_asked[0]:
+            last = found.chain[-1]
+            known = {edge: fixed | sent.get(name, EMPTY) for edge, fixed in last.projected.items()}  # type: ignore[operator]
+            found.chain[-1] = replace(last, projected=known)
+        return found
+
+    patch.setattr(Marks, "take_in", remember)
+    patch.setattr(rollback, "_saved", as_remembered)
+    patch.setattr(wheel, "decide", note)
 
 
 def voided_beyond_the_checkpoint(patch: Patch) -> None:
@@ -314,6 +364,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         released_on_arrival, released_without_looking, recorded_before_it_is_released, cut_off_recovery_is_forgotten,
         the_sink_is_not_asked, everybody_goes_back, released_by_the_wrong_watermark,
         acknowledged_without_the_history, late_records_count, readers_start_first, a_lost_checkpoint_is_overlooked,
-        one_checkpoint_is_kept, released_by_a_checkpoint_that_may_be_lost,
+        one_checkpoint_is_kept, released_by_a_checkpoint_that_may_be_lost, a_newer_checkpoint_counts_as_left,
+        marks_are_forgotten, what_was_drawn_counts_as_fixed,
     )
 }  # fmt: skip

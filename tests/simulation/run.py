@@ -1,10 +1,9 @@
 """Runs one seeded schedule over a simulated world: work, failures, the coordinator's turns, and the verdict."""
 
 import random
-import shutil
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.theory.metadata import Anywhere, Checkpoints
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition
+from tests.simulation.memory import MemoryStore
 from tests.simulation.oracle import judge
-from tests.simulation.world import HUNG_AFTER_S, Crash, Element, SimRegion, World, partition_of
+from tests.simulation.world import HUNG_AFTER_S, AnyStore, Crash, Element, SimRegion, World, partition_of
 
 #: The number of steps in a schedule, before everything comes to rest.
 _STEPS = 150
@@ -29,7 +29,7 @@ class Refused(Exception):
 class CrashingStore:
     """A store in which the coordinator may die before and after each call."""
 
-    def __init__(self, store: Store, world: World) -> None:
+    def __init__(self, store: AnyStore, world: World) -> None:
         self._store, self._world = store, world
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -90,9 +90,12 @@ def random_layout(rng: random.Random) -> Layout:
 
 
 class Run:
-    """One schedule. The same seed gives the same run."""
+    """One schedule. The same seed gives the same run.
 
-    def __init__(self, seed: int, folder: Path, wheel: type[Wheel] = Wheel) -> None:
+    Args: folder: for a real store; None: what would be in it is in memory.
+    """
+
+    def __init__(self, seed: int, folder: Path | None = None, wheel: type[Wheel] = Wheel) -> None:
         self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), wheel
         self._early = random.Random(seed + 1_000_000)
         self.world = World(random_layout(self._rng), self._rng, decided=0)
@@ -101,12 +104,7 @@ class Run:
         self._harm = random.Random(seed + 2_000_000)
         self._harm_share = self._harm.choice([0.0, 0.1])
         self._spare = self._harm.choice([0, 1]) if self._harm_share else 0
-        file, new = folder / f"{seed}.db", folder / "new.db"
-        if not new.exists():  # made once: creating tables would take a tenth of a run
-            Store(new).close()
-        shutil.copy(new, file)
-        self._store = Store(file, clock=self.world.clock)
-        self.world.store = self._store
+        self._store = self.world.store = MemoryStore() if folder is None else Store(folder / f"{seed}.db")
         self._wheel: Wheel | None = None
         self._inputs: dict[str, list[Element]] = defaultdict(list)
 
@@ -216,8 +214,9 @@ class Run:
         self.outcome.damaged += 1
 
     def _is_lost(self, goes: dict[str, int]) -> bool:
-        """Return whether one of these regions has lost more than a spare checkpoint compensates."""
-        lost = [n for n, to in goes.items() for c, s in self.world.regions[n].saved.items() if c > to and not s.whole]
+        """Tell whether one of these regions draws, and has lost more than what a spare checkpoint makes up for."""
+        drawing = [self.world.regions[n] for n in goes if not self.world.layout.stages[n].deterministic]
+        lost = [c for r in drawing for c, s in r.saved.items() if c > goes[r.stage.name] and not s.whole]
         return bool(lost) and not self._spare
 
     def _ask(self) -> None:
@@ -293,8 +292,10 @@ class Run:
         for name, region in self.world.regions.items():
             mine = available[name]
             spare = 0 if layout.stages[name].deterministic else self._spare
-            for point in region.points()[: len(region.points()) - spare]:
-                metadata = layout.metadata(name, point)
+            points = region.points()
+            for point, later in zip(points, points[spare:], strict=False):
+                demands = layout.metadata(name, later).delivered
+                metadata = replace(layout.metadata(name, point), delivered=demands)
                 if isinstance(mine, Checkpoints) and not metadata.frontier.is_empty:
                     mine.add(metadata)
                 elif isinstance(mine, Anywhere):

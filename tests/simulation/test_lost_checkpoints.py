@@ -11,7 +11,11 @@ from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import UnrecoverableError
 from falkirk.theory.times import TopicPartition
 from tests.simulation import oracle
-from tests.simulation.bugs import voided_beyond_the_checkpoint
+from tests.simulation.bugs import (
+    a_newer_checkpoint_counts_as_left,
+    marks_are_forgotten,
+    voided_beyond_the_checkpoint,
+)
 from tests.simulation.world import Element, World
 
 OUT = TopicPartition(topic="outside", partition=0)
@@ -20,21 +24,25 @@ OUT = TopicPartition(topic="outside", partition=0)
 class Bench:
     """in ▶ drawn (not deterministic) ▶ hop ▶ counted (deterministic) ▶ held ▶ outside, one partition each.
 
-    Args: spare, live: as of the Wheel.
+    Args: spare: as of the Wheel. behind: another deterministic region is between counted and held. draws: counted does,
+        too.
     """
 
-    def __init__(self, folder: Path, *, spare: int = 0, live: tuple[str, ...] = ("drawn", "counted")) -> None:
+    def __init__(self, folder: Path, *, spare: int = 0, behind: bool = False, draws: bool = False) -> None:
         stages = {
             "drawn": Stage(name="drawn", inputs=("in",), output="hop", deterministic=False),
-            "counted": Stage(name="counted", inputs=("hop",), output="held"),
+            "counted": Stage(
+                name="counted", inputs=("hop",), output="counts" if behind else "held", deterministic=not draws
+            ),
         }
-        layout = Layout(
-            stages=stages, partitions={"in": 1, "hop": 1, "held": 1, "outside": 1}, held={"held": "outside"}
-        )
+        if behind:
+            stages["shown"] = Stage(name="shown", inputs=("counts",), output="held")
+        topics = ("in", "hop", "counts", "held", "outside")
+        layout = Layout(stages=stages, partitions=dict.fromkeys(topics, 1), held={"held": "outside"})
         self.world = World(layout, random.Random(7), lag=0.0)
         self.world.store = Store(folder / "bench.db")
         self.drawn, self.counted = self.world.regions["drawn"], self.world.regions["counted"]
-        self._options = {"spare": spare, "live": live}
+        self._options = {"spare": spare, "live": tuple(stages)}
         self.wheel = self.coordinator()
         self.wheel.open()
         self._inputs: dict[str, list[Element]] = {"in.k": []}
@@ -52,7 +60,7 @@ class Bench:
             element = Element(key="in.k", path=f"in.k:{len(mine)}", digest="")
             mine.append(element)
             self.world.logs[TopicPartition(topic="in", partition=0)].elements.append(element)
-        for region in (self.drawn, self.counted):
+        for region in self.world.regions.values():
             assert region.running is not None
             while region.step(region.running):
                 pass
@@ -69,7 +77,7 @@ class Bench:
     def round(self) -> None:
         """Feed records, and let both regions save a checkpoint."""
         self.feed()
-        self.save("drawn", "counted")
+        self.save(*self.world.regions)
 
     def kill(self, name: str) -> None:
         """End a region for good, before it can save anything else."""
@@ -176,6 +184,62 @@ def test_results_that_are_sent_again_alike_must_not_be_voided(tmp_path: Path, mo
     assert refused.value.condition == "CHECKPOINT_LOST"
 
 
+def lose_what_was_sent(bench: Bench, at_sight: bool) -> None:
+    """Let all fail, and counted lose the only checkpoint at which it had sent what is published, twice."""
+    bench.round()
+    bench.counted.damage(newest(bench.counted), at_sight=at_sight)
+    for _ in range(2):  # the second time before it has made another one
+        bench.wheel = bench.coordinator()
+        for name in bench.world.regions:
+            bench.kill(name)
+        bench.wheel.open()
+        bench.wheel.turn()
+
+
+@pytest.mark.parametrize("at_sight", [True, False])
+def test_what_a_deterministic_region_had_sent_stays_fixed(tmp_path: Path, at_sight: bool) -> None:
+    """Nobody knew any more up to where, so its reader went back to the beginning, and that was refused: published
+    results would have been taken back, though a replay gives the same."""
+    bench = Bench(tmp_path, behind=True)
+    lose_what_was_sent(bench, at_sight)
+    out, shown = bench.released, bench.world.regions["shown"]
+    assert out > 0
+    assert bench.counted.went_back_to < shown.went_back_to == newest(shown)
+    bench.round()
+    assert bench.released > out
+    bench.judge()
+
+
+def test_without_marks_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with the mechanism off."""
+    marks_are_forgotten(monkeypatch)
+    with pytest.raises(UnrecoverableError) as refused:
+        lose_what_was_sent(Bench(tmp_path, behind=True), at_sight=True)
+    assert refused.value.condition == "CHECKPOINT_LOST"
+
+
+def test_marks_below_what_is_kept_become_one(tmp_path: Path) -> None:
+    """However long it runs, there are no more of them than checkpoints."""
+    bench = Bench(tmp_path, behind=True)
+    for _ in range(5):
+        bench.round()
+    assert len(bench.world.store.marks("counted")) <= len(bench.counted.saved) + 1
+    assert bench.world.store.marks("drawn") == ()
+
+
+def test_whoever_only_looks_records_no_marks(tmp_path: Path) -> None:
+    """A command that asks what could be collected, while the application runs."""
+    bench = Bench(tmp_path)
+    bench.feed()
+    for region in (bench.drawn, bench.counted):
+        assert region.running is not None
+        region.checkpoint(region.running)
+    bench.coordinator().begin_again()
+    assert bench.world.store.marks("counted") == ()
+    bench.wheel.turn()
+    assert bench.world.store.marks("counted") != ()
+
+
 @pytest.mark.parametrize("at_sight", [True, False])
 @pytest.mark.parametrize("name", ["drawn", "counted"])
 def test_with_a_spare_checkpoint_one_may_be_lost(tmp_path: Path, name: str, at_sight: bool) -> None:
@@ -195,6 +259,46 @@ def test_with_a_spare_checkpoint_one_may_be_lost(tmp_path: Path, name: str, at_s
         bench.round()
         assert bench.released > out
     bench.judge()
+
+
+def lose_the_consistent_one(bench: Bench) -> None:
+    """Let counted lose its newest checkpoint that is consistent with drawn's: a newer one holds what drawn has sent
+    since, and not saved."""
+    for _ in range(3):
+        bench.round()
+    bench.save("drawn")
+    number = newest(bench.counted)
+    bench.feed()
+    bench.save("counted")
+    bench.counted.damage(number, at_sight=False)
+    bench.kill("drawn")
+    bench.wheel.turn()
+    assert bench.counted.went_back_to == number
+    bench.wheel.turn()
+    assert bench.counted.went_back_to < number
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_the_checkpoint_that_is_lost_is_the_newest_consistent_one(tmp_path: Path, draws: bool) -> None:
+    """Nothing was left to go back to, not even with a spare one."""
+    bench = Bench(tmp_path, spare=int(draws), draws=draws)
+    lose_the_consistent_one(bench)
+    out = bench.released
+    for _ in range(3):
+        bench.round()
+    assert bench.released > out > 0
+    bench.judge()
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_a_newer_checkpoint_is_nothing_to_go_back_to(
+    tmp_path: Path, draws: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with the mechanism off."""
+    a_newer_checkpoint_counts_as_left(monkeypatch)
+    with pytest.raises(UnrecoverableError) as refused:
+        lose_the_consistent_one(Bench(tmp_path, spare=int(draws), draws=draws))
+    assert refused.value.condition == "NO_CHECKPOINT_LEFT"
 
 
 def test_two_checkpoints_are_kept_and_no_more(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from falkirk.coordinator.ports import Health, Point, Range
 from falkirk.coordinator.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
+from tests.simulation.memory import MemoryStore
 
+AnyStore = Store | MemoryStore
 #: A region that has not got on for so long is brought back.
 HUNG_AFTER_S = 30.0
 
@@ -95,7 +97,7 @@ class World:
     lag: float = 0.3
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     regions: dict[str, "SimRegion"] = field(default_factory=dict)
-    store: Store = None  # type: ignore[assignment]
+    store: AnyStore = None  # type: ignore[assignment]
     decided: int | None = None
     #: Decides what comes late; None: nothing does. Only a kill of everything leaves such records.
     late: random.Random | None = None
@@ -198,6 +200,14 @@ class Saved:
     made_at_s: float | None
     whole: bool = True
     loads: bool = True
+    _point: Point | None = None
+
+    def point(self, number: int) -> Point:
+        """Return it as the coordinator sees it. What it says never changes, nor does its number."""
+        if self._point is None:
+            read, sent = OffsetFrontier.of(self.read), OffsetFrontier.of(self.sent)
+            self._point = Point(number=number, read=read, sent=sent, made_at_s=self.made_at_s)
+        return self._point
 
 
 class SimRegion:
@@ -290,11 +300,7 @@ class SimRegion:
 
     def points(self) -> tuple[Point, ...]:
         self.world.call()
-        return tuple(
-            Point(number=n, read=OffsetFrontier.of(s.read), sent=OffsetFrontier.of(s.sent), made_at_s=s.made_at_s)
-            for n, s in sorted(self.saved.items())
-            if s.whole
-        )
+        return tuple(saved.point(n) for n, saved in sorted(self.saved.items()) if saved.whole)
 
     def fence(self) -> None:
         self.world.call()
@@ -346,9 +352,6 @@ class SimRegion:
         self.world.call()
         assert number == max(self.saved), "it starts from another checkpoint than was decided"
         saved = self.saved[number]
-        if not saved.loads:
-            saved.whole = False  # from now on it is known; and the region is dead
-            return
         mine = self.world.voided(self.stage.output)
         released = {
             self.world.logs[e].read(o).stamp
@@ -360,6 +363,9 @@ class SimRegion:
         known = [fence for t in self.stage.inputs for fence in self._fences(t)]
         self.incarnations += 1
         self.world.fences.setdefault(self.stage.output, []).append((self.incarnations, dict(self.ends)))
+        if not saved.loads:  # which is found by an incarnation that has begun
+            saved.whole = False  # from now on it is known; and the region is dead
+            return
         self.running = Incarnation(self.incarnations, dict(saved.read), dict(saved.state), released, void, known)
         self.progressed_at_s, self.stuck = self.world.now_s, False
         self.world.call()

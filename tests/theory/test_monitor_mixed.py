@@ -18,7 +18,7 @@ MARKS = 12
 
 
 def marks(rng: random.Random, application: Application) -> Iterator[tuple[str, str, Frontier, Frontier]]:
-    """Yield marks for processors that can go anywhere: frontiers and what was fixed by then, growing on each edge."""
+    """Yield marks for processors that can go anywhere: what was fixed by which frontier, in any order."""
     graph, available, _ = application
     edges = [
         (name, edge)
@@ -27,23 +27,22 @@ def marks(rng: random.Random, application: Application) -> Iterator[tuple[str, s
         for edge in graph.outputs[name]
         if edge.projection is None
     ]
-    at: dict[str, Frontier] = {}
-    fixed: dict[str, Frontier] = {}
     level: dict[str, int] = defaultdict(int)
+    found = []
     for _ in range(MARKS if edges else 0):
         name, edge = rng.choice(edges)
         level[edge.name] += 1
-        domain = graph.processors[name].domain
-        now = _at(rng, domain, graph.inputs[name], level[edge.name]) | at.get(edge.name, domain)
-        at[edge.name] = now.lexicographic_hull() if isinstance(now, StructuredFrontier) else now
-        reached = some_frontier(rng, edge.domain, edge, level[edge.name])
-        fixed[edge.name] = reached | fixed.get(edge.name, edge.domain)
-        yield name, edge.name, at[edge.name], fixed[edge.name]
+        now = _at(rng, graph.processors[name].domain, graph.inputs[name], level[edge.name])
+        at = now.lexicographic_hull() if isinstance(now, StructuredFrontier) else now
+        found.append((name, edge.name, at, some_frontier(rng, edge.domain, edge, level[edge.name])))
+    if rng.random() < 0.7:  # else they grow
+        rng.shuffle(found)
+    yield from found
 
 
 def _at(rng: random.Random, domain: Frontier, inputs: tuple[Edge, ...], level: int) -> Frontier:
     if isinstance(domain, OffsetFrontier):
-        return OffsetFrontier.of({s: level for d in inputs for s in d.sequences})
+        return OffsetFrontier.of({s: max(0, level + rng.randint(-1, 1)) for d in inputs for s in d.sequences})
     return some_frontier(rng, domain, None, level)
 
 

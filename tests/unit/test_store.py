@@ -87,6 +87,16 @@ def test_damaged_checkpoints_are_known_until_they_are_dropped(store: Store) -> N
     assert (store.distrusted("counts"), store.distrusted("other")) == ({3}, {9})
 
 
+def test_marks_replace_those_that_were_recorded_before(store: Store) -> None:
+    assert store.marks("counts") == ()
+    store.record_marks("counts", [({"hop": {0: 1, 10: 2}}, {"counts": {0: 2}}), ({"hop": {0: 9}}, {})])
+    store.record_marks("other", [({}, {"counts": {0: 1}})])
+    assert store.marks("counts") == (({"hop": {0: 1, 10: 2}}, {"counts": {0: 2}}), ({"hop": {0: 9}}, {}))
+    store.record_marks("counts", [({"hop": {0: 9}}, {"counts": {0: 5}})])
+    assert store.marks("counts") == (({"hop": {0: 9}}, {"counts": {0: 5}}),)
+    assert len(store.marks("other")) == 1
+
+
 def test_later_tails_are_forgotten_when_an_earlier_batch_is_restored(store: Store) -> None:
     store.create_region("counts", RECORD, {"counts": {0: 0}})
     for commit in range(5):

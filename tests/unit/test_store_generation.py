@@ -24,6 +24,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "forget_tails_before": lambda s: s.forget_tails_before("counts", 9),
     "distrust": lambda s: s.distrust("counts", 1, "by the former"),
     "forget_distrust_after": lambda s: s.forget_distrust_after("counts", -2),
+    "record_marks": lambda s: s.record_marks("counts", [({"hop": {0: 1}}, {"counts": {0: 2}})]),
     "skip_input": lambda s: s.skip_input("counts", ((0, 1, 2),)),
     "void_range": lambda s: s.void_range("hop", 0, 1, 2),
     "record_release": lambda s: s.record_release("answers", "held", 0, 99),

@@ -1,23 +1,30 @@
 """Regions: what the checkpoints that Spark itself keeps rest on: incarnations and their fences, positions from which an
-output's tail may be read, and input that is skipped."""
+output's tail may be read, marks, and input that is skipped."""
+
+from collections.abc import Sequence
 
 import sqlalchemy as sql
 
 from falkirk.coordinator.store.part import Part
 from falkirk.coordinator.store.tables import decisions, incarnations, regions, skips, tails
 from falkirk.coordinator.store.values import (
+    Marked,
     Positions,
     RegionRecord,
     TailRecord,
     dump,
+    dump_marks,
     dump_positions,
     load,
+    load_marks,
     load_positions,
     printable,
 )
 
 #: The kind of decision that says that a checkpoint is damaged.
 _DAMAGED = "damaged"
+#: The kind of decision that says what a region had sent by when.
+_MARKS = "marks"
 
 
 def _distrust(region: str) -> sql.ColumnElement[bool]:
@@ -170,6 +177,21 @@ class RegionStore(Part):
         """Forget which later checkpoints are damaged: they were dropped, and others will get their numbers."""
         with self._writing() as db:
             db.execute(decisions.delete().where(_distrust(region), decisions.c.number > restored_batch))
+
+    def record_marks(self, region: str, marks: Sequence[Marked]) -> None:
+        """Record what a region had sent by when, in place of what was recorded before."""
+        mine = (decisions.c.kind == _MARKS) & (decisions.c.name == region)
+        with self._writing() as db:
+            db.execute(decisions.delete().where(mine))
+            made = {"content": dump_marks(marks), "made_at_s": self._clock()}
+            db.execute(decisions.insert().values(kind=_MARKS, name=region, number=0, **made))
+
+    def marks(self, region: str) -> tuple[Marked, ...]:
+        """Return what `record_marks` has recorded."""
+        query = sql.select(decisions.c.content).where(decisions.c.kind == _MARKS, decisions.c.name == region)
+        with self._reading() as db:
+            text = db.execute(query).scalar()
+            return () if text is None else load_marks(text)
 
     def tails(self, region: str) -> tuple[TailRecord, ...]:
         """Return the recorded output positions of a region, oldest first."""

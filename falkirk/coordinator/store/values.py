@@ -1,7 +1,7 @@
 """Values: what the store takes and gives back, and how it is written as text, which is JSON and nothing else."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +9,8 @@ from falkirk.stored import parse_json
 
 Positions = dict[str, dict[int, int]]
 """End positions per topic and partition: the offset that the next record will get."""
+Marked = tuple[Positions, Positions]
+"""How much of its inputs a region had read, and how much it had sent by then."""
 RecoveryState = Literal["decided", "restored", "done"]
 WatermarkKind = Literal["retained"]
 RequestState = Literal["open", "taken", "done", "failed"]
@@ -36,7 +38,7 @@ def load(text: object) -> Any:
 
 def dump_positions(positions: Mapping[str, Mapping[int, int]]) -> str:
     """Return positions as JSON."""
-    return dump({topic: {str(p): o for p, o in ps.items()} for topic, ps in positions.items()})
+    return dump(_as_text(positions))
 
 
 def load_positions(text: object) -> Positions:
@@ -45,9 +47,33 @@ def load_positions(text: object) -> Positions:
     Raises: DamagedValue: it never wrote this.
     """
     try:
-        return {topic: {int(p): o for p, o in ps.items()} for topic, ps in load(text).items()}
+        return _as_numbers(load(text))
     except (ValueError, AttributeError) as error:
         raise DamagedValue(f"{text!r:.80} is no positions") from error
+
+
+def dump_marks(marks: Iterable[Marked]) -> str:
+    """Return marks as JSON."""
+    return dump([[_as_text(read), _as_text(sent)] for read, sent in marks])
+
+
+def load_marks(text: object) -> tuple[Marked, ...]:
+    """Return what `dump_marks` wrote.
+
+    Raises: DamagedValue: it never wrote this.
+    """
+    try:
+        return tuple((_as_numbers(read), _as_numbers(sent)) for read, sent in load(text))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise DamagedValue(f"{text!r:.80} is no marks") from error
+
+
+def _as_text(positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    return {topic: {str(p): o for p, o in ps.items()} for topic, ps in positions.items()}
+
+
+def _as_numbers(content: Any) -> Positions:
+    return {topic: {int(p): o for p, o in ps.items()} for topic, ps in content.items()}
 
 
 def printable(text: str) -> str:
