@@ -92,7 +92,8 @@ class Query:
     def foreign(self) -> list[dict[str, object]]:
         """What others have written into topics of this home, as far as it was noticed: by topic, how many records there
         are, and one of them. They are ignored."""
-        return self._host.foreign
+        claims = [] if self._claim is None else self._claim.foreign_records()
+        return [*self._host.foreign, *claims]
 
     @property
     def hops(self) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
         return 0
 
     def publish() -> None:
-        write_status(home_path, host.status(), host.push(), foreign=host.foreign)
+        write_status(home_path, host.status(), host.push(), foreign=[*host.foreign, *claim.foreign_records()])
 
     host.start(on_progress=publish, force=settings.force)
     try:
