@@ -150,10 +150,14 @@ def _submitted_with() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def exposed(active: SparkSession) -> tuple[str, ...]:
+    """Return what others can do to the application, one sentence each with what closes it."""
+    return exposure.warnings(active.sparkContext.getConf().get, active.sparkContext.master or "")
+
+
 def _warn(active: SparkSession) -> None:
     """Log what others can do to the application: once, as it begins."""
-    conf = active.sparkContext.getConf()
-    for warning in exposure.warnings(conf.get, active.sparkContext.master or ""):
+    for warning in exposed(active):
         log.warning("%s (docs/operations.md, Ports)", warning)
 
 
