@@ -74,6 +74,9 @@ _CONTEXT_SETTINGS = {
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
 }
+#: Further ones of a local master. A task that runs out of memory fails, and does not end the JVM: a file of a few
+#: megabytes may hold one line of gigabytes. Who meets it decides what ends (falkirk/epochs/failures.py).
+_LOCAL_SETTINGS = {"spark.executor.killOnFatalError.depth": "0"}
 #: Further ones of a cluster. An executor that its driver does not answer for so many intervals ends itself
 #: (falkirk/coordinator/executors.py). Not of a local master: there the executor is in the driver's own JVM, and fails
 #: its heartbeats while a busy machine still starts it.
@@ -120,6 +123,8 @@ def session(
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
+        if exposure.is_local(chosen):
+            context |= _LOCAL_SETTINGS
         if not chosen.startswith("local"):
             context |= _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
