@@ -96,7 +96,8 @@ class Query:
 
         Falkirk ignores these records.
         """
-        return self._host.foreign
+        claims = [] if self._claim is None else self._claim.foreign_records()
+        return [*self._host.foreign, *claims]
 
     @property
     def hops(self) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Spark's errors: the exceptions of failed calls and jobs, and the useful part of their messages."""
 
+from collections.abc import Iterator
+
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
@@ -14,3 +16,23 @@ def first_line(error: Exception) -> str:
     else:
         said = str(error)
     return said.strip().split("\n")[0].removesuffix(".")
+
+
+def innermost_line(error: Exception) -> str:
+    """Return the first line of the message that the innermost cause of an error has."""
+    causes = list(_causes(error))
+    return next((line for each in reversed(causes) if (line := each.strip().split("\n")[0].removesuffix("."))), "")
+
+
+def _causes(error: Exception) -> Iterator[str]:
+    yield first_line(error)
+    if isinstance(error, Py4JJavaError):
+        java = error.java_exception.getCause()
+        while java is not None:
+            yield str(java.getMessage() or java)
+            java = java.getCause()
+    else:
+        each = getattr(error, "_cause", None)
+        while each is not None:
+            yield str(each)
+            each = getattr(each, "_cause", None)

@@ -5,6 +5,7 @@ removed: with them, a record could move the cursor, rename the window or hide te
 `rich.text.Text`. A test checks that no other module of Falkirk makes a console (`tests/unit/test_terminal.py`).
 """
 
+import logging
 import unicodedata
 from collections.abc import Iterable
 from typing import Any, TextIO
@@ -30,6 +31,20 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """Return text on one line, cleaned as by `plain`: line ends and tabs become `\\n` and `\\t`."""
     return plain(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+class _TextFormatter(logging.Formatter):
+    """Formats a log record as text alone."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
+
+def log_as_text() -> None:
+    """Have warnings logged on stderr as text: messages quote records, and operators look at logs in a terminal."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_TextFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 class Terminal(Console):

@@ -1,7 +1,7 @@
 """Audit: looks up security advisories about Falkirk's dependencies: Python packages, JVM packages, pyspark's jars.
 
 The audit needs the network, which may be absent, so `make test` does not run it. Exit code 0: there are no advisories.
-1: there are some. 2: the database did not answer, so nothing is known.
+1: there are some. 2: nothing is known of some packages, because the database did not answer.
 """
 
 import json
@@ -53,6 +53,47 @@ def packages_of_pyspark() -> list[str]:
     return found
 
 
+def python_advisories(report: dict[str, Any]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the advisories by package, and the packages of which nothing is known. Args: report: of pip-audit.
+
+    pip-audit calls a package of which its service knows nothing no vulnerability, and exits with 0.
+    """
+    found, unknown = {}, []
+    for package in report["dependencies"]:
+        if "skip_reason" in package:
+            unknown.append(str(package["name"]))
+        elif ids := sorted(each["id"] for each in package["vulns"]):
+            found[f"{package['name']} {package['version']}"] = ids
+    return found, sorted(unknown)
+
+
+def ask_pip_audit() -> dict[str, Any]:
+    """Return pip-audit's report of this environment. Raises: OSError: it is not installed, or nobody answers."""
+    command = [sys.executable, "-m", "pip_audit", "--skip-editable", "--progress-spinner", "off", "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise OSError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no answer") from error
+    return report
+
+
+def audit_python(ask: Callable[[], dict[str, Any]] = ask_pip_audit) -> int:
+    """Print what is known of the Python packages; return the exit code."""
+    try:
+        known, unknown = python_advisories(ask())
+    except OSError as error:
+        print(f"Advisories of the Python packages are not known: {error}")
+        return 2
+    print(f"Advisories of the Python packages: {len(known)} have some; of {len(unknown)} nothing is known.")
+    for package, advisories in known.items():
+        print(f"  {package}: {', '.join(advisories)}")
+    unknown = [name for name in unknown if name != "falkirk"]
+    if unknown:
+        print(f"  not known: {', '.join(unknown)}")
+    return 2 if unknown else 1 if known else 0
+
+
 def main() -> None:
     """Print the known advisories."""
     code = 0
@@ -69,9 +110,8 @@ def main() -> None:
         print(f"Advisories {whose}: {len(known)} of {len(packages)} packages have some.")
         for package, advisories in known.items():
             print(f"  {package}: {', '.join(advisories)}")
-        code = code or (1 if known else 0)
-    done = subprocess.run([sys.executable, "-m", "pip_audit", "--skip-editable"], check=False)
-    sys.exit(code or done.returncode)
+        code = max(code, 1 if known else 0)
+    sys.exit(max(code, audit_python()))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,19 @@ writes anything, and the last claim holds: whoever finds a later one than its ow
 owner's epoch, so no transaction is needed. (A transactional id would fence nothing more: the results of regions are
 not written in transactions.)
 
+A claim is signed with the secret of the home, which its copies have as well: whoever may write the topic can't make an
+owner end. Records that are not signed, and repeated ones, end nobody: they are named, and a newcomer waits as for an
+unknown owner, since they may hide one. Only a home of an earlier version believes them, because its copies may have
+secrets of their own.
+
 The newcomer waits before it starts anything: until the former owner's process has ended, where it can be seen, or
 else for longer than an owner takes to find the claim.
 """
 
 import contextlib
+import hmac
 import json
+import logging
 import os
 import socket
 import threading
@@ -21,7 +28,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Message as Delivered
 
 from falkirk.coordinator import locks
 from falkirk.coordinator.home import Home, write_atomically
@@ -30,9 +38,13 @@ from falkirk.local import processes
 from falkirk.logs.connection import Connection
 from falkirk.logs.faults import ClientErrors, away, fault, quiet_options
 from falkirk.logs.internal import KEEP, internal_topic
+from falkirk.logs.ranges import Message
+from falkirk.logs.signing import SigningKey, tag_of
 from falkirk.logs.topics import Topics
 from falkirk.push.reader import Reader
 from falkirk.stored import parse_json
+
+log = logging.getLogger("falkirk")
 
 #: An owner that runs finds a later claim, and has ended, within this time: ten times as long as it is seen to take.
 FENCED_S = 5.0
@@ -42,6 +54,8 @@ _LOOK_S = 0.1
 _TIMEOUT_S = 15.0
 #: In a home whose owner was replaced by that of a copy, and says which. While it is there, nothing starts.
 MARK = "copied"
+#: What the tag of a claim covers first, and in place of an incarnation.
+_SIGNED_AS = "claim"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +101,17 @@ class Owner:
         except (ValueError, KeyError, TypeError):
             return cls(machine="", pid=0, began="", host="unknown", home="unknown", generation=0, at_s=0.0)
 
+    def signed(self, key: SigningKey, topic: str) -> bytes:
+        """Return the record that claims the home for this owner."""
+        content = asdict(self)
+        body = json.dumps(content).encode()
+        tag = tag_of(key.of(topic, _SIGNED_AS), _SIGNED_AS.encode(), 0, None, body)
+        return json.dumps({**content, "tag": tag}).encode()
+
+    def has_signed(self, key: SigningKey, topic: str, value: bytes | None) -> bool:
+        """Tell whether a record that names this owner was made by a process with the secret of the home."""
+        return hmac.compare_digest(self.signed(key, topic), value or b"")
+
     def has_ended(self) -> bool | None:
         """Tell whether this process works with its home no longer; None: it can't be seen from here."""
         if self.machine != processes.machine():
@@ -98,10 +123,14 @@ class Owner:
         return f"process {self.pid} on {self.host}, home {self.home}"
 
 
+_UNKNOWN = Owner.read(None)
+
+
 class Claim:
     """This process's claim on a home.
 
-    Attributes: former: who had claimed it before, oldest first, without those in the same folder.
+    Attributes: former: who had claimed it before, oldest first, without those in the same folder. forged: how many
+        records of others there are, and the offset of the first one.
     Raises: HomeError: `HOME_COPIED`: a copy of this home took over earlier. LogError.
     """
 
@@ -111,7 +140,9 @@ class Claim:
         self._place = self._mine.machine, self._mine.home
         self.topic = internal_topic(home.application, home.identity, "owner.claims")  # names of users hold no dots
         Topics(connection).create(self.topic, 1, KEEP)
-        self._offset = _append(connection, self.topic, json.dumps(asdict(self._mine)).encode())
+        self._key = home.store.signing_key()
+        self.forged, self._seen = (0, -1), set[bytes]()
+        self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
         self._claimed_s = time.monotonic()
         self._reader = Reader(connection, self.topic, {0: max(0, self._offset - _FORMER)})
         self.former: list[Owner] = []
@@ -124,12 +155,35 @@ class Claim:
     def _read(self, timeout_s: float) -> None:
         for message in self._reader.poll(timeout_s):
             owner = Owner.read(message.value())
+            if not self._is_believed(owner, message):
+                if message.offset() < self._offset and _UNKNOWN not in self.former:
+                    self.former.append(_UNKNOWN)
+                continue
             if (owner.machine, owner.home) == self._place:
                 continue  # two processes in one folder meet at its locks and its generation
             if message.offset() < self._offset:
                 self.former.append(owner)
             else:
                 self._newest = owner
+
+    def _is_believed(self, owner: Owner, message: Message) -> bool:
+        value = message.value() or b""
+        if not self._key.since_birth:
+            return True
+        if owner.has_signed(self._key, self.topic, value) and value not in self._seen:
+            self._seen.add(value)
+            return True
+        count, first = self.forged
+        self.forged = count + 1, first if count else message.offset()
+        if count == 0:
+            log.warning("%r has a record that is no claim of this home, at offset %d", self.topic, message.offset())
+        return False
+
+    def foreign_records(self) -> list[dict[str, object]]:
+        """Return what others have written into the topic of claims, as `Place.foreign_records` does."""
+        count, first = self.forged
+        told = {"topic": self.topic, "count": count, "partition": 0, "offset": first, "reason": "no claim of this home"}
+        return [told] if count else []
 
     def look(self) -> None:
         """Refuse to go on if this process is no longer the owner. Call it at least once a second.
@@ -185,7 +239,7 @@ def _append(connection: Connection, topic: str, value: bytes) -> int:
     """Append a record to a partition; return its offset. Raises: LogError."""
     errors, found = ClientErrors(), list[tuple[KafkaError | None, int | None]]()
 
-    def note(error: KafkaError | None, message: Message) -> None:
+    def note(error: KafkaError | None, message: Delivered) -> None:
         found.append((error, message.offset()))
 
     settings: dict[str, Any] = {

@@ -18,7 +18,8 @@ from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.requests import ask_to_go_back, ask_to_stop
 from falkirk.coordinator.rollback import contradiction
 from falkirk.coordinator.visit import Preview, Visit, never_ran
-from falkirk.errors import HomeError
+from falkirk.epochs.files import FileLog
+from falkirk.errors import DefinitionError, HomeError
 from falkirk.regions.context import Place
 from falkirk.terminal import Terminal
 
@@ -262,16 +263,37 @@ def _ago(seconds: float) -> str:
 
 @click.command()
 @of_application
-@click.argument("topic")
-def disown(file: Path, broker: str | None, local: bool, home: Path | None, topic: str) -> None:
-    """Ignore the forged records in TOPIC that keep FILE's application from starting (FOREIGN_WRITER).
+@click.argument("what", metavar="TOPIC|SOURCE/FILE")
+def disown(file: Path, broker: str | None, local: bool, home: Path | None, what: str) -> None:
+    """Ignore forged records in TOPIC, or leave out a FILE of the folder that SOURCE reads.
 
-    This concerns records with a tag that this home can't verify, and that are in TOPIC now. If the home was restored
-    from an old copy, restore a newer one instead: its results would be repeated.
+    TOPIC: of records that keep FILE's application from starting (FOREIGN_WRITER): records with a tag that this home
+    can't verify, and that are in TOPIC now. If the home was restored from an old copy, restore a newer one instead: its
+    results would be repeated.
+
+    SOURCE/FILE: of a file that was changed or removed (INPUT_CHANGED, INPUT_EXPIRED), and can't be put back. Epochs
+    that are not complete yet do without it; its name goes to the dead letters. Works on a running application.
     """
     app = load_application(file)
+    source, _, name = what.partition("/")
+    if name:
+        _disown_file(app, home, source, name)
+        return
     connection = broker_of(app, local_broker() if local else broker)
     with home_of(app, home) as (held, _runs):
-        ends = Place(home=held, connection=connection).disown(topic)
+        ends = Place(home=held, connection=connection).disown(what)
     places = ", ".join(f"{offset} of partition {partition}" for partition, offset in sorted(ends.items()))
-    click.echo(f"Done. Unverified records of {topic} are ignored up to offset {places}.", err=True)
+    click.echo(f"Done. Unverified records of {what} are ignored up to offset {places}.", err=True)
+
+
+def _disown_file(app: App, home: Path | None, source: str, name: str) -> None:
+    if source not in app.folders:
+        raise DefinitionError(
+            "FILE_UNKNOWN",
+            f"application {app.name!r} reads no folder as {source!r}.",
+            hint=f"It reads folders as {', '.join(app.folders)}." if app.folders else "It reads topics alone.",
+            source=source,
+        )
+    with home_of(app, home) as (held, _runs):
+        FileLog(source, app.folders[source], held.store).disown(name)
+    click.echo(f"Done. Epochs that are not complete yet do without {source}/{name}.", err=True)

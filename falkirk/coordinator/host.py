@@ -26,6 +26,7 @@ from falkirk.coordinator.load import broker_of, load_application
 from falkirk.coordinator.signals import stop_on_signals
 from falkirk.coordinator.status import RegionStatus
 from falkirk.errors import AWAY, FalkirkError, SparkError, StoreError
+from falkirk.local.spark import exposed as exposure
 from falkirk.local.spark import session as spark_session
 from falkirk.logs.topics import Topics
 from falkirk.plan.planner import plan_application
@@ -34,7 +35,7 @@ from falkirk.plan.topics import prepare_topics
 from falkirk.query import record_processes
 from falkirk.regions.context import Context
 from falkirk.spark_errors import first_line
-from falkirk.terminal import plain
+from falkirk.terminal import log_as_text, plain
 
 POLL_S = 0.5
 #: The host ended because its Spark application has to be a new one.
@@ -70,16 +71,18 @@ def write_status(
     push: Sequence[object] = (),
     *,
     foreign: Sequence[object] = (),
+    exposed: Sequence[str] = (),
     error: FalkirkError | None = None,
 ) -> None:
-    """Publish what the regions do, for the coordinator, what its gateway has to know, and what others have written into
-    topics of this home."""
+    """Publish what the regions do, for the coordinator, what its gateway has to know, what others have written into
+    topics of this home, and what others can do to its Spark application."""
     content = {
         "at_s": time.time(),
         "pid": os.getpid(),
         "regions": [asdict(r) for r in regions],
         "push": push,
         "foreign": foreign,
+        "exposed": exposed,
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     try:
@@ -99,6 +102,7 @@ def _write_over(file: Path, text: str) -> None:
 
 def main() -> int:
     """Run the host until its parent closes its standard input or asks it to stop."""
+    log_as_text()
     line = sys.stdin.readline()
     if not line.endswith("\n"):
         return guard.EXIT_ORPHANED  # the coordinator died before it had said what to do
@@ -116,7 +120,7 @@ def main() -> int:
         return EXIT_RESTART if error.condition in PASSING else guard.EXIT_FATAL
     except Exception as error:
         # What Spark or the JVM threw: a new host may do better, and the reason is kept in case none does.
-        traceback.print_exc()
+        _say(traceback.format_exc())
         write_status(home_path, (), error=SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}"))
         return EXIT_RESTART
 
@@ -144,6 +148,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
         state_partitions=app.state_partitions,
     )
     record_processes(home, session)
+    exposed = exposure(session)
     plan = plan_application(app, session, home.identity)
     context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
     prepare_topics(plan, topics, create_missing=settings.create_topics)
@@ -156,7 +161,9 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
         return 0
 
     def publish() -> None:
-        write_status(home_path, host.status(), host.push(), foreign=host.foreign)
+        write_status(
+            home_path, host.status(), host.push(), foreign=[*host.foreign, *claim.foreign_records()], exposed=exposed
+        )
 
     host.start(on_progress=publish, force=settings.force)
     try:

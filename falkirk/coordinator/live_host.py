@@ -24,7 +24,7 @@ from falkirk.coordinator.logs import AllLogs, KafkaLogs
 from falkirk.coordinator.rollback import Decision
 from falkirk.coordinator.shape import Shape, shape_of
 from falkirk.coordinator.status import RegionStatus
-from falkirk.coordinator.triage import damage_of, fatal_of, is_stray, refuse_split_keys
+from falkirk.coordinator.triage import damage_of, fatal_of, is_out_of_memory, is_stray, refuse_split_keys
 from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.local.spark import writes_elsewhere
@@ -265,6 +265,8 @@ class LiveHost:
         if fatal is not None:
             status.state, status.detail = "failed", str(fatal)
             raise fatal from error
+        if is_out_of_memory(error):  # a new JVM has what a leak has taken; by default Spark ends this one by itself
+            raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
         status.state, status.detail = "restarting", reason
         pause_s = BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
         if is_full(error):  # until there is space, however long that takes

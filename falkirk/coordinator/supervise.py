@@ -86,6 +86,8 @@ class Coordinator:
         self._commits: dict[str, int] = {}
         #: The condition for which the last host ended, if it told one.
         self._waits_for = ""
+        #: What was said of the Spark application's exposure.
+        self._warned: set[str] = set()
         self.restarts = 0
 
     def stop(self) -> None:
@@ -210,6 +212,7 @@ class Coordinator:
                 if any(r["state"] == "running" for r in status["regions"]):
                     limit_s, self._force = SILENT_S, False
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
+                self._warn(status)
                 self._on_status(status)
                 if self._gateway is not None:
                     self._gateway.take(status)
@@ -220,6 +223,13 @@ class Coordinator:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
                 process.kill()
                 return
+
+    def _warn(self, status: dict[str, Any]) -> None:
+        """Say what others can do to the Spark application, once each."""
+        for warning in status.get("exposed", ()):
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._say(f"warning: {warning} (docs/operations.md, Ports)")
 
     def _reason(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> str:
         error = (read_status(status_file) or {}).get("error")

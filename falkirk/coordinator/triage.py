@@ -96,6 +96,11 @@ def is_stray(error: Exception) -> bool:
     return _STRAY.search(_with_causes(error)) is not None
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether the JVM has no memory left for what a task asked for."""
+    return "java.lang.OutOfMemoryError" in _with_causes(error)
+
+
 def _with_causes(error: BaseException) -> str:
     """Return what Spark said of an error and of its causes, with their stack traces.
 

@@ -1,11 +1,13 @@
 """Computed: what one epoch of a batch comes to, before it is written."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from falkirk.cut import Positions
 from falkirk.epochs.inputs import Bad
@@ -32,7 +34,8 @@ class Computed:
     """What an epoch comes to.
 
     Args: given: what it is computed from. kept: the state after it, by slot; the batch's own is missing when it is the
-        result. bad: what it read that may not fit. letters: what operators have refused. marks: what the epoch before
+        result. bad: what it read that may not fit. letters: what operators have refused, and which files were.
+            refused: those files, as of `Epoch`. marks: what the epoch before
         has left. told: numbers that are told of this one. ran: the plans of what has run for it already, as text.
         clean: drops what was computed for it alone.
     """
@@ -46,6 +49,7 @@ class Computed:
     marks: Mapping[str, int]
     told: Mapping[str, int]
     clean: Callable[[], None]
+    refused: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @cached_property
     def plan(self) -> str:
@@ -56,3 +60,8 @@ class Computed:
     def structure(self) -> list[Any]:
         """The structure of the result's plan, in which inputs have their names."""
         return structure_of(self.result, Leaves.of(self.given))
+
+
+def cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
+    """Return the columns of a schema, in its order and types, whatever else there is."""
+    return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema.fields])

@@ -10,29 +10,37 @@ are left for later too: those without content, and Parquet files that lack their
 
 Whoever may write the folder must not be able to read by it what Falkirk's user can read, or stop the application. So a
 symbolic link is no file, neither when it is found nor when it is read, and what can't be read is skipped and reported.
+A file that proves unreadable after it got its number is *refused*: the store has that before an epoch is computed
+without the file (`falkirk/epochs/unreadable.py`). A file that was changed or removed is waited for: `is_lost`.
 """
 
 import logging
 import os
+import shlex
 import stat
 import threading
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 from falkirk.coordinator.store import Store
 from falkirk.endpoints import Files
-from falkirk.errors import LogError, StoreError
+from falkirk.errors import DefinitionError, LogError, StoreError
+from falkirk.terminal import one_line
 
 log = logging.getLogger("falkirk")
 
-_KIND = "files"
+_KIND, _REFUSED = "files", "refused file"
 #: A folder is not listed more often than this; a replay does not depend on it.
 LOOK_S = 0.5
 _PARQUET = b"PAR1"
 #: A line of the status names so many files.
 NAMED_MAX = 3
 _STRANGE = frozenset(":*?[]{}\\")
+#: What has to be put back before its reader resumes. A topic has the second condition, too.
+_LOST = ("INPUT_CHANGED", "INPUT_EXPIRED", "FOLDER_MISSING")
+_REASON_MAX = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,14 @@ class NumberedFile:
     name: str
     size: int
     changed_at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedFile:
+    """A file that has a number, and is left out of every epoch that is not complete yet."""
+
+    name: str
+    reason: str
 
 
 class FileLog:
@@ -60,6 +76,8 @@ class FileLog:
         self._listed_at_s = -LOOK_S
         #: Why files were passed over, by name, as of the last look.
         self._skipped: dict[str, str] = {}
+        #: The files that were refused, by number, when the store was last asked.
+        self._refused: dict[int, RefusedFile] = {}
         #: Device, inode and change time of files as they were when this process last asked for them.
         self._identities: dict[str, tuple[int, int, int]] = {}
         #: What was listed has not been compared with what has a number.
@@ -85,11 +103,16 @@ class FileLog:
         return dict(self._skipped)
 
     def report(self) -> str:
-        """Return in one line which files were passed over; nothing, if there are none."""
-        skipped = sorted(self.skipped.items())
-        named = ", ".join(f"{name!a} ({why})" for name, why in skipped[:NAMED_MAX])
-        more = f" and {len(skipped) - NAMED_MAX} more" if len(skipped) > NAMED_MAX else ""
-        return f"skipped in {self._source!r}: {named}{more}" if skipped else ""
+        """Return in one line which files of the folder were skipped or refused; nothing, if there are none."""
+        there = self._names or frozenset()
+        refused = {file.name: file.reason for file in self._refused.values() if file.name in there}
+        parts = (self._named("skipped", self.skipped), self._named("refused", refused))
+        return "; ".join(part for part in parts if part)
+
+    def _named(self, what: str, files: dict[str, str]) -> str:
+        named = ", ".join(f"{name!a} ({why})" for name, why in sorted(files.items())[:NAMED_MAX])
+        more = f" and {len(files) - NAMED_MAX} more" if len(files) > NAMED_MAX else ""
+        return f"{what} in {self._source!r}: {named}{more}" if files else ""
 
     def end(self) -> int:
         """Number what is new; return the number that the next file will get. Raises: StoreError."""
@@ -101,22 +124,66 @@ class FileLog:
             return len(numbered)
 
     def there_from(self) -> int:
-        """Return the number from which on all files are still there; while the folder can't be listed, 0."""
+        """Return the number from which on all files are still there, but for refused ones; while the folder can't be
+        listed, 0."""
         with self._lock:
             numbered = self._known()
             self._list()
             if self._names is None:
                 return 0
-            missing = (file.number + 1 for file in reversed(numbered) if file.name not in self._names)
-            return next(missing, 0)
+            needed = (file for file in reversed(numbered) if file.number not in self._refused)
+            return next((file.number + 1 for file in needed if file.name not in self._names), 0)
 
-    def paths(self, first: int, last: int) -> dict[Path, int]:
+    def refused(self) -> dict[int, RefusedFile]:
+        """Return the refused files by number, as the store has them now. Raises: StoreError."""
+        with self._lock:
+            return self._ask_refused()
+
+    def refuse(self, number: int, reason: str) -> None:
+        """Record that epochs which are not complete yet do without a file. Complete ones keep its rows.
+
+        Raises: StoreError.
+        """
+        with self._lock:
+            if number in self._ask_refused():
+                return
+            name = self._known()[number].name
+            content = {"file": name, "reason": one_line(reason)[:_REASON_MAX]}
+            try:
+                self._store.record_decision(_REFUSED, self._source, number, content)
+            except StoreError as error:
+                if error.condition != "DECISION_CONTRADICTED":  # refused by another process, for another reason
+                    raise
+            self._ask_refused()
+        log.warning("%s: refused file %a: %s", self._source, name, content["reason"])
+
+    def disown(self, name: str) -> None:
+        """Refuse a file because the operator says so. Raises: DefinitionError: `FILE_UNKNOWN`. StoreError."""
+        number = next((file.number for file in self._known() if file.name == name), None)
+        if number is None:
+            raise DefinitionError(
+                "FILE_UNKNOWN",
+                f"{self._source!r} has not taken in a file {name!r}.",
+                where=self.folder,
+                hint="Name a file that a status or an error names, as SOURCE/FILE.",
+                source=self._source,
+                file=name,
+            )
+        self.refuse(number, "disowned by the operator")
+
+    def _ask_refused(self) -> dict[int, RefusedFile]:
+        decided = self._store.decisions(_REFUSED, self._source)
+        self._refused = {d.number: RefusedFile(name=d.content["file"], reason=d.content["reason"]) for d in decided}
+        return dict(self._refused)
+
+    def paths(self, first: int, last: int, *, without: Container[int] = ()) -> dict[Path, int]:
         """Return where the files [first, last) are, with their numbers, if they still are what they were.
 
+        Args: without: numbers of files that are left out.
         Raises: LogError: `INPUT_EXPIRED`, `INPUT_CHANGED`, `FOLDER_MISSING`.
         """
         with self._lock:
-            wanted = self._known()[first:last]
+            wanted = [file for file in self._known()[first:last] if file.number not in without]
         found: dict[Path, int] = {}
         for file in wanted:
             path = self.folder / file.name
@@ -128,7 +195,7 @@ class FileLog:
                     "INPUT_EXPIRED",
                     f"file {file.name!r} of {self._source!r} is still needed and is gone: {error.strerror}.",
                     where=path,
-                    hint="Put it back as it was, with the time of its last change, or begin with a new home.",
+                    hint=f"Put it back as it was, with the time of its last change. {self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
@@ -143,14 +210,28 @@ class FileLog:
                     f"file {file.name!r} of {self._source!r} was changed after it had been taken for whole.",
                     where=path,
                     hint="Write under a name that begins with '_' or '.', and rename it then. Put this one back as it "
-                    f"was ({file.size} bytes, touch -d @{file.changed_at_ns / 1e9:.9f}), or begin with a new home.",
+                    f"was ({file.size} bytes, touch -d @{file.changed_at_ns / 1e9:.9f}). {self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
                 )
             self._identities[file.name] = identity  # forgotten if it has changed: a change of rights costs one retry
+            if not os.access(path, os.R_OK):
+                raise LogError(
+                    "INPUT_CHANGED",
+                    f"file {file.name!r} of {self._source!r} is still needed, and its rights keep Falkirk's user out.",
+                    where=path,
+                    hint=f"Give the right to read it. {self._or_disown(file)}",
+                    source=self._source,
+                    file=file.name,
+                    number=file.number,
+                )
             found[path] = file.number
         return found
+
+    def _or_disown(self, file: NumberedFile) -> str:
+        name = shlex.quote(f"{self._source}/{file.name}")
+        return f"If you can't: `falkirk disown FILE {name}` leaves it out of all epochs that are not complete."
 
     def _known(self) -> list[NumberedFile]:
         if self._numbered is None:
@@ -160,6 +241,7 @@ class FileLog:
                 for d in decided
                 for i, (name, size, changed) in enumerate(d.content)
             ]
+            self._ask_refused()
         return self._numbered
 
     def _list(self) -> None:
@@ -244,12 +326,20 @@ class _Skipped(Exception):
     """A file that is never read as it is; the text says why."""
 
 
+def is_lost(error: BaseException) -> bool:
+    """Tell whether an error is that a file, or its folder, has to be put back: who reads it waits for that."""
+    if not isinstance(error, LogError) or error.condition not in _LOST:
+        return False
+    return "file" in error.parameters or "folder" in error.parameters
+
+
 def _is_readable_name(name: str) -> bool:
     return name.isprintable() and _STRANGE.isdisjoint(name)
 
 
 def _ends_as_parquet(path: Path) -> bool:
-    with open(path, "rb") as file:
+    # What has taken its place meanwhile may be a pipe, whose opening would wait, or a link.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         if file.read(len(_PARQUET)) != _PARQUET:
             return False
         file.seek(-len(_PARQUET), os.SEEK_END)

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.cut import SLICE, ByTime
 from falkirk.endpoints import Files
-from falkirk.epochs.files import FileLog
+from falkirk.epochs.files import FileLog, RefusedFile
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.observed import job
 from falkirk.errors import HomeError
@@ -51,14 +51,16 @@ class Inputs:
 
     Args: logs: of all batches, by name. files: of all sources that have some, by log. parsings: of topics, by log.
         few: so few records come from topics that one task had better do it all, without a shuffle.
+        refused: files that the epoch leaves out, by log and number.
     """
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
-        logs: Mapping[str, EpochLog], files: Mapping[str, FileLog],
-        parsings: Mapping[str, Parsing], *, few: bool = False,
+        logs: Mapping[str, EpochLog], files: Mapping[str, FileLog], parsings: Mapping[str, Parsing], *,
+        few: bool = False, refused: Mapping[str, Mapping[int, RefusedFile]] | None = None,
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
+        self.refused = refused or {}
         self._cut, self._parsings, self._few, self._name = batch.cut, parsings, few, batch.name
         self.bad: list[Bad] = []
         self.frames = {i.name: self._frame(i) for i in batch.inputs}
@@ -153,7 +155,10 @@ class Inputs:
         first, last = self._epoch.first[given.log][0], self._epoch.last[given.log][0]
         if first == last:
             return empty(self._session, given.schema)
-        frame = rows_of(self._session, folder, self._files[given.log].paths(first, last))
+        paths = self._files[given.log].paths(first, last, without=self.refused.get(given.log, ()))
+        if not paths:
+            return empty(self._session, given.schema)
+        frame = rows_of(self._session, folder, paths)
         # Spark divides a file alike whenever it is read.
         return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True, length=None)
 

@@ -10,7 +10,7 @@ To the coordinator it is a log of one partition whose records are epochs.
 
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -52,6 +52,7 @@ class Epoch:
         files, state_files: what is in those two folders, as of `falkirk.coordinator.durable`.
         may_be_out: its results may go straight to their topic, so that some are outside before it is complete.
         direct: that is where they are, and not in its folder.
+        refused: of a complete epoch, by log, the numbers of the files between `first` and `last` that it has not read.
     """
 
     number: int
@@ -73,6 +74,7 @@ class Epoch:
     state_files: Manifest = field(default_factory=dict)
     may_be_out: bool = False
     direct: bool = False
+    refused: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -197,6 +199,7 @@ class EpochLog:
     def record(
         self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
         marks: Mapping[str, int] | None = None, direct: bool = False,
+        refused: Mapping[str, Sequence[int]] | None = None,
     ) -> None:  # fmt: skip
         """Record that an epoch is complete: from now on these are its results. Its folders are on the disk by then."""
         content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
@@ -209,6 +212,8 @@ class EpochLog:
             content["marks"] = dict(marks)
         if direct:
             content["direct"] = True
+        if refused:
+            content["refused"] = {log: list(numbers) for log, numbers in refused.items()}
         self._store.add_checkpoint(self._region, number, content)
 
     def record_state(self, number: int, state: str) -> None:

@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from falkirk.coordinator.durable import make_folder
 from falkirk.coordinator.ports import Health
@@ -28,13 +27,14 @@ from falkirk.coordinator.store import RegionRecord
 from falkirk.cut import SLICE, ByTime, Positions
 from falkirk.endpoints import Kafka
 from falkirk.epochs.at_rest import BatchAtRest
-from falkirk.epochs.computed import OWN, Computed, Decided
+from falkirk.epochs.computed import OWN, Computed, Decided, cast_to
 from falkirk.epochs.direct import Direct
 from falkirk.epochs.inputs import Inputs
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.results import Results
 from falkirk.epochs.run import Run
 from falkirk.epochs.states import States
+from falkirk.epochs.unreadable import BatchFiles
 from falkirk.errors import HomeError, SparkError
 from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, observing
 from falkirk.operators.call import Epoch as CalledFor
@@ -79,6 +79,7 @@ class BatchRegion(BatchAtRest):
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self.states = States(self._session, batch, self.epochs)
         self._results = Results(self._session, batch, self.epochs)
+        self.reads = BatchFiles(self._session, batch, lambda: self.files)
         self.direct = Direct(batch, self.epochs, self._store, self._results)
         self._lock = threading.Lock()
         self._run: Run | None = None
@@ -268,10 +269,11 @@ class BatchRegion(BatchAtRest):
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
 
     def _inputs(self, epoch: Epoch) -> Inputs:
-        few = self.direct.is_small(epoch)
+        few, refused = self.direct.is_small(epoch), self.reads.refused(epoch)
         return Inputs(
-            self._session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings, few=few
-        )
+            self._session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings, few=few,
+            refused=refused,
+        )  # fmt: skip
 
     def compute(self, epoch: Epoch, state: State, group: str, taken: Inputs | None = None) -> Computed:
         """Return what an epoch comes to; what is computed once and for all has run then, the rest has not. Args: taken:
@@ -296,20 +298,21 @@ class BatchRegion(BatchAtRest):
         except BaseException:
             call.clean()
             raise
-        after: dict[str, DataFrame | str] = {s: _as(frame, batch.slots[s]) for s, frame in call.kept.items()}
+        after: dict[str, DataFrame | str] = {s: cast_to(frame, batch.slots[s]) for s, frame in call.kept.items()}
         after |= call.notes
         if kept is not None and kept is not result and batch.state is not None:
-            after[OWN] = _as(kept, batch.state)
+            after[OWN] = cast_to(kept, batch.state)
         return Computed(
-            given=given, result=_as(result, batch.schema), kept=after, bad=inputs.bad, letters=call.letters,
-            ran=call.ran, marks=marks, told=call.told, clean=call.clean,
+            given=given, result=cast_to(result, batch.schema), kept=after, bad=inputs.bad,
+            letters=[*self.reads.letters(inputs.refused), *call.letters], ran=call.ran, marks=marks, told=call.told,
+            clean=call.clean, refused={log: sorted(files) for log, files in inputs.refused.items() if files},
         )  # fmt: skip
 
     def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> tuple[int, int]:
         """Write the results of an epoch into a folder, or straight to where they go; return how many there are, and how
         many did not fit."""
         found = self.direct.send(epoch, name, computed) if direct else self._results.write(name, computed)
-        self._check_files(epoch)
+        self.reads.check(epoch, computed.refused)
         return found
 
     def marks(self, computed: Computed, folder: str) -> dict[str, int]:
@@ -353,16 +356,17 @@ class BatchRegion(BatchAtRest):
         then = {log: {0: last[log][0] if number < 0 else number} for log, number in found[1].items()}
         return Decided(first=first, last=last, slice=found[0], then=then)
 
-    def _check_files(self, epoch: Epoch) -> None:
-        """See that what was read is still what it was, so that a replay would read the same. Raises: LogError."""
-        for given in self.batch.inputs:
-            if given.folder is not None:
-                self.files[given.log].paths(epoch.first[given.log][0], epoch.last[given.log][0])
+    def refuse_unreadable(self, run: Run, epoch: Epoch, group: str, stopping: threading.Event) -> bool:
+        """Refuse the files of an epoch that failed that Spark can't read to their end; tell whether there are any.
 
-    def skipped(self) -> str:
-        """Return which files of what it reads were passed over, and why; nothing, if there are none."""
-        logs = [self.files[given.log] for given in self.batch.inputs if given.folder is not None]
-        return "; ".join(filter(None, (log.report() for log in logs)))
+        Raises: LogError: a file is lost (`is_lost`). Whatever keeps Spark from reading any file.
+        """
+        self.begin_jobs(epoch, group)
+        found = self.reads.unreadable(epoch, stopping)
+        with self._lock:
+            if self._run is run:
+                self.reads.refuse(found)
+        return bool(found)
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""
@@ -393,8 +397,3 @@ class BatchRegion(BatchAtRest):
             record()
         self.on_complete()
         return True
-
-
-def _as(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Return the columns of a schema, in its order and types, whatever else there is."""
-    return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema.fields])

@@ -9,18 +9,15 @@ from concurrent.futures import wait as wait_for
 from functools import partial
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JNetworkError
-
-from falkirk.coordinator.disk import is_full
-from falkirk.coordinator.durable import damaged
 from falkirk.cut import ByTime, OnArrival
-from falkirk.differential.rows import TOO_MANY
-from falkirk.differential.runs import DAMAGED
 from falkirk.epochs.computed import OWN, Computed, Decided
+from falkirk.epochs.failures import passes, raise_final, told, waits_for
+from falkirk.epochs.files import is_lost
 from falkirk.epochs.inputs import Inputs, refuse_damaged
 from falkirk.epochs.log import Epoch
-from falkirk.errors import FalkirkError, HomeError, LogError, SparkError, is_away
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
 from falkirk.operators.in_epoch import State
+from falkirk.spark_errors import SPARK_ERRORS, first_line
 
 if TYPE_CHECKING:
     from falkirk.epochs.region import BatchRegion
@@ -31,13 +28,13 @@ log = logging.getLogger("falkirk")
 LOOK_S = 0.1
 #: Epochs that run at the same time, where none needs what another leaves.
 AT_ONCE = 2
-#: What `Poison` says first.
-_POISON = "Poison: the function failed"
 #: Epochs that may wait for sinks that are slow, or away. While there are as many, input waits in its logs.
 BEHIND_MAX = 8
 #: An epoch that fails this often will not get better by itself.
 TRIES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+#: How long to wait before it is looked whether a lost file is back.
+LOST_PAUSE_S = 1.0
 
 
 class Run:
@@ -60,6 +57,7 @@ class Run:
         self._states: dict[int, State] = {}
         #: Some of them are in no file; they are read, or computed again, before anything else.
         self._unsaved, self._restored = False, False
+        self._restore_fails = 0
         self._saved_at_s = time.monotonic()
         self._group = f"{region.batch.name}-{uuid.uuid4().hex[:8]}"
         # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later. What sorts
@@ -118,13 +116,13 @@ class Run:
                         self._restore()
                     self._turn()
                     state = next(iter(self._failing.values()), self._region.waits_for)
-                    self._region.detail = "; ".join(filter(None, (state, self._region.skipped())))
+                    self._region.detail = "; ".join(filter(None, (state, self._region.reads.report())))
                 except Exception as error:
-                    if not _passes(error):
+                    if not passes(error):
                         raise
-                    self._region.detail = "waiting: " + (
-                        "the disk is full" if is_full(error) else getattr(error, "message", str(error))
-                    )
+                    self._region.detail = waits_for(error)
+                    if is_lost(error):
+                        self._stopping.wait(LOST_PAUSE_S)
         except Exception as error:
             self.error = error
 
@@ -159,14 +157,28 @@ class Run:
         for epoch in epochs:
             if epoch.number <= max(self._states, default=-1) or not epoch.is_complete:
                 continue
-            before = self._before(epoch.number)
-            computed = self._region.compute(epoch, before, f"{self._group}-{epoch.number}")
             try:
-                self._states = {epoch.number: self._after(computed.kept, str(epoch.folder))}
-            finally:
-                computed.clean()
+                self._recompute(epoch)
+            except SPARK_ERRORS as error:
+                self._region.reads.refuse_changed(epoch)
+                raise_final(error, self._region, epoch.number)
+                self._restore_fails += 1
+                if self._restore_fails >= TRIES_MAX:
+                    raise
+                reason = first_line(error)
+                log.warning("%s: epoch %d can't be computed again: %s", self._batch.name, epoch.number, reason)
+                self._stopping.wait(BACKOFF_S[self._restore_fails])
+                return
             self._unsaved = True
-        self._restored = True  # not before: what failed half-way is tried again as a whole
+        self._restored, self._restore_fails = True, 0  # not before: what failed half-way is tried again as a whole
+
+    def _recompute(self, epoch: Epoch) -> None:
+        """Compute the state after a complete epoch again."""
+        computed = self._region.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
+        try:
+            self._states = {epoch.number: self._after(computed.kept, str(epoch.folder))}
+        finally:
+            computed.clean()
 
     def _after(self, kept: State, folder: str) -> State:
         """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
@@ -239,7 +251,12 @@ class Run:
     def _execute(self, epoch: Epoch) -> None:
         taken = self._taken(epoch.number)
         try:
-            self._complete(epoch, taken)
+            try:
+                self._complete(epoch, taken)
+            except SPARK_ERRORS:
+                if not self._region.refuse_unreadable(self, epoch, f"{self._group}-{epoch.number}", self._stopping):
+                    raise
+                self._complete(epoch, None)
         finally:
             if taken is not None:
                 taken.release()
@@ -266,7 +283,7 @@ class Run:
             computed.clean()
         record = partial(
             self._region.epochs.record, epoch.number, folder=folder, rows=rows, dead=dead, state=state, saved=saves,
-            marks={**computed.told, **marks}, direct=direct,
+            marks={**computed.told, **marks}, direct=direct, refused=computed.refused,
         )  # fmt: skip
         recorded = self._region.adopt(self, record)
         if recorded and self._batch.notes:
@@ -302,30 +319,7 @@ class Run:
             self._failing.pop(number, None)
             self._tries.pop(number, None)
             return
-        if isinstance(error, Py4JNetworkError | ConnectionError):
-            raise SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe") from error
-        if _POISON in str(error):
-            raise SparkError(
-                "FUNCTION_FAILED",
-                f"a Python function of batch {self._batch.name!r} failed on a row of epoch {number}: "
-                f"{_poison(str(error))}",
-                where=self._batch.where,
-                hint='Mend it and run again; or let such rows be dead letters, with poison="dead-letter".',
-                processor=self._batch.name,
-                epoch=number,
-            ) from error
-        if DAMAGED in str(error):
-            where, name = self._region.epochs.files(), self._batch.name
-            raise damaged(f"{name}: {DAMAGED}.", where, processor=name, epoch=number) from error
-        if TOO_MANY in str(error):
-            raise SparkError(
-                "NUMBER_TOO_LARGE",
-                f"in epoch {number} of {self._batch.name!r} there is {TOO_MANY}: a row, or a sum.",
-                where=self._batch.where,
-                hint="A loop that counts ways grows without end if there is a cycle: use distinct(), or fewer rounds.",
-                processor=self._batch.name,
-                epoch=number,
-            ) from error
+        raise_final(error, self._region, number)
         # While the broker is away, or a topic not what it was, that is the reason, whatever Spark makes of it.
         epochs = self._region.epochs.epochs()
         self._region.ends(self._region.first_of_next(epochs))
@@ -334,15 +328,15 @@ class Run:
                 self._region.refuse_expired(epoch)
                 refuse_damaged(self._batch, epoch, self._region.all_logs)
         tries = self._tries[number] = self._tries.get(number, 0) + 1
-        log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
-        if _passes(error):
+        if not is_lost(error) or number not in self._failing:  # a lost file may be waited for through a night
+            log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
+        if passes(error):
             self._tries[number] = 0
         elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
             raise error
         elif self._unsaved:
             self._lose(number, error)
-        reason = "the disk is full" if is_full(error) else str(error).splitlines()[0][:200]
-        self._failing[number] = f"epoch {number} failed, trying again: {reason}"
+        self._failing[number] = told(error, number)
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
 
     def _lose(self, number: int, error: BaseException) -> None:
@@ -365,14 +359,3 @@ class Run:
 def _release(taking: "Future[Inputs]") -> None:
     if not taking.cancelled() and taking.exception() is None:
         taking.result().release()
-
-
-def _poison(text: str) -> str:
-    """Return what the worker said of the row, without what Spark has put around it."""
-    said = text.partition(_POISON)[2].strip()
-    return f"on {said.partition(chr(10))[0][:500]}\n{said[-1500:]}"
-
-
-def _passes(error: BaseException) -> bool:
-    """Tell whether an error is only that the broker or the store is away, or a disk full."""
-    return is_full(error) or is_away(error)

@@ -73,6 +73,9 @@ _CONTEXT_SETTINGS = {
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
 }
+#: Further settings for a local master. A task that runs out of memory fails without ending the JVM, since a file of a
+#: few megabytes may contain one line of gigabytes. The code that meets the error decides (falkirk/epochs/failures.py).
+_LOCAL_SETTINGS = {"spark.executor.killOnFatalError.depth": "0"}
 #: Further settings for a cluster. An executor ends itself when its driver has not answered for this many intervals
 #: (falkirk/coordinator/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
@@ -119,6 +122,8 @@ def session(
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
+        if exposure.is_local(chosen):
+            context |= _LOCAL_SETTINGS
         if not chosen.startswith("local"):
             context |= _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
@@ -148,10 +153,14 @@ def _submitted_with() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def exposed(active: SparkSession) -> tuple[str, ...]:
+    """Return what others can do to the application, one sentence each with what closes it."""
+    return exposure.warnings(active.sparkContext.getConf().get, active.sparkContext.master or "")
+
+
 def _warn(active: SparkSession) -> None:
     """Log what others can do to the application, once at its start."""
-    conf = active.sparkContext.getConf()
-    for warning in exposure.warnings(conf.get, active.sparkContext.master or ""):
+    for warning in exposed(active):
         log.warning("%s (docs/operations.md, Ports)", warning)
 
 

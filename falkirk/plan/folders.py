@@ -26,8 +26,8 @@ def columns_of(files: Files) -> StructType:
 def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> Frame:
     """Return the rows of files, which are given with their numbers.
 
-    A CSV file whose first line does not name the columns fails the job that reads it, so that it can be mended by
-    correcting the schema: nothing of it is lost.
+    A CSV file whose first line does not name the columns fails the job that reads it, and is refused as a whole
+    (`falkirk/epochs/unreadable.py`): by their position its values would go to wrong columns.
     """
     schema, required = declared(files.schema or "", f"files in {files.path!r}", files.where)
     reader = session.read

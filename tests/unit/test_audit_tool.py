@@ -46,3 +46,33 @@ def test_packages_with_advisories_are_named() -> None:
 def test_an_answer_that_lacks_packages_is_none() -> None:
     with pytest.raises(OSError, match="2 questions"):
         tool().jvm_advisories(["pkg:maven/a/a@1", "pkg:maven/b/b@2"], lambda queries: [{}])
+
+
+def report(*dependencies: dict[str, Any]) -> dict[str, Any]:
+    """Return what pip-audit reports."""
+    return {"dependencies": list(dependencies), "fixes": []}
+
+
+CLEAN = {"name": "click", "version": "8.5.1", "vulns": []}
+BAD = {"name": "pyarrow", "version": "23.0.0", "vulns": [{"id": "CVE-2026-25087"}]}
+OURS = {"name": "falkirk", "skip_reason": "distribution marked as editable"}
+UNKNOWN = {"name": "click", "skip_reason": "Dependency not found on PyPI and could not be audited: click (8.5.1)"}
+
+
+@pytest.mark.parametrize(
+    ("told", "code"), [([CLEAN, OURS], 0), ([CLEAN, BAD], 1), ([UNKNOWN, CLEAN], 2), ([UNKNOWN, BAD], 2)]
+)
+def test_a_python_package_of_which_nothing_is_known_is_not_taken_for_a_good_one(
+    told: list[dict[str, Any]], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without its service pip-audit skips all packages, reports no known vulnerabilities and exits with 0."""
+    assert tool().audit_python(lambda: report(*told)) == code
+    printed = capsys.readouterr().out
+    assert ("pyarrow 23.0.0: CVE-2026-25087" in printed) is (BAD in told)
+    assert ("not known: click" in printed) is (UNKNOWN in told)
+
+
+def test_a_tool_that_is_not_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = tool()
+    monkeypatch.setattr(audit.sys, "executable", "true")
+    assert audit.audit_python() == 2

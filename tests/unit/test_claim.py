@@ -19,6 +19,7 @@ from falkirk.coordinator.claim import MARK, Claim, Owner, refuse_copied
 from falkirk.coordinator.home import Home, open_home
 from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.logs.connection import Connection
+from falkirk.logs.internal import internal_topic
 
 
 class Partition:
@@ -53,8 +54,9 @@ class Partition:
         self.values.append(value)
         return len(self.values) - 1
 
-    def claimed_by(self, owner: Owner) -> None:
-        self.append(json.dumps(asdict(owner)).encode())
+    def claimed_by(self, owner: Owner, home: Home) -> None:
+        topic = internal_topic(home.application, home.identity, "owner.claims")
+        self.append(owner.signed(home.store.signing_key(), topic))
 
 
 class Copies:
@@ -168,10 +170,60 @@ def test_who_starts_again_in_one_folder_is_no_copy(copies: Copies, partition: Pa
     """Also a claim of a host that died, and that the broker takes late."""
     home = copies.open("first")
     former, present = copies.claim(home), copies.claim(home)
-    partition.claimed_by(former._mine)
+    partition.claimed_by(replace(former._mine, at_s=0.0), home)
     former.look()
     present.look()
     assert not (home.path / MARK).exists()
+
+
+@pytest.mark.parametrize("forged", ["nothing", "unsigned", "of another secret", "repeated"])
+def test_a_forged_claim_ends_no_owner_and_is_named(copies: Copies, partition: Partition, forged: str) -> None:
+    """Before, one record of anybody's in the topic ended the application, and kept it from starting again."""
+    copies.copy("second")
+    home = copies.open("first")
+    other = replace(Owner.of(home), machine="another", home="elsewhere", at_s=9e9)
+    if forged == "repeated":  # who once had a copy
+        partition.claimed_by(other, home)
+    older = copies.claim(home)
+    with open_home(copies.folder / "stranger", "copied") as stranger:
+        if forged == "nothing":
+            partition.append(b"")
+        elif forged == "unsigned":
+            partition.append(json.dumps(asdict(other)).encode())
+        elif forged == "of another secret":
+            key, topic = stranger.store.signing_key(), older.topic
+            partition.append(other.signed(key, topic))
+        else:
+            partition.append(partition.values[0])
+    older.look()
+    assert not (home.path / MARK).exists()
+    (told,) = older.foreign_records()
+    assert (told["topic"], told["count"], told["offset"]) == (older.topic, 1, len(partition.values) - 1)
+    newer = copies.claim(copies.open("second"))
+    assert older._mine in newer.former
+    assert copied(older).parameters["by"] == str(newer._mine), "a copy is still found out"
+
+
+def test_a_newcomer_waits_as_for_an_unknown_owner_where_records_may_hide_one(
+    copies: Copies, partition: Partition
+) -> None:
+    for _ in range(3):
+        partition.append(b"forged")
+    claim = copies.claim(copies.open("first"))
+    assert claim.former == [Owner.read(None)]
+    assert claim.forged == (3, 0)
+
+
+def test_a_home_of_an_earlier_version_believes_any_claim(
+    copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copies may have got secrets of their own."""
+    home = copies.open("first")
+    key = replace(home.store.signing_key(), since_birth=False)
+    monkeypatch.setattr(home.store, "signing_key", lambda: key)
+    older = copies.claim(home)
+    partition.append(b"of a copy")
+    copied(older)
 
 
 def test_an_owner_with_the_same_store_is_told_from_a_copy(copies: Copies) -> None:
@@ -209,11 +261,11 @@ def test_nothing_begins_before_the_former_owner_has_ended(
         if former in ("ends", "suspended"):
             copies.open("second")
         if former.startswith("elsewhere"):
-            partition.claimed_by(replace(owner, machine="another"))
+            partition.claimed_by(replace(owner, machine="another"), home)
         if former == "unreadable":
             partition.append(b"of a later version")
         elif former not in ("nobody", "elsewhere"):
-            partition.claimed_by(owner)
+            partition.claimed_by(owner, home)
         claim = copies.claim(home)
         assert len(claim.former) == len(partition.values) - 1 - (former == "in this folder")
         waited: list[float | HomeError] = []

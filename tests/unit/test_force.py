@@ -56,6 +56,18 @@ def test_it_is_meant_once(tmp_path: Path) -> None:
     assert told == [True, True, False]
 
 
+def test_what_others_can_do_to_the_spark_application_is_said_once(tmp_path: Path) -> None:
+    """Only the host knows Spark's settings. Before, the warning was in host.log alone."""
+    said: list[str] = []
+    coordinator = Coordinator(
+        fk.App("shop", kafka="127.0.0.1:1", home=tmp_path), RunSettings(file=Path(__file__)), say=said.append
+    )
+    for _ in range(2):
+        coordinator._warn({"exposed": ["passwords cross in clear"]})
+        coordinator._warn({})
+    assert said == ["warning: passwords cross in clear (docs/operations.md, Ports)"]
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[bool] = []

@@ -124,7 +124,10 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
 def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
     monkeypatch: pytest.MonkeyPatch, master: str, found: str | None
 ) -> None:
-    assert started(monkeypatch, master).get("spark.executor.heartbeat.maxFailures") == found
+    built = started(monkeypatch, master)
+    assert built.get("spark.executor.heartbeat.maxFailures") == found
+    # By default a task that runs out of memory ends its JVM. That is the driver's where there is no other.
+    assert built.get("spark.executor.killOnFatalError.depth") == (None if found else "0")
 
 
 @pytest.mark.parametrize(

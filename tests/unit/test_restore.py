@@ -6,12 +6,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from falkirk.coordinator.store import Store
 from falkirk.cut import OnArrival
 from falkirk.epochs.log import Epoch, EpochLog
 from falkirk.epochs.region import BatchRegion
-from falkirk.epochs.run import Run
+from falkirk.epochs.run import TRIES_MAX, Run
 from falkirk.errors import HomeError, SparkError, StoreError
 
 
@@ -19,7 +20,8 @@ class Region:
     """What a run needs of a batch whose state is the numbers of the epochs that made it; it is saved after epoch 1."""
 
     def __init__(self, log: EpochLog) -> None:
-        self.epochs, self.away, self.is_told = log, False, True
+        self.epochs, self.away, self.is_told, self.broken = log, False, True, 0
+        self.reads = SimpleNamespace(refuse_changed=lambda epoch: None)
         self.batch = SimpleNamespace(
             name="b", cut=OnArrival(records_max=10), is_stateful=True, is_direct=False, iteration=None,
             state=None, notes=(), saves=lambda epoch, since_s: epoch == 1,
@@ -37,10 +39,13 @@ class Region:
         return 0.0
 
     def compute(self, epoch: Epoch, state: dict[str, str], group: str, taken: object = None) -> Any:
+        if self.broken and epoch.number == 3:
+            self.broken -= 1
+            raise AnalysisException("the file can't be read")
         if self.away and epoch.number == 3:
             raise StoreError("STORE_AWAY", "away.", certainty="maybe")
         kept = {"s": f"{state.get('s', '')} {epoch.number}"}
-        return SimpleNamespace(kept=kept, told={}, clean=lambda: None)
+        return SimpleNamespace(kept=kept, told={}, refused={}, clean=lambda: None)
 
     def write(self, epoch: Epoch, folder: str, computed: object, *, direct: bool) -> tuple[int, int]:
         return 1, 0
@@ -122,3 +127,21 @@ def test_a_state_that_was_restored_half_way_is_none(region: Region, run: Run) ->
     region.away = False
     run._restore()
     assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})
+
+
+def test_a_state_that_spark_can_not_compute_is_tried_again_as_often_as_an_epoch(
+    region: Region, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reads may be put back at any moment. Before, the first error ended the application."""
+    monkeypatch.setattr(run._stopping, "wait", lambda timeout_s: False)
+    run._restored, region.broken = False, TRIES_MAX - 1
+    for _ in range(TRIES_MAX - 1):
+        run._restore()
+        assert not run._restored
+    run._restore()
+    assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})
+    run._restored, region.broken = False, TRIES_MAX
+    for _ in range(TRIES_MAX - 1):
+        run._restore()
+    with pytest.raises(AnalysisException):
+        run._restore()

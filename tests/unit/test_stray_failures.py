@@ -87,6 +87,15 @@ def test_strays_end_a_region_again_and_again_and_never_the_application(monkeypat
     assert all("stray connection" in line for line in said)
 
 
+def test_a_region_that_runs_out_of_memory_gets_a_new_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default Spark ends its JVM for that, which Falkirk keeps it from."""
+    with pytest.raises(SparkError) as error:
+        failing(RuntimeError(ABORTED + "OutOfMemoryError: Java heap space"), 1, monkeypatch)
+    assert error.value.condition == "SESSION_LOST"
+    _, _, said = failing(RuntimeError("SparkOutOfMemoryError: a task has used what it may"), 1, monkeypatch)
+    assert len(said) == 1, "that is no fault of the JVM's"
+
+
 def test_other_failures_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SparkError) as error:
         failing(RuntimeError(ABORTED + OTHERS[0]), FAILURES_MAX + 1, monkeypatch)

@@ -2,6 +2,8 @@
 
 import ast
 import io
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,13 @@ def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pyte
     assert done.exit_code == 1
     assert done.exception is None or isinstance(done.exception, SystemExit)
     assert f"QUERY_ENDED {SHOWN}" in out.getvalue()
+
+
+def test_a_host_logs_hostile_text_as_text() -> None:
+    """An operator who looks at host.log does so in a terminal."""
+    code = f"import logging\nfrom falkirk.terminal import log_as_text\nlog_as_text()\nlogging.warning({HOSTILE!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == f"{SHOWN}\n"
 
 
 def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
