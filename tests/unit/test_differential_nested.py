@@ -25,8 +25,8 @@ from falkirk.differential.schemas import arrow_of
 from falkirk.differential.turns import Rounds, Turns, Waiting
 from tests.looping import STEPS, Built, Made, Plain, Rows, TooMuchError, changed, drawn
 
-#: Set `FALKIRK_SEEDS=100:900` for other seeds.
-SEEDS = range(*map(int, os.environ.get("FALKIRK_SEEDS", "0:32").split(":")))
+#: Set `FALKIRK_LOOPS=100:900` for other seeds.
+SEEDS = range(*map(int, os.environ.get("FALKIRK_LOOPS", "0:32").split(":")))
 EPOCHS = 4
 
 
