@@ -8,11 +8,14 @@ commit m ≥ c + 1. Looking at the commit first would be wrong: the batch could 
 written, in between.
 
 That is so while batch c + 1 keeps its end. A batch without a commit is cut anew when it is replayed, and may
-then end earlier than what it had released already. Hence two more rules:
+then end earlier than what it had released already. So may one of whose tasks Spark has run another attempt,
+which may have come too late to read anything. Hence three more rules:
   - what was observed under batch c + 1 is forgotten when an incarnation opens before commit c + 1
     (`surviving`);
   - an incarnation observes nothing before a commit covers all that it found released when it opened
-    (`is_caught_up`).
+    (`is_caught_up`);
+  - where Spark may run further attempts, what was observed under batch c + 1 is recorded once commit c + 1 is
+    there and, afterwards, nothing had to be run again (falkirk/regions/losses.py).
 """
 
 from collections.abc import Iterable, Mapping
