@@ -31,8 +31,9 @@ from falkirk.stored import parse_json
 
 log = logging.getLogger("falkirk")
 
-#: How long an executor takes to exit, from when it decides to.
-EXIT_S = 8.0
+#: How long an executor takes to exit, from when it decides to; its tasks go on until then. It waits 10 s for the thread
+#: that sends heartbeats, and which is the one that decided, and then stops everything else.
+EXIT_S = 20.0
 #: How long one takes to exit whose port is closed already.
 CLOSED_S = 3.0
 _PROBE_S = 1.0

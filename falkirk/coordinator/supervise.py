@@ -216,13 +216,14 @@ class Coordinator:
                 self._on_status(status)
                 if self._gateway is not None:
                     self._gateway.take(status)
-            if stop_asked_if_reachable(home.store):
-                self._say("asked to stop")
-                self.stop()
+            # Before the store is asked, which may take its time: a host is not silent because nobody listens.
             if time.monotonic() - seen_at_s > limit_s:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
                 process.kill()
                 return
+            if stop_asked_if_reachable(home.store):
+                self._say("asked to stop")
+                self.stop()
 
     def _warn(self, status: dict[str, Any]) -> None:
         """Say what others can do to the Spark application, once each."""

@@ -4,7 +4,7 @@ Spark repeats a task whose executor was lost, drained or preempted, and does not
 `spark.task.maxFailures` says. The second attempt begins where the first began, and would send its records again: the
 barrier is a constant of the plan and holds what was released before the query was started. So the task asks Spark
 which attempt it is, for each record before it is sent, and fails on any but the first. Spark then ends the query, and
-the next incarnation begins behind a new barrier.
+the next incarnation begins behind a new barrier. A second attempt that meets no record does harm as well: losses.py.
 
 SQL has no function for the number of an attempt. The expression calls Spark's `TaskContext` in the task's own JVM.
 """

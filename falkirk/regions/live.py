@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.coordinator.ports import Health, Point
@@ -34,6 +35,7 @@ from falkirk.policy import Delivery
 from falkirk.regions import checkpoint, fence, rows
 from falkirk.regions.at_rest import RegionAtRest
 from falkirk.regions.context import Context
+from falkirk.regions.losses import Losses, Observations, refuse_repeats
 from falkirk.regions.record import record_of
 from falkirk.regions.rows import Release, without
 from falkirk.spark_errors import first_line
@@ -76,6 +78,8 @@ class LiveRegion(RegionAtRest):
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._reached: dict[tuple[int, int], int] = {}
+        #: On a cluster, from each start on: observations that are not known to serve yet.
+        self._observations: Observations | None = None
         #: Since this home was made, as of the last `observe`.
         self.dead_letters = 0
         self._dead_before = 0
@@ -88,8 +92,9 @@ class LiveRegion(RegionAtRest):
     def prepare(self) -> RegionRecord:
         """Check the topics, and what they were when this home was made; record it before the first start.
 
-        Raises: HomeError, LogError.
+        Raises: HomeError, LogError. SparkError: `SESSION_SETTINGS_MISSING`.
         """
+        refuse_repeats(self._context.session)
         source, region = self.region.source.topic, self.region
         # People may delete dead letters.
         outside = () if region.released_to is None else (region.released_to.topic,)
@@ -238,7 +243,10 @@ class LiveRegion(RegionAtRest):
         frame = parse(without(reader.load(), void), parsing(region.source.topic))
         for step in region.steps():
             frame = frames.apply(frame, step)
+        losses = Losses(context.session)
+        self._observations = Observations(losses.any) if writes_elsewhere(context.session) else None
         data = rows.rows(frame, region, opening.release)
+        data = data.withColumn("topic", losses.none_yet(F.col("topic")))
         writer = (
             data.writeStream.format("kafka")
             .options(**context.kafka_options())
@@ -278,7 +286,7 @@ class LiveRegion(RegionAtRest):
         if self._reached and is_caught_up(self._reached, {(0, p): o for p, o in self._read(last).items()}):
             self._reached = {}
         if not self._reached:
-            self._record_tail(last + 1, ends)
+            self._note_tail(last, ends)
         self._take_in(last)
         return last
 
@@ -295,6 +303,13 @@ class LiveRegion(RegionAtRest):
             self._record_tail(new[-1], self.boundary(new[-1], ends))
         self._points += self._points_of({n: self._read(n) for n in new})
         self.progressed_at_s = time.monotonic()
+
+    def _note_tail(self, last: int, ends: Positions) -> None:
+        """Record an observation, or an earlier one that is known to serve by now."""
+        if self._observations is None:
+            self._record_tail(last + 1, ends)
+        elif (proven := self._observations.proven(last, ends)) is not None:
+            self._record_tail(*proven)
 
     def _record_tail(self, valid_from: int, positions: Positions) -> None:
         assert self.opening is not None

@@ -8,11 +8,14 @@ opposite order would be wrong: between the look-up of the commit and the observa
 batch could write.
 
 This argument assumes that the end of batch c + 1 does not change. But a replay cuts a batch without a commit again, and
-the new batch may end before results that are already published. Hence two more rules:
+the new batch may end before results that are already published. A batch of which Spark ran another attempt of a task
+may end early too, since that attempt may have begun too late to read anything. Hence three more rules:
   - Positions that were observed under batch c + 1 are deleted if an incarnation opens before commit c + 1
     (`surviving`).
   - An incarnation observes no position until a commit covers all results that were published when it opened
     (`is_caught_up`).
+  - Where Spark may run further attempts, positions that were observed under batch c + 1 are recorded only after commit
+    c + 1, and only if no task had to run again until then (falkirk/regions/losses.py).
 """
 
 from collections.abc import Iterable, Mapping

@@ -132,6 +132,7 @@ class Application:
         before = self.last_commits()
 
         def is_beyond() -> bool:
+            assert self.runs(), self.log()
             after = self.last_commits()
             return bool(after) and all(last > before.get(name, -1) for name, last in after.items())
 

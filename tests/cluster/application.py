@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,17 +14,14 @@ from falkirk.check import Input, Output, Place, Verdict, check_stateless, read_t
 from falkirk.logs.connection import Connection
 from falkirk.logs.ranges import read_range
 from falkirk.logs.topics import Topics
+from falkirk.regions.checkpoint import last_committed_batch
 from tests.chaos.harness import Application, judge_counts
 from tests.cluster.net import Host
 from tests.cluster.spark import SparkCluster
 from tests.support import wait_until
 
 APPS = Path(__file__).parent / "apps"
-_DEFAULTS = """
-spark.executor.memory 700m
-spark.driver.memory 900m
-spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m
-"""
+WAITS_S = 240.0
 
 
 class Remote(Application):
@@ -34,16 +32,12 @@ class Remote(Application):
     ) -> None:
         self.bootstrap, self.regions, home = bootstrap, regions, folder / "home"
         self.topics = {name: f"{name}-{folder.name}" for name in ("events", "passed", "counts", "drawn")}
-        settings = folder / "conf"
-        settings.mkdir()
-        (settings / "spark-defaults.conf").write_text(_DEFAULTS)
         admin = Topics(Connection.of(bootstrap))
         for topic in self.topics.values():
             admin.create(topic, 2, {})
         names = {name.upper(): topic for name, topic in self.topics.items()}
         env = {
             "SPARK_LOCAL_IP": host.address,
-            "SPARK_CONF_DIR": str(settings),
             "REGIONS": " ".join(regions),
             **names,
             **env,
@@ -88,20 +82,57 @@ class Remote(Application):
         status = self.status()
         return {r["name"]: r["incarnation"] for r in status["regions"] if status["at_s"] > self._since_s}
 
-    def released(self, name: str) -> int:
-        """Return how many records a topic has."""
-        return sum(Topics(Connection.of(self.bootstrap)).end_positions(self.topics[name]).values())
+    def is_replaced(self, before: dict[str, int]) -> bool:
+        """Tell whether a later incarnation of every region runs. Args: before: their numbers."""
+        after = self.incarnations()
+        return all(after.get(name, 0) > number for name, number in before.items())
+
+    def wait_replaced(self, before: dict[str, int]) -> None:
+        """Wait until a later incarnation of every region runs. Args: before: their numbers."""
+        self._wait(lambda: self.is_replaced(before), lambda: f"incarnations behind {before}")
+
+    def refuses(self) -> bool:
+        """Tell whether a start was refused because an executor is there that can't end itself."""
+        return "still accept connections" in (self.home / "run.log").read_text(errors="replace")
+
+    def sent(self) -> int:
+        """Return how many events there are."""
+        return self._count("events")
+
+    def wait_flowing(self) -> None:
+        """Wait until there are results of every region behind a further checkpoint."""
+        self.wait_next_commit()
+        due = {name: self._count(name) + 100 for name in self.regions}
+        self._wait(lambda: self._are_out(due), lambda: f"{due} results")
+
+    def wait_within_a_batch(self, name: str) -> None:
+        """Wait until a region has just begun a batch, and has sent results of it."""
+        folder = self.home / "regions" / name
+        last = last_committed_batch(folder)
+        self._wait(lambda: last_committed_batch(folder) > last, lambda: f"a batch of {name} behind {last}")
+        due = {name: self._count(name) + 60}
+        self._wait(lambda: self._are_out(due), lambda: f"{due} results")
 
     def wait_released(self, sent: int) -> None:
         """Wait until all results of so many events are out, and every region has made a checkpoint after that."""
         due = {name: 2 * sent if name == "drawn" else sent for name in self.regions}
-
-        def are_out() -> bool:
-            assert self.runs(), self.log()
-            return all(self.released(name) >= n for name, n in due.items())
-
-        wait_until(are_out, 240, lambda: f"{due}; there are { {n: self.released(n) for n in due} }\n{self.log()}")
+        self._wait(lambda: self._are_out(due), lambda: f"{due} results, there are { {n: self._count(n) for n in due} }")
         self.wait_next_commit()
+
+    def _are_out(self, due: dict[str, int]) -> bool:
+        return all(self._count(name) >= count for name, count in due.items())
+
+    def _count(self, name: str) -> int:
+        return sum(Topics(Connection.of(self.bootstrap)).end_positions(self.topics[name]).values())
+
+    def _wait(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
+        """Wait while it runs."""
+
+        def met() -> bool:
+            assert self.runs(), self.log()
+            return condition()
+
+        wait_until(met, WAITS_S, lambda: f"{what()}\n{self.log()}")
 
 
 def verdicts(run: Remote) -> dict[str, Verdict]:

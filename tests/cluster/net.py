@@ -3,16 +3,22 @@
 A host is a network namespace with one address on a bridge. The namespace of the tests also has addresses on the bridge,
 for the broker and the database. A cut is silent, like an unplugged cable: packets go to an unused hardware address, so
 no process is notified that a connection has ended.
+
+A keeper, this module run as a program, removes the network when the test process closes its pipe or ends in any way,
+`kill -9` included.
 """
 
-import contextlib
 import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -20,6 +26,9 @@ import psutil
 _NAME = "fk"
 #: A hardware address that no device on the bridge has.
 _NOBODY = "02:00:00:00:00:01"
+#: Of the rules that cut links of the tests' own namespace.
+_PRIORITY = "10"
+_CLOSED_S = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +49,17 @@ class Net:
     """A bridge with hosts. Use `network`, which removes the bridge at its end."""
 
     def __init__(self) -> None:
-        _remove_left()
+        for bridge in sorted(_left()):
+            _remove(bridge)
         self._prefix = f"10.213.{secrets.randbelow(254) + 1}"
         self._bridge, self._hosts = f"{_NAME}{os.getpid():x}", list[Host]()
         self._cut = set[tuple[str, str]]()
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.net", self._bridge],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         _ip("link", "add", self._bridge, "type", "bridge", "forward_delay", "0")
         _ip("link", "set", self._bridge, "up")
 
@@ -77,7 +93,7 @@ class Net:
                 _ip("-n", here.namespace, "neighbour", "replace", there.address, "lladdr", _NOBODY, "nud", "permanent",
                     "dev", "eth0")  # fmt: skip
             else:
-                _ip("rule", "add", "priority", "10", "from", here.address, "to", there.address, "blackhole")
+                _ip("rule", "add", "priority", _PRIORITY, "from", here.address, "to", there.address, "blackhole")
             self._cut.add((here.name, there.name))
 
     def heal(self, one: Host, other: Host) -> None:
@@ -89,18 +105,13 @@ class Net:
             if here.namespace is not None:
                 _ip("-n", here.namespace, "neighbour", "delete", there.address, "dev", "eth0")
             else:
-                _ip("rule", "delete", "priority", "10", "from", here.address, "to", there.address, "blackhole")
+                _ip("rule", "delete", "priority", _PRIORITY, "from", here.address, "to", there.address, "blackhole")
 
     def close(self) -> None:
-        """Remove the bridge and the hosts. Their processes have ended."""
-        for one in self._hosts:
-            for other in self._hosts:
-                if (one.name, other.name) in self._cut:
-                    self.heal(one, other)
-        for host in self._hosts:
-            if host.namespace is not None:
-                _ip("netns", "delete", host.namespace)
-        _ip("link", "delete", self._bridge)
+        """Remove all of it. The processes in it have ended."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        assert self._keeper.wait(_CLOSED_S) == 0, "the network could not be removed"
 
     def _next_address(self) -> str:
         return f"{self._prefix}.{len(self._hosts) + 1}"
@@ -127,7 +138,7 @@ def refused() -> str | None:
     return None
 
 
-@contextlib.contextmanager
+@contextmanager
 def network() -> Iterator[Net]:
     """Yield a network without hosts; remove it at the end of the block."""
     net = Net()
@@ -137,20 +148,56 @@ def network() -> Iterator[Net]:
         net.close()
 
 
-def _remove_left() -> None:
-    """Remove networks of test processes that were killed."""
-    for namespace in _ip("netns", "list").split():
-        if _is_left(namespace.partition("-")[0]):
-            _ip("netns", "delete", namespace)
-    for line in _ip("-brief", "link", "show", "type", "bridge").splitlines():
-        if _is_left(line.split()[0]):
-            _ip("link", "delete", line.split()[0])
+def left_of(bridge: str) -> list[str]:
+    """Return what there is of a network: its namespaces, links and rules."""
+    namespaces = [line.split()[0] for line in _ip("netns", "list").splitlines()]
+    links = [re.split("[@ ]", line)[0] for line in _ip("-brief", "link", "show").splitlines()]
+    prefix = re.compile(rf"{bridge}(-\w+|[oi]\d+)?")
+    return [name for name in (*namespaces, *links) if prefix.fullmatch(name)] + _rules(bridge)
 
 
-def _is_left(bridge: str) -> bool:
-    made_by = re.fullmatch(f"{_NAME}([0-9a-f]+)", bridge)
-    return made_by is not None and not psutil.pid_exists(int(made_by[1], 16))
+def _rules(bridge: str) -> list[str]:
+    """Return the rules that cut links of a network."""
+    try:
+        own = _ip("-brief", "address", "show", "dev", bridge).split()[2:]
+    except subprocess.CalledProcessError:  # there is none
+        return []
+    addresses = {address.partition("/")[0] for address in own}
+    rules = (line.split() for line in _ip("rule", "show").splitlines())
+    return [" ".join(r[1:]) for r in rules if r[0] == f"{_PRIORITY}:" and addresses & {*r[1:]}]
+
+
+def _remove(bridge: str) -> None:
+    """Remove a network. Namespaces whose processes have not ended yet lose their names and links now."""
+    for rule in _rules(bridge):
+        _ip("rule", "delete", "priority", _PRIORITY, *rule.split())
+    for name in left_of(bridge):
+        if "-" in name:
+            _ip("netns", "delete", name)
+    for name in left_of(bridge):  # a link may go by itself, with the other end of it
+        subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+    assert not (left := left_of(bridge)), left
+
+
+def _left() -> set[str]:
+    """Return the networks of test processes that were killed, and whose keepers were."""
+    names = [*_ip("netns", "list").split(), *_ip("-brief", "link", "show").split()]
+    found = {
+        (match[0], int(match[1], 16)) for name in names if (match := re.match(f"{_NAME}([0-9a-f]+)(?=[-oi@]|$)", name))
+    }
+    return {bridge for bridge, pid in found if not psutil.pid_exists(pid)}
 
 
 def _ip(*words: str) -> str:
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+def _keep(bridge: str) -> None:
+    """Wait until the test process is gone or has had enough; then remove its network."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    _remove(bridge)
+
+
+if __name__ == "__main__":
+    _keep(sys.argv[1])

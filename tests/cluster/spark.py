@@ -10,13 +10,16 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from falkirk.local import archive
+from falkirk.local.java import find_java
 from tests.cluster.net import Host, Net
 from tests.support import wait_until
 
 SPARK = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"
 _PORT = 7077
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+#: Of master and workers: they have little to do.
+_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _UP_S = 240.0
 
 
@@ -100,13 +103,11 @@ class SparkCluster:
                 started.wait()
 
     def _start(self, host: Host, main: str, *options: str) -> "subprocess.Popen[bytes]":
-        env = {
-            **os.environ,
-            "SPARK_LOCAL_IP": host.address,
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _JVM,
-        }
-        command = [str(SPARK / "bin" / "spark-class"), main, "--host", host.address, "--webui-port", "0", *options]
+        env = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": host.address}
+        # As spark-class does it, without the JVM in which that makes up the command, and with our class archive.
+        java, classes = find_java(), os.pathsep.join(map(str, archive.class_path("spark")))
+        command = [java.command, *_JVM, *archive.options("spark", java), "-cp", classes, main]
+        command += ["--host", host.address, "--webui-port", "0", *options]
         with open(self.folder / f"{host.name}.log", "ab") as log:
             return subprocess.Popen(
                 host.inside(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True

@@ -1,6 +1,12 @@
-"""A real cluster on one machine: links are cut, workers killed and executors stopped under load; the checker judges."""
+"""A real cluster on one machine: links are cut, workers killed and executors stopped under load; the checker judges.
+
+An application takes one fault after another, since a start costs more than most faults. It is judged once, from its
+topics alone: by the checker, and by what an ordinary consumer sees. What a fault has to show besides (that Spark did
+run tasks again, that a process did end) is asserted where it is played.
+"""
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +19,7 @@ from falkirk.check import Guarantee
 from falkirk.coordinator.executors import EXIT_S
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
-from tests.chaos.harness import Load
+from tests.chaos.harness import Load, is_alive
 from tests.cluster.application import Remote, contradictions, repeated, verdicts
 from tests.cluster.net import Host, Net, network, refused
 from tests.cluster.spark import SparkCluster, spark_cluster
@@ -22,8 +28,11 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
 PATIENCE_S = 240.0
+#: Of the regions in apps/several.py.
+INTERVAL_S = 3.0
 #: How long an executor lives whose driver is dead: ten heartbeats of two seconds, and one in which nothing was noticed.
 LIVES_S = 22.0
+_SECOND = re.compile(r"Running task \d+\.[1-9]\d* in stage")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +46,15 @@ class Bed:
     database_at: Host
     broker: Broker
     database: Postgres
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the executors of the application, one on each worker."""
+        return [executor for worker in self.cluster.workers.values() for executor in worker.executors()]
+
+    def tasks_run_again(self, name: str) -> int:
+        """Return how many second attempts of tasks began on a worker."""
+        logs = (self.cluster.folder / name).glob("*/*/stderr")
+        return sum(len(_SECOND.findall(log.read_text(errors="replace"))) for log in logs)
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +92,6 @@ def running(bed: Bed, folder: Path, *regions: str) -> Iterator[Remote]:
         run.stop()
 
 
-def wait_flowing(run: Remote) -> None:
-    """Wait until results of every region arrive, and there are some behind a checkpoint."""
-    before = {name: run.released(name) for name in run.regions}
-    wait_until(
-        lambda: all(run.released(name) > count + 100 for name, count in before.items()),
-        PATIENCE_S,
-        lambda: f"more results than {before}\n{run.log()}",
-    )
-
-
 def assert_exactly_once(run: Remote, sent: int) -> None:
     """Wait for all results, and let the checker judge what an ordinary consumer sees."""
     run.wait_released(sent)
@@ -94,63 +102,98 @@ def assert_exactly_once(run: Remote, sent: int) -> None:
 
 
 def test_a_lost_worker(bed: Bed, tmp_path: Path) -> None:
-    """kill -9 of a worker's JVM. Spark runs the tasks that were there again and does not count that as a failure."""
+    """kill -9 of a worker's JVM, and its executor goes with it. Spark runs the tasks that were there again, and does
+    not count that as a failure. The executor that is left stands still until their batch is over, so that these second
+    attempts read nothing. Without a keyed region nothing else ends the application."""
     with running(bed, tmp_path, "passed", "drawn") as run:
         with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
-            wait_flowing(run)
-            before = run.incarnations()
+            run.wait_flowing()
+            before, again = run.incarnations(), bed.tasks_run_again("worker2")
+            run.wait_within_a_batch("passed")
+            (left,) = bed.cluster.workers["worker2"].executors()
+            left.suspend()
             bed.cluster.kill_worker("worker1")
+            killed_s = time.monotonic()
+            wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
+            left.resume()
+            wait_until(lambda: bed.tasks_run_again("worker2") > again, PATIENCE_S, lambda: f"an attempt\n{run.log()}")
             bed.cluster.start_worker("worker1")
-            wait_flowing(run)
-            print("incarnations", before, run.incarnations())
+            run.wait_replaced(before)
+            run.wait_flowing()
         assert_exactly_once(run, load.sent)
 
 
 def test_one_fault_after_another(bed: Bed, tmp_path: Path) -> None:
-    """Cuts and stopped processes, played on one application under load."""
     with running(bed, tmp_path, "passed", "counts", "drawn") as run:
         with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
-            wait_flowing(run)
-            go_down_unheard(bed, run)
-            wait_flowing(run)
-            for one, other in ((bed.cluster.workers["worker2"].host, bed.broker_at), (bed.driver, bed.database_at)):
-                sent = load.sent
-                bed.net.cut(one, other)
-                wait_until(lambda sent=sent: load.sent > sent + 500, PATIENCE_S, "some load")  # type: ignore[misc]
-                bed.net.heal(one, other)
-                wait_flowing(run)
-            stand_still(bed, run)
-            wait_flowing(run)
+            for fault in (cut_off_a_worker, cut_off_broker_and_database, go_down_unheard):
+                run.wait_flowing()
+                began_s = time.monotonic()
+                fault(bed, run)
+                print(f"{fault.__name__}: {time.monotonic() - began_s:.1f} s; incarnations {run.incarnations()}")
+            run.wait_flowing()
         assert_exactly_once(run, load.sent)
 
 
-def go_down_unheard(bed: Bed, run: Remote) -> None:
-    """The driver's machine goes down, and no executor is told. Each ends by its own clock, before others write."""
-    workers = bed.cluster.workers.values()
-    executors = [executor for worker in workers for executor in worker.executors()]
-    assert len(executors) == len(workers)
-    for worker in workers:
-        bed.net.cut(bed.driver, worker.host)
-    run.kill_machine()
-    began_s = time.monotonic()
-    run.start()
-    psutil.wait_procs(executors, timeout=LIVES_S + EXIT_S)
-    print(f"executors without a driver have ended after {time.monotonic() - began_s:.1f} s")
-    assert not [e for e in executors if e.is_running() and e.status() != psutil.STATUS_ZOMBIE]
-    for worker in workers:
-        bed.net.heal(bed.driver, worker.host)
-
-
-def stand_still(bed: Bed, run: Remote) -> None:
-    """A worker and its executor are stopped (SIGSTOP), so that neither can end. Nothing starts until they can."""
+def cut_off_a_worker(bed: Bed, run: Remote) -> None:
+    """The link between the driver and a worker is cut. The executor there writes until it ends itself, and Spark runs
+    its tasks again elsewhere."""
+    before, again = run.incarnations(), bed.tasks_run_again("worker2")
     worker = bed.cluster.workers["worker1"]
-    (executor,) = worker.executors()
-    stopped = (worker.jvm(), executor)
-    for process in stopped:
+    executors = worker.executors()
+    bed.net.cut(bed.driver, worker.host)
+    assert_ended(executors, "an executor that does not hear from its driver")
+    bed.net.heal(bed.driver, worker.host)
+    wait_until(lambda: bed.tasks_run_again("worker2") > again, PATIENCE_S, lambda: f"a second attempt\n{run.log()}")
+    run.wait_replaced(before)
+
+
+def cut_off_broker_and_database(bed: Bed, run: Remote) -> None:
+    """The links between a worker and the broker, and between the coordinator and its database, are cut for a while.
+    Nothing has to be started again."""
+    before, links = (
+        run.incarnations(),
+        ((bed.cluster.workers["worker2"].host, bed.broker_at), (bed.driver, bed.database_at)),
+    )
+    for one, other in links:
+        bed.net.cut(one, other)
+    sent = run.sent()
+    wait_until(lambda: run.sent() > sent + 500, PATIENCE_S, "more events")
+    for one, other in links:
+        bed.net.heal(one, other)
+    run.wait_flowing()
+    assert run.incarnations() == before
+
+
+def go_down_unheard(bed: Bed, run: Remote) -> None:
+    """The driver's machine goes down, and nobody on the cluster is told. An executor that runs ends by its own clock.
+    One is stopped (SIGSTOP), with its worker, so that it can't; it resumes when others may have begun to write, with
+    all before it that arrived meanwhile."""
+    before, (stopped, other) = run.incarnations(), bed.cluster.workers.values()
+    (asleep,), awake = stopped.executors(), other.executors()
+    hosts = (bed.cluster.master, *(worker.host for worker in bed.cluster.workers.values()))
+    for host in hosts:
+        bed.net.cut(bed.driver, host)
+    for process in (stopped.jvm(), asleep):
         process.suspend()
-    log = run.home / "run.log"
-    wait_until(lambda: "still accept connections" in log.read_text(), PATIENCE_S, lambda: f"a refusal\n{run.log()}")
-    for process in stopped:
+    run.kill_machine()
+    run.start()
+    assert_ended(awake, "an executor whose driver is gone")
+    for host in hosts:
+        bed.net.heal(bed.driver, host)
+    wait_until(
+        lambda: run.refuses() or run.is_replaced(before), PATIENCE_S, lambda: f"a refusal or a start\n{run.log()}"
+    )
+    for process in (stopped.jvm(), asleep):
         process.resume()
-    psutil.wait_procs([executor], timeout=LIVES_S + EXIT_S)
-    assert not executor.is_running()
+    assert_ended([asleep], "an executor that was stopped")
+    run.wait_replaced(before)
+    assert run.refuses()
+
+
+def assert_ended(executors: list[psutil.Process], which: str) -> None:
+    """Wait until executors have ended, for as long as the next start waits for them."""
+    assert executors
+    began_s = time.monotonic()
+    wait_until(lambda: not any(map(is_alive, executors)), LIVES_S + EXIT_S, which)
+    print(f"{which} ended after {time.monotonic() - began_s:.1f} s")

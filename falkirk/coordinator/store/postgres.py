@@ -15,6 +15,9 @@ from falkirk.coordinator.store.engine import Database, driver_missing
 from falkirk.errors import InternalError
 
 INSTALL = "pip install 'falkirk[postgres]'"
+#: How long a server may take to let us in, or to take in what was sent to it. A call waits for both at worst. It must
+#: end before a host counts as silent (coordinator/supervise.py).
+SERVER_S = 10.0
 #: Classes and codes of SQLSTATE that say that the server is away, full, busy, or does not let this user in.
 _AWAY = ("08", "25006", "25P03", "28", "3D", "40", "53", "55P03", "57")
 
@@ -31,13 +34,14 @@ class PostgresDatabase(Database):
         self.where = f"postgresql://{url.username or ''}@{host}{port}/{url.database or ''}, schema {self._schema}"
         digest = hashlib.sha256(self._schema.encode()).digest()
         self._lock = int.from_bytes(digest[:8], "big", signed=True)
+        server_s = min(timeout_s, SERVER_S)
         defaults = {
             "application_name": self._schema,
-            "connect_timeout": max(2, round(timeout_s)),
+            "connect_timeout": max(2, round(server_s)),
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
-            "tcp_user_timeout": self._timeout_ms,
+            "tcp_user_timeout": round(server_s * 1000),
             "target_session_attrs": "read-write",  # of several hosts, the one that is no standby
         }
         arguments: dict[str, object] = {k: v for k, v in defaults.items() if k not in url.query}

@@ -27,4 +27,4 @@ def drawn(events: fk.Stream) -> fk.Stream:
 for processor in (passed, counts, drawn):
     name = processor.__name__
     if name in os.environ["REGIONS"].split():
-        app.sink(name, app.stream(fk.Lazy("5 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key="word"))
+        app.sink(name, app.stream(fk.Lazy("3 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key="word"))

@@ -1,0 +1,58 @@
+"""A host that hangs is told from one whose coordinator was kept waiting by the store."""
+
+import json
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import falkirk as fk
+from falkirk.coordinator import supervise
+from falkirk.coordinator.home import open_home
+from falkirk.coordinator.supervise import Coordinator, RunSettings
+
+SILENT_S = 0.4
+
+
+class Host:
+    """A host, and its store: `status` is written now and then, as long as it does not hang."""
+
+    def __init__(self, status_file: Path, *, hangs: bool) -> None:
+        self._status, self._hangs, self.killed, self.asked = status_file, hangs, False, 0
+        self.stdin = SimpleNamespace(write=lambda line: None, flush=lambda: None)
+        self.write()
+
+    def write(self) -> None:
+        regions = [{"name": "counts", "state": "running", "last_commit": 1}]
+        status = {"at_s": time.time(), "regions": regions, "push": [], "error": None}
+        self._status.write_text(json.dumps(status))
+
+    def poll(self) -> int | None:
+        return 1 if self.killed or self.asked > 3 else None
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def is_stop_asked(self, _store: object) -> bool:
+        """The store answers the coordinator late. Meanwhile the host goes on."""
+        self.asked += 1
+        for _ in range(4):
+            threading.Event().wait(SILENT_S / 2)  # the time is what it is about
+            if not self._hangs:
+                self.write()
+        return False
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_only_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, hangs: bool) -> None:
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None)
+    host = Host(tmp_path / "status.json", hangs=hangs)
+    monkeypatch.setattr(supervise, "SILENT_S", SILENT_S)
+    monkeypatch.setattr(supervise, "stop_asked_if_reachable", host.is_stop_asked)
+    with open_home(app.home, app.name) as home:
+        coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
+    assert host.killed == hangs
