@@ -74,19 +74,25 @@ public class Hunt {
       UnsafeRow[] rows = collected(data);
       StructType schema = data.schema();
       List texts = new ArrayList();
-      for (int i = 0; i < rows.length; i++) {
-        StringBuilder row = new StringBuilder();
-        for (int k = 0; k < schema.size(); k++) { row.append(value(rows[i], k, schema)).append(" | "); }
-        texts.add(row.toString());
-      }
+      for (int i = 0; i < rows.length; i++) { texts.add(all(rows[i], schema)); }
       return schema.catalogString() + "\\n" + sorted(texts);
     } catch (Throwable error) { return failed(error); }
+  }
+
+  private static String all(UnsafeRow row, StructType schema) {
+    StringBuilder built = new StringBuilder("(");
+    for (int k = 0; k < schema.size(); k++) { built.append(value(row, k, schema)).append(" | "); }
+    return built.append(")").toString();
   }
 
   private static String value(UnsafeRow row, int i, StructType schema) {
     if (row.isNullAt(i)) { return "null"; }
     long word = row.getLong(i);
     if (UnsafeRow.isFixedLength(schema.apply(i).dataType())) { return Long.toHexString(word); }
+    if (schema.apply(i).dataType() instanceof StructType) {
+      StructType inner = (StructType) schema.apply(i).dataType();
+      return all((UnsafeRow) row.getStruct(i, inner.size()), inner);
+    }
     long place = row.getBaseOffset() + (word >>> 32);
     StringBuilder built = new StringBuilder("*");
     for (int at = 0; at < (int) word; at++) {

@@ -123,7 +123,7 @@ r.select("id", F.⟨rand¦randn¦uuid¦monotonically_increasing_id¦spark_partit
 r.observe("seen", F.count(F.lit(1))).select("id")
 r.select("id", F.when(F.col("o"), F.col("⟨col⟩")).otherwise(F.lit(None)).alias("x"))
 r.select("id", F.col("⟨col⟩").isin(⟨1, 2, 3¦"a", "b"¦"today"⟩).alias("x"))
-r.⟨offset(3)¦tail(3)⟩.select("id")
+r.offset(3).select("id")
 r.withColumn("x", F.⟨explode¦explode_outer¦posexplode⟩("⟨array⟩")).select("id")
 r.select("id", F.transform("⟨array⟩", lambda x: F.struct(x)).alias("x"))
 r.select("id", F.⟨array_sort¦array_distinct¦array_max¦shuffle¦flatten¦reverse⟩("⟨array⟩").alias("x"))
