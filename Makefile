@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test test-quick test-times test-cluster check audit simulate soak bench clean
+.PHONY: setup demo test test-quick test-times test-cluster check audit simulate soak hunt bench clean
 
 setup: $(STAMP)
 
@@ -61,6 +61,10 @@ simulate: setup
 # Schedules that no test has run yet, for so many minutes.
 soak: setup
 	@$(BIN)/python -m tests.simulation.soak $(or $(MINUTES),10)
+
+# Drawn pipelines that are said to come out the same, run twice, for so many minutes; or all pipelines of one seed.
+hunt: setup
+	@$(BIN)/python -m tests.integration.hunting.soak $(if $(SEED),seed $(SEED),$(or $(MINUTES),10))
 
 bench: setup
 	@$(BIN)/falkirk bench latency

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from falkirk.errors import DefinitionError
 from falkirk.plan.frames import Frame, key_column, quiet
+from falkirk.plan.inference.typed import one_key
 from falkirk.spark_errors import first_line
 
 #: Of a record's header.
@@ -63,18 +64,17 @@ def check_group(frame: Frame, keys: Sequence[Any], where: object) -> None:
     Raises: DefinitionError: `KEY_INVALID`: keys that are equal may be written in several ways, which no state store of
     Spark's takes.
     """
-    session: Any = frame.data.sparkSession
-    is_stable = session._jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable
+    is_one_key = one_key(frame.data.sparkSession)
     output = frame.data.select(*map(key_column, keys))._jdf.queryExecution().analyzed().output()
     for i in range(output.size()):
-        if not is_stable(output.apply(i).dataType()):
+        if not is_one_key(output.apply(i).dataType()):
             kind = output.apply(i).dataType().catalogString()
             raise DefinitionError(
                 "KEY_INVALID",
-                f"a live step groups by {output.apply(i).name()!r}, a {kind}: keys that are equal are spelled in "
-                "several ways, and Spark keeps no state by such keys.",
+                f"a live step groups by {output.apply(i).name()!r}, a {kind}: keys that are equal may have "
+                "different bytes, and Spark finds no state by such keys.",
                 where=where,
-                hint="Group by one spelling: lower(…), or collate(…, 'UTF8_BINARY').",
+                hint="Group by one spelling: lower(…), or collate(…, 'UTF8_BINARY'); of an interval by its text.",
                 column=str(output.apply(i).name()),
                 type=str(kind),
             )

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from falkirk.asserting import Word
 from falkirk.plan.inference import clocks, python
 from falkirk.plan.inference.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
+from falkirk.plan.inference.settled import settled
 from falkirk.plan.inference.structure import OF_ROWS, Leaves, structure_of, tree_of
 from falkirk.plan.inference.typed import of_types
 
@@ -38,11 +39,13 @@ class InBatch:
     def of(cls, data: DataFrame, leaves: Leaves) -> "InBatch":
         """Look at a DataFrame's plan. Args: leaves: those that are known: what the function reads and makes."""
         tree = tree_of(data)
-        named = frozenset((*_names(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
+        every = Counter(_names(tree))
+        named = frozenset((*every, *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
         named = named - set(OF_ROWS) | leaves.unknown(data)
         typed = frozenset(of_types(data, named))
         found = named | typed
         doubtful = typed | {name for name in found if entry_of(name).nature not in SAME_IN_BATCH}
+        doubtful -= settled(data, doubtful, every)
         words = (python.words(data) or ()) if found & python.PYTHON else ()
         undetermined = frozenset(doubtful - python.PYTHON if words else doubtful)
         plan = structure_of(data, leaves, tree)

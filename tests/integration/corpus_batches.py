@@ -22,6 +22,7 @@ from tests.integration.corpus import (
     live,
     present,
 )
+from tests.integration.corpus_settled import SETTLED
 
 
 def noisy(n):  # type: ignore[no-untyped-def]  # else Spark takes it for a vectorised one
@@ -219,6 +220,14 @@ BATCHES = {
     "median of zeros": batch(EPOCH, _of_zeros(F.median), same=False, ordered=True),
     "grouped by zeros": batch(EPOCH, told(lambda e: e.groupBy(F.expr(_ZERO).alias("z")).count())),
     "distinct zeros": batch(EPOCH, told(lambda e: e.select(F.expr(_ZERO).alias("z")).distinct())),
+    "grouped by intervals": batch(
+        EPOCH,
+        told(lambda e: e.groupBy(F.expr("make_interval(0, 0, 0, if(n > 2, n, NULL))")).count().select("count")),
+        same=False, ordered=True,
+    ),
+    "pivoted by what is there": batch(
+        EPOCH, told(lambda e: e.groupBy("s").pivot("n").agg(F.first("t"))), same=False, ordered=True
+    ),
     "one of each, by one column that is named twice": batch(
         EPOCH, told(lambda e: e.select("s", "n").dropDuplicates(["s", "S"])), same=False, ordered=True
     ),
@@ -367,5 +376,5 @@ BATCHES = {
     "a mapped stream by a word": live(
         EPOCH, lambda s: s.map_rows(fk.deterministic(lambda row: {"n": row.n}), returns="n INT"), policy=fk.Eager(),
     ),
-}  # fmt: skip
+} | SETTLED  # fmt: skip
 PIPELINES = LIVE | BATCHES

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         lambda s: s.groupBy(F.expr("collate(s, 'UTF8_LCASE')").alias("k")).count(),
         lambda s: s.withColumn("k", F.expr("collate(s, 'UNICODE_CI')")).groupBy("n", "k").agg(F.max("n")),
         lambda s: s.withColumn("k", F.expr("struct(collate(s, 'UTF8_LCASE') AS c)")).groupBy("k").count(),
+        lambda s: s.withColumn("k", F.expr("make_interval(0, 0, 0, n)")).groupBy("k").count(),
     ],
 )
 def test_a_group_that_is_spelled_in_several_ways_is_refused(plan: Any, body: Body) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 from pyspark import cloudpickle
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import GroupedData, Observation, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
 from falkirk.plan.determinism import InBatch
@@ -96,6 +96,17 @@ class Watched:
 
         return {"createDataFrame": create, "sql": sql}
 
+    def groups(self) -> dict[str, Any]:
+        """Return the methods of grouped rows that are watched."""
+        real = GroupedData.pivot
+
+        def pivot(grouped: GroupedData, column: str, values: Any = None) -> GroupedData:
+            if values is None:  # Spark looks into the rows, of which there are none while the function is planned
+                self.found.append(_foreign())
+            return real(grouped, column, values)
+
+        return {"pivot": pivot}
+
     def observation(self) -> Any:
         """Return the property of an observation that is watched."""
         return property(_noting(vars(Observation)["get"].fget, self._escaped))
@@ -108,6 +119,7 @@ def watched(given: Mapping[str, Any]) -> Iterator[Watched]:
     with (
         mock.patch.multiple(DataFrame, **watch.frames()),
         mock.patch.multiple(SparkSession, **watch.session()),
+        mock.patch.multiple(GroupedData, **watch.groups()),
         mock.patch.object(Observation, "get", watch.observation()),
     ):
         yield watch

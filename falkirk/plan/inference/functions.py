@@ -65,7 +65,7 @@ TABLE = (
         NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias
         UnresolvedNamedLambdaVariable
         CurrentRow$ DropField Grouping GroupingID SpecifiedWindowFrame UnboundedFollowing$ UnboundedPreceding$
-        UpdateFields WindowSpecDefinition WithField
+        SQLScalarFunction UpdateFields WindowSpecDefinition WithField
         """,
         reason="it says what goes where, row by row",
     ),
@@ -143,6 +143,7 @@ TABLE = (
         SubtractTimestamps TimestampAddInterval TimestampAddYMInterval ToUTCTimestamp UnixDate TimeWindow WindowTime
         DatetimeSub DivideDTInterval DivideInterval DivideYMInterval MakeTime MakeTimestampFromDateTime
         MultiplyDTInterval MultiplyInterval MultiplyYMInterval NanosToTimestamp SecondWithFraction SessionWindow
+        HoursOfTime MinutesOfTime SecondsOfTime SecondsOfTimeWithFraction
         TimeBucket TimeDiff TimeFromMicros TimeFromMillis TimeFromSeconds TimeToMicros TimeToMillis TimeToSeconds
         TimeTrunc ToTime TryMakeInterval TryMakeTimestamp TryMakeTimestampFromDateTime UnixNanos
         """,
@@ -180,8 +181,8 @@ TABLE = (
     Entry(
         nature=Nature.ORDERED,
         names=ONE_SPELLING,
-        reason="values that are equal are written in several ways (0.0 and -0.0, strings under a collation), and one "
-        "that comes first stands for all of them",
+        reason="values that are equal are written in several ways (0.0 and -0.0, strings under a collation, intervals "
+        "that are NULL), and one that comes first stands for all of them",
         instead="Group by, or compare, what has one spelling: a decimal, d + 0.0D, lower(…), collate(…, 'UTF8_BINARY')",
     ),
     Entry(
@@ -212,7 +213,7 @@ TABLE = (
         Distinct Except Intersect Join Range Sort SortOrder Union Deduplicate Repartition RepartitionByExpression
         RebalancePartitions ResolvedHint EventTimeWatermark View Subquery ScalarSubquery Exists ListQuery InSubquery
         WithCTE CTERelationDef CTERelationRef Expand Pivot Unpivot
-        CollectMetrics LateralJoin LateralSubquery OneRowRelation PipeOperator UnionLoop UnionLoopRef
+        CollectMetrics LateralJoin LateralSubquery OneRowRelation PipeOperator SQLFunctionNode UnionLoop UnionLoopRef
         """,
         reason="its result, as a set, is a function of its inputs as sets",
     ),

@@ -35,20 +35,58 @@ def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
     Args: found: all operations in it, by Catalyst's names.
     """
     session: Any = data.sparkSession
-    is_stable = session._jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable
+    is_stable, is_one_key = stable(session), one_key(session)
     plan = data._jdf.queryExecution().analyzed()
     for node in nodes(plan) if _GROUPING & set(found) else ():
         name = str(node.getClass().getSimpleName())
         if name == "Deduplicate" and not _identities(node.output()) <= _identities(node.keys()):
             yield ONE_OF_SEVERAL  # the other columns say which one was kept
-        if name in _GROUPING and not all(map(is_stable, _grouped(node, name))):
+        if name in _GROUPING and not all(map(is_one_key, _grouped(node, name))):
             yield ONE_SPELLING
     for expression in replaced(session, expressions(plan)) if any(map(_is_of_interest, found)) else ():
         name = str(expression.getClass().getSimpleName())
         if entry_of(name).nature is Nature.COMMUTATIVE and _takes_one_of_equals(expression, is_stable):
             yield ONE_SPELLING
+        if name == "AggregateExpression" and expression.isDistinct() and _has_interval(*_given(expression)):
+            yield ONE_SPELLING
         if entry_of(name).nature is Nature.FLOATING:
             yield from _of_sum(name, expression)
+
+
+def stable(session: Any) -> Callable[[Any], bool]:
+    """Return what says of a type whether values are equal if their bytes are, and only then."""
+    is_stable: Callable[[Any], bool] = session._jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable
+    return is_stable
+
+
+def one_key(session: Any) -> Callable[[Any], bool]:
+    """Return what says of a type whether equal values are put into one group, whatever was computed before them.
+
+    Spark groups by bytes, and of an interval of months, days and microseconds that is NULL it keeps the bytes that were
+    in its place before.
+    """
+    is_stable = stable(session)
+    return lambda kind: bool(is_stable(kind)) and not _has_interval(kind)
+
+
+def _has_interval(*kinds: Any) -> bool:
+    return any("interval" in _simple(json.loads(str(kind.json()))) for kind in kinds)
+
+
+def _simple(kind: Any) -> Iterator[str]:
+    """Yield the simple types within a type, as Spark's JSON."""
+    if isinstance(kind, str):
+        yield kind
+    elif isinstance(kind, dict):
+        for part in (*kind.get("fields", ()), kind.get("elementType"), kind.get("keyType"), kind.get("valueType")):
+            yield from _simple(part)
+        yield from _simple(kind.get("type"))
+
+
+def _given(aggregate: Any) -> list[Any]:
+    """Return the types of what an aggregate is given."""
+    parts = aggregate.aggregateFunction().children()
+    return [parts.apply(i).dataType() for i in range(parts.size())]
 
 
 def _is_of_interest(name: str) -> bool:
@@ -82,18 +120,18 @@ def _takes_one_of_equals(aggregate: Any, is_stable: Callable[[Any], bool]) -> bo
     parts = [aggregate.children().apply(i) for i in range(aggregate.children().size())]
     taken = [aggregate, *(part for part in parts if not part.foldable())]
     kinds = [each.dataType() for each in taken]
-    several = [not is_stable(kind) or not _is_one_text(json.loads(str(kind.json()))) for kind in kinds]
+    several = [not is_stable(kind) or not is_one_text(json.loads(str(kind.json()))) for kind in kinds]
     return several[0] and any(several[1:])
 
 
-def _is_one_text(kind: Any) -> bool:
+def is_one_text(kind: Any) -> bool:
     """Whether values of a type, as Spark's JSON, that are equal are the same."""
     if isinstance(kind, str):
         return kind.startswith(_ONE_TEXT)
     of = kind.get("type")
     if of == "struct":
-        return all(_is_one_text(one["type"]) for one in kind["fields"])
-    return of == "array" and _is_one_text(kind["elementType"])
+        return all(is_one_text(one["type"]) for one in kind["fields"])
+    return of == "array" and is_one_text(kind["elementType"])
 
 
 def _of_sum(name: str, aggregate: Any) -> Iterator[str]:

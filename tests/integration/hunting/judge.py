@@ -1,0 +1,310 @@
+"""Plans drawn pipelines, runs those that are said to come out the same twice, and compares what comes out."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from falkirk.app import caller
+from falkirk.declared import Processor
+from falkirk.operators.call import Epoch
+from falkirk.operators.rehearsal import Rehearsal
+from falkirk.plan.batch import returned
+from falkirk.plan.determinism import InBatch
+from falkirk.plan.inference.batch import Called, doubts_of
+from falkirk.plan.inference.escapes import watched
+from falkirk.plan.inference.functions import SAME_LIVE, entry_of
+from falkirk.plan.inference.structure import Leaves
+from falkirk.policy import Eager
+from tests.integration.hunting import inputs, jvm
+from tests.integration.hunting.program import Kind, Pipeline, given, program
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: An expression of one row is computed beside the row's number, one of many for each of these.
+_BY_ROW, _BY_KEY = ("SELECT id", " FROM r"), ("SELECT s", " FROM r GROUP BY s")
+_ZONE = "spark.sql.session.timeZone"
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2", _ZONE: "UTC",
+    "spark.sql.timeType.enabled": "true",
+}  # fmt: skip
+#: The settings of a second run: no fingerprint has them, so a restart may have others.
+_OTHER = {
+    "spark.sql.shuffle.partitions": "3", "spark.sql.adaptive.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}  # fmt: skip
+#: Expressions are not compiled in tests. An aggregate that is not does not copy the collated strings that it keeps, and
+#: what comes out is what stands in their place by then. (In Spark 4.3.)
+_COLLATED = re.compile(r"collat|\b(ci|ai)\b", re.IGNORECASE)
+_COMPILING = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+#: In so many seconds a pipeline is run for the first time, until it is known how long it takes.
+_FIRST_RUN_S = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What is inferred of a pipeline: what may come out differently in a batch, and in a live region.
+
+    Args: batch: None: it can't be planned. live: None: it is no expression.
+    """
+
+    pipeline: Pipeline
+    batch: frozenset[str] | None
+    live: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find:
+    """A pipeline that is said to come out the same, and does not."""
+
+    pipeline: Pipeline
+    how: str
+    one: str
+    other: str
+
+    def __str__(self) -> str:
+        p, first, second = self.pipeline, Counter(self.one.splitlines()), Counter(self.other.splitlines())
+        return (
+            f"seed {p.seed}, pipeline {p.number} ({p.kind.value}, {self.how}) is said to come out the same:\n    {p}\n"
+            f"  in one run only:   {sorted((first - second).elements())[:3]}\n"
+            f"  in the other only: {sorted((second - first).elements())[:3]}\n"
+            f"  again: make hunt SEED={p.seed}"
+        )
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of a hunt.
+
+    Attributes:
+        drawn: pipelines. same: such as are said to come out the same, and do. held: such as are not said to.
+        held_by: because of what. unplanned: such as Spark does not accept. failed: such as it accepts and can't run.
+        finds: such as are said to come out the same, and do not. in_time: another day began between the two runs.
+        results: of the first runs. zone: of the session.
+    """
+
+    drawn: int = 0
+    same: int = 0
+    held: int = 0
+    held_by: Counter[str] = field(default_factory=Counter)
+    unplanned: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    finds: list[Find] = field(default_factory=list)
+    in_time: bool = True
+    results: dict[Pipeline, str] = field(default_factory=dict)
+    zone: str = "UTC"
+
+    def add(self, other: "Outcome") -> None:
+        """Take another hunt's into account."""
+        self.drawn, self.same, self.held = self.drawn + other.drawn, self.same + other.same, self.held + other.held
+        self.unplanned, self.in_time = self.unplanned + other.unplanned, self.in_time and other.in_time
+        self.held_by, self.failed = self.held_by + other.held_by, self.failed + other.failed
+        self.finds = [*self.finds, *other.finds]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.drawn:,} pipelines: {self.same:,} came out the same, {self.held:,} were not said to, "
+            f"{len(self.finds)} were and did not; {self.unplanned} not planned, {dict(self.failed)} failed"
+            f"{'' if self.in_time else '; midnight came too early'}"
+        )
+
+
+class World:
+    """A session in which pipelines are run, and its tables. Args: settings: further ones of the session."""
+
+    def __init__(self, spark: "SparkSession", settings: dict[str, str]) -> None:
+        self.session = spark.newSession()
+        self.set(_SETTINGS | settings)
+        self.tables: dict[str, DataFrame] = {}
+
+    def set(self, settings: dict[str, str]) -> None:
+        """Change settings of the session."""
+        for name, value in settings.items():
+            self.session.conf.set(name, value)
+
+    def make(self, data: int, order: int) -> None:
+        """Make the tables. Args: as of `inputs.made`."""
+        jvm.activate(self.session)
+        self.tables = inputs.made(self.session, data, order)
+
+    def share(self, other: "World", *, rows: bool = True) -> None:
+        """Have the tables of another world, with their rows or without."""
+        jvm.activate(self.session)
+        shared = {name: jvm.shared(table, self.session) for name, table in other.tables.items()}
+        self.tables = shared if rows else {name: table.limit(0).localCheckpoint() for name, table in shared.items()}
+
+    def run(self, pipelines: Sequence[Pipeline]) -> dict[Pipeline, str]:
+        """Return what comes out of each, as `jvm.rows` has it."""
+        given(self.session, self.tables)
+        compiled = [p for p in pipelines if _COLLATED.search(str(p))]
+        found = self._run([p for p in pipelines if p not in compiled])
+        before = {name: self.session.conf.get(name) for name in _COMPILING}
+        self.set(_COMPILING)
+        found |= self._run(compiled)
+        self.set(before)
+        return found
+
+    def _run(self, pipelines: Sequence[Pipeline]) -> dict[Pipeline, str]:
+        found: dict[Pipeline, str] = {}
+        for kind, (head, tail) in ((Kind.ROW, _BY_ROW), (Kind.GROUP, _BY_KEY)):
+            several = [p for p in pipelines if p.kind is kind]
+            found |= zip(several, jvm.columns(self.session, head, tail, [p.texts[0] for p in several]), strict=True)
+        return found | {p: self._one(p) for p in pipelines if p not in found}
+
+    def _one(self, pipeline: Pipeline) -> str:
+        try:
+            return jvm.rows(body(pipeline)(*self.tables.values()))
+        except Exception as error:
+            if not _is_sparks(error):
+                raise
+            return f"{jvm.FAILED}{error}"[:300]
+
+
+def body(pipeline: Pipeline) -> Any:
+    """Return a pipeline as the function of a batch."""
+
+    def run(r: "DataFrame", q: "DataFrame") -> "DataFrame":
+        session = r.sparkSession
+        given(session, {"r": r, "q": q})
+        if pipeline.kind is Kind.FRAME:
+            found: DataFrame = eval(pipeline.texts[0], {"r": r, "q": q, "F": F, "Window": Window})
+            return found
+        if pipeline.kind is Kind.SQL:
+            return [session.sql(text) for text in pipeline.texts][-1]
+        head, tail = _BY_ROW if pipeline.kind is Kind.ROW else _BY_KEY
+        return session.sql(f"{head}, {pipeline.texts[0]} AS x{tail}")
+
+    return run
+
+
+class Planner:
+    """Infers of pipelines what may come out differently. Args: world: whose tables have no rows."""
+
+    def __init__(self, world: World) -> None:
+        self._tables, self._leaves = world.tables, Leaves.of(world.tables)
+        given(world.session, world.tables)
+        self._base = InBatch.of(world.session.table("r"), self._leaves).operations
+
+    def told(self, pipeline: Pipeline) -> Told:
+        """Plan a pipeline."""
+        try:
+            if pipeline.kind in (Kind.ROW, Kind.GROUP):
+                return self._of_expression(pipeline)
+            return Told(pipeline=pipeline, batch=self._of_statement(pipeline))
+        except Exception as error:
+            if not _is_sparks(error):
+                raise
+            return Told(pipeline=pipeline, batch=None)
+
+    def _of_expression(self, pipeline: Pipeline) -> Told:
+        found = InBatch.of(body(pipeline)(*self._tables.values()), self._leaves)
+        live = {name for name in found.operations - self._base if entry_of(name).nature not in SAME_LIVE}
+        return Told(pipeline=pipeline, batch=found.undetermined, live=frozenset(live))
+
+    def _of_statement(self, pipeline: Pipeline) -> frozenset[str]:
+        """Plan it as `plan_batch` does."""
+        session, run, where = self._tables["r"].sparkSession, body(pipeline), caller()
+        processor = Processor(name="p", body=run, reads=("r", "q"), policy=Eager(), where=where)
+
+        def called() -> Called:
+            rehearsal = Rehearsal(session, Epoch())
+            with watched(self._tables) as watch:
+                result, kept = returned("p", run, ("r", "q"), self._tables, None, where, rehearsal)
+            return Called(result=result, kept=kept, rehearsal=rehearsal, leaves=watch.leaves, escaped=watch.found)
+
+        return frozenset(doubts_of(processor, called(), called).operations)
+
+
+def _is_sparks(error: Exception) -> bool:
+    """Whether Spark does not accept a pipeline, or we refuse it."""
+    return type(error).__module__.startswith(("pyspark", "falkirk")) or isinstance(error, TypeError)
+
+
+class Hunt:
+    """Hunts through the pipelines of seeds, in one Spark application. Args: data: of the tables."""
+
+    def __init__(self, spark: "SparkSession", *, ansi: bool, data: int) -> None:
+        mode = {"spark.sql.ansi.enabled": str(ansi).lower()}
+        # Other settings would let a batch sort the rows of a live region another way.
+        self._first, self._in_order = World(spark, mode), World(spark, mode)
+        self._second, self._planning = World(spark, mode | _OTHER), World(spark, mode)
+        self._first.make(data, 0)
+        self._second.make(data, 1 + data)
+        self._in_order.share(self._first)
+        self._planning.share(self._first, rows=False)
+        self._planner = Planner(self._planning)
+        self._first_run_s = _FIRST_RUN_S
+
+    def told(self, seeds: Iterable[int]) -> list[Told]:
+        """Draw the pipelines of seeds, and plan them."""
+        session, tables = self._planning.session, self._planning.tables
+        given(session, tables)
+        drawn = [pipeline for seed in seeds for pipeline in program(session, tables, seed)]
+        return [self._planner.told(pipeline) for pipeline in drawn]
+
+    def through(self, told: Sequence[Told]) -> Outcome:
+        """Run what is said to come out the same twice; between the two runs another day begins."""
+        outcome = _noted(told)
+        batch = [t.pipeline for t in told if t.batch == frozenset()]
+        live = [t.pipeline for t in told if t.batch and t.live == frozenset()]
+        midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
+        began = time.monotonic()
+        outcome.results = self.first(batch, live, outcome.zone)
+        self._first_run_s = 1.2 * (time.monotonic() - began) / max(1, len(batch + live))
+        outcome.in_time = time.monotonic() < midnight
+        wait_until(lambda: time.monotonic() >= midnight, 120, "midnight")
+        with jvm.on_another_machine(self._first.session):
+            second, in_order = self._second.run(batch), self._in_order.run(live)
+        for how, runs in (("in a batch", second), ("in a live region", in_order)):
+            for pipeline, other in runs.items():
+                compare(outcome, pipeline, how, outcome.results[pipeline], other)
+        return outcome
+
+    def first(self, batch: Sequence[Pipeline], live: Sequence[Pipeline], zone: str) -> dict[Pipeline, str]:
+        """Return what comes out of pipelines in first runs. Batches are apart from live ones: as it depends on all that
+        a job computes whether Spark sorts rows for it, which is not seen where live rows come one by one."""
+        for world in (self._first, self._second, self._in_order):
+            world.set({_ZONE: zone})
+        return self._first.run(batch) | self._first.run(live)
+
+
+def compare(outcome: Outcome, pipeline: Pipeline, how: str, one: str, other: str) -> None:
+    """Compare the results of two runs."""
+    failures = [result.startswith(jvm.FAILED) for result in (one, other)]
+    if any(failures):
+        outcome.failed["twice" if all(failures) else "once"] += 1
+    elif one == other:
+        outcome.same += 1
+    else:
+        outcome.finds.append(Find(pipeline=pipeline, how=how, one=one, other=other))
+
+
+def _noted(told: Sequence[Told]) -> Outcome:
+    held = Counter(name for one in told for name in one.batch or ())
+    return Outcome(
+        drawn=len(told), unplanned=sum(one.batch is None for one in told), held_by=held,
+        held=sum(bool(one.batch) for one in told),
+    )  # fmt: skip
+
+
+def _midnight(after_s: float) -> tuple[float, str]:
+    """Return when it is midnight some seconds from now, by the monotonic clock, and in which time zone it is."""
+    now, began = datetime.now(UTC), time.monotonic()
+    midnight = (now + timedelta(seconds=int(after_s) + 1)).replace(microsecond=0)
+    passed = timedelta(hours=midnight.hour, minutes=midnight.minute, seconds=midnight.second)
+    offset = -passed if passed <= timedelta(hours=12) else timedelta(days=1) - passed
+    return began + (midnight - now).total_seconds(), _zone(offset)
+
+
+def _zone(offset: timedelta) -> str:
+    seconds = int(offset.total_seconds())
+    hours, rest = divmod(abs(seconds), 3600)
+    return f"{'-' if seconds < 0 else '+'}{hours:02}:{rest // 60:02}:{rest % 60:02}"

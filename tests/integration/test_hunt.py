@@ -1,0 +1,43 @@
+"""What is said to come out the same does: pipelines drawn over all of Spark's functions and forms of SQL, run twice.
+
+`make hunt MINUTES=60` is the same for an hour; `FALKIRK_SEEDS=1,2,…` are other pipelines here.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.hunting.judge import Hunt, Told
+from tests.integration.hunting.soak import BLOCK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Of each: so many seeds of a block, each of some 45 pipelines.
+SEEDS = [int(seed) for seed in os.environ.get("FALKIRK_SEEDS", "0,1,2,3,10,11,12").split(",")]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["without ANSI", "ANSI"])
+def hunted(request: pytest.FixtureRequest, spark: "SparkSession") -> "tuple[Hunt, list[Told]]":
+    """A hunt under one mode of Spark, and what is inferred of its pipelines."""
+    hunt = Hunt(spark, ansi=request.param, data=0)
+    return hunt, hunt.told(seed for seed in SEEDS if seed // BLOCK % 2 == request.param)
+
+
+def test_what_is_said_to_come_out_the_same_does(hunted: "tuple[Hunt, list[Told]]") -> None:
+    hunt, told = hunted
+    outcome = hunt.through(told)
+    assert not outcome.finds, "\n".join(map(str, outcome.finds))
+    if "FALKIRK_SEEDS" not in os.environ:
+        assert outcome.same > 100 < 2 * outcome.drawn
+        assert outcome.unplanned + outcome.failed.total() < outcome.drawn / 5, outcome
+
+
+def test_whoever_says_that_all_is_the_same_is_caught(hunted: "tuple[Hunt, list[Told]]") -> None:
+    """The hunt sees orders, clocks, days and lots."""
+    hunt, told = hunted
+    wrong = [Told(pipeline=t.pipeline, batch=frozenset()) for t in told if t.batch][:30]
+    why = {t.pipeline: t.batch or frozenset() for t in told}
+    found = {name for find in hunt.through(wrong).finds for name in why[find.pipeline]}
+    assert len(found) > 10, found
