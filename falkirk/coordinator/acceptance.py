@@ -1,14 +1,14 @@
-"""Acceptance: up to where all that an application has read from a source is outside, in every sink that it leads to.
+"""Acceptance: tracks up to which position of a source all results are published, in every sink that it leads to.
 
-That is what a client of a push source waits for. It is composed along the graph:
+A client of a push source waits for this position. It is computed along the graph:
 
-    accepted(log)  =  what each of its readers has read by a checkpoint whose results are accepted
+    accepted(log)  =  the input of its readers' last checkpoints whose results are accepted
     accepted(sink topic)  =  all of it
-    accepted(log that is held back), for its sink  =  what is released of it
+    accepted(held log), for its sink  =  its published part
 
-Results leave on arrival, so "the results of what a checkpoint has read" are those before where the output ended when
-the checkpoint was there: a batch of Real-time Mode flushes what it sent before it commits. A reader of the newest epoch
-alone (`Stage.views`) is passed over: a view is state, and whoever reads it answers somebody else.
+Results are sent on arrival. So the results of a checkpoint are those before the end of the output at the time of the
+checkpoint: a batch of Real-time Mode flushes its results before it commits. A reader of only the newest epoch
+(`Stage.views`) is ignored, because a view is state, and its readers answer other requests.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ from falkirk.theory.frontier import TOP, OffsetFrontier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Covered:
-    """What a checkpoint had read and will not read again, and a position of the output behind all that came of it."""
+    """The input of a checkpoint that is never read again, and a position of the output after all its results."""
 
     number: int
     read: OffsetFrontier
@@ -30,9 +30,9 @@ class _Covered:
 
 
 class Acceptance:
-    """Follows the checkpoints of one application.
+    """Tracks the checkpoints of one application.
 
-    Args: ends: returns where a log ends now. sources: the logs of which it will be asked.
+    Args: ends: returns where a log ends now. sources: the logs that `accepted` will be called for.
     """
 
     def __init__(self, layout: Layout, ends: Callable[[str], OffsetFrontier], sources: Iterable[str]) -> None:
@@ -42,7 +42,7 @@ class Acceptance:
             self._follow(source)
 
     def _follow(self, log: str) -> None:
-        """Follow who reads a log, and so on: what nobody asks about would only pile up."""
+        """Track the readers of a log, and their readers. Checkpoints of other stages would only accumulate."""
         for stage in self._readers(log):
             if stage.name not in self._covered:
                 self._covered[stage.name] = ()
@@ -52,7 +52,7 @@ class Acceptance:
         return [stage for stage in self._layout.readers(log) if log not in stage.views]
 
     def take_in(self, points: Mapping[str, tuple[Point, ...]]) -> None:
-        """Take in the checkpoints that there are, by region, oldest first. Those that were taken back are forgotten."""
+        """Add the newest checkpoint of each region, and forget those that were rolled back. `points`: oldest first."""
         for name in self._covered:
             found = points[name]
             there = {point.number for point in found}
@@ -60,7 +60,7 @@ class Acceptance:
             last = kept[-1] if kept else None
             if found and (last is None or found[-1].number > last.number):
                 newest = found[-1]
-                read = newest.reads_from  # of what is sorted by event time, a part waits for its time to be over
+                read = newest.reads_from  # of input sorted by event time, a part may wait until its time is over
                 if last is None or last.read != read:
                     kept.append(_Covered(number=newest.number, read=read, sent=self._behind(name)))
             self._covered[name] = tuple(kept)
@@ -72,7 +72,7 @@ class Acceptance:
     def accepted(self, log: str, released: Mapping[str, OffsetFrontier]) -> OffsetFrontier:
         """Return how much of a log is accepted.
 
-        Args: released: of each log that is held back, how much is in its sinks.
+        Args: released: for each held log, how much of it is in its sinks.
         """
         bounds = [self._by(stage, log, released) for stage in self._readers(log)]
         if log in self._layout.held:
@@ -80,7 +80,7 @@ class Acceptance:
         return reduce(lambda a, b: a & b, bounds, TOP)
 
     def _by(self, stage: Stage, log: str, released: Mapping[str, OffsetFrontier]) -> OffsetFrontier:
-        """Return how much of a log is accepted as far as one of its readers goes."""
+        """Return how much of a log is accepted, considering only one of its readers."""
         below = self.accepted(stage.output, released)
         done = [c for c in self._covered[stage.name] if cut(c.sent, self._layout, stage.output) <= below]
         if not done:

@@ -1,5 +1,4 @@
-"""Batch host: the batches of an application in one Spark session. It looks after what only it can see: epochs that
-fail."""
+"""Batch host: runs the batches of an application in one Spark session, and reports epochs that fail."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from falkirk.spark_errors import first_line
 class BatchHost:
     """The batches of one plan in one session.
 
-    Args: settle: returns where a topic ends once nothing that an earlier release sent can still arrive there.
+    Args: settle: returns where a topic ends, once no record of an earlier release can still arrive there.
     """
 
     def __init__(self, batches: tuple[Batch, ...], context: Context, settle: Callable[[str], dict[int, int]]) -> None:
@@ -42,18 +41,18 @@ class BatchHost:
                 region.behind, region.direct.outlet = outlet.behind, outlet
         self.logs = EpochLogs(logs, self._outlets, observing(context.session))
         self._status = {name: RegionStatus(name=name) for name in self.regions}
-        #: Of which epochs dead letters were last counted: how far all are complete, and out.
+        #: The newest complete epoch and the number of published epochs when dead letters were last counted.
         self._counted: dict[str, tuple[int, int]] = {}
 
     def prepare(self) -> None:
-        """Check what the batches read before anything starts. Raises: HomeError, LogError."""
+        """Check the inputs of the batches before any batch starts. Raises: HomeError, LogError."""
         for files in self._files.values():
             files.require()
         for region in self.regions.values():
             region.prepare()
 
     def look(self) -> None:
-        """Look at each batch once. Raises: FalkirkError: an epoch that fails again and again."""
+        """Check each batch once. Raises: FalkirkError: an epoch fails repeatedly."""
         for name, region in self.regions.items():
             status = self._status[name]
             if (error := region.failure()) is not None:
@@ -64,7 +63,7 @@ class BatchHost:
             outlet = self._outlets.get(region.batch.log)
             if complete:
                 status.last_commit = complete[-1].number
-                # They leave with the epoch's results, which is later.
+                # Dead letters are published with the epoch's results, which is later.
                 so_far = status.last_commit, 0 if outlet is None else outlet.released()
                 if self._counted.get(name) != so_far:
                     self._counted[name], status.dead_letters = so_far, self._dead_letters(region)
@@ -83,25 +82,25 @@ class BatchHost:
             return error
         return SparkError(
             "EPOCH_KEEPS_FAILING",
-            f"an epoch of batch {region.batch.name!r} fails again and again: {first_line(error)}",
+            f"an epoch of batch {region.batch.name!r} fails repeatedly: {first_line(error)}",
             where=region.batch.where,
-            hint="The host's log says more; the home is intact, run again once it is mended.",
+            hint="See the host's log for details, correct the cause, and start again: the home is intact.",
             region=region.batch.name,
         )
 
     def wait(self, reason: str) -> None:
-        """Take note that something is away, for which all wait."""
+        """Show in the status of each batch the reason why all batches wait."""
         for status in self._status.values():
             status.detail = reason
 
     def status(self) -> tuple[RegionStatus, ...]:
-        """Return what is known of each batch, upstream first."""
+        """Return the status of each batch, upstream first."""
         return tuple(self._status.values())
 
     def stop(self) -> None:
-        """Stop all batches, and what is being released."""
+        """Stop all batches and all releases."""
         for region in self.regions.values():
-            region.leave_off()  # all at once: whoever asked for it waits for so long and no longer
+            region.leave_off()  # all at once: callers wait only for a limited time
         for outlet in self._outlets.values():
             outlet.stop()
         for name, region in self.regions.items():

@@ -1,11 +1,11 @@
-"""Durable: files that outlive a power loss, and a manifest by which a reader sees that they did.
+"""Durable: writes files that outlive a power loss, with a manifest against which a reader checks them.
 
-The operating system writes files when it likes, and the store syncs each record. So the files of an epoch are synced
-before the store's record of it, and the record has their manifest: names, sizes and checksums. A reader compares. A
-missing or torn file is an error, since Spark would read the other files and return fewer rows.
+The operating system delays writes to files, but the store syncs each record. So Falkirk syncs the files of an epoch
+before it records the epoch in the store. The record has their manifest: names, sizes and checksums. A reader compares.
+A missing or torn file is an error, because Spark would read the other files and return fewer rows.
 
-Cost: see docs/decisions/0034-an-epoch-has-a-manifest.md. The driver syncs; a file that an executor on another machine
-wrote is synced as far as the shared file system does so when a file is closed.
+Cost: see docs/decisions/0034-an-epoch-has-a-manifest.md. The driver syncs. If an executor on another machine wrote a
+file, it is synced only as far as the shared file system does so on close.
 """
 
 import os
@@ -16,23 +16,23 @@ from pathlib import Path
 from falkirk.errors import HomeError
 
 Manifest = Mapping[str, list[int]]
-"""Of each file, by its path in a folder: its size in bytes, and the CRC-32 of its ends."""
-#: Of a larger file the first and the last bytes are checked, so that the cost of a check has a limit. A Parquet file
-#: ends with the places of its columns.
+"""For each file, by its path in a folder: its size in bytes, and the CRC-32 of its first and last bytes."""
+#: The number of bytes to check at each end of a larger file, so that the cost of a check is limited. A Parquet file
+#: ends with the positions of its columns.
 END_BYTES = 1 << 19
 
 
 def sync(folder: Path, names: Iterable[str] | None = None) -> Manifest:
-    """Have files of a folder written to the disk, with the folders that they are in; return their manifest.
+    """Sync files of a folder, and the folders that contain them, to the disk; return the manifest of the files.
 
-    Args: names: their paths in the folder; None: all of them. Of a folder that is not there there are none.
+    Args: names: their paths in the folder; None: all files. A missing folder has no files.
     """
     if names is None:
         names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     paths = {name: folder / name for name in sorted(names)}
     found = {name: _sync_file(path) for name, path in paths.items()}
     within = {folder, *(p for path in paths.values() for p in path.parents if folder in p.parents)}
-    for each in sorted(within, reverse=True):  # a folder before the one that names it
+    for each in sorted(within, reverse=True):  # a folder before its parent
         if each.is_dir():
             sync_folder(each)
     if folder.is_dir():
@@ -41,7 +41,7 @@ def sync(folder: Path, names: Iterable[str] | None = None) -> Manifest:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder written to the disk."""
+    """Sync the names in a folder to the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -50,7 +50,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, with those that it is in, such that it is still there after a power loss."""
+    """Make a folder and its missing parents, so that they outlive a power loss."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in reversed(missing):
@@ -58,7 +58,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check(folder: Path, manifest: Manifest, *, contents: bool = True) -> None:
-    """See that the files of a manifest are there as they were. Args: contents: not only their sizes.
+    """Check that the files of a manifest are unchanged. Args: contents: check checksums too, not only sizes.
 
     Raises: HomeError: `STATE_DAMAGED`, with the file.
     """
@@ -75,7 +75,7 @@ def check(folder: Path, manifest: Manifest, *, contents: bool = True) -> None:
 
 
 def damaged(text: str, where: Path, **data: object) -> HomeError:
-    """Return the error of files that can't be read, or are not what was written."""
+    """Return the error for files that can't be read, or that have changed since they were written."""
     hint = "Roll back to an earlier point with falkirk rollback, or restore the home from a backup."
     return HomeError("STATE_DAMAGED", text, where=where, hint=hint, **data)
 
@@ -85,7 +85,7 @@ def _sync_file(path: Path) -> list[int]:
     try:
         size = os.fstat(opened).st_size
         if size:
-            os.fsync(opened)  # of an empty file, its folder has all
+            os.fsync(opened)  # an empty file is synced with its folder
     finally:
         os.close(opened)
     return [size, _checksum(path, size)]

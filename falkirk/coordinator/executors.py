@@ -1,14 +1,14 @@
-"""Executors on other machines: nobody here can kill them, so the next incarnation waits until they have ended.
+"""Executors on other machines: waits until they have ended, because this machine can't kill them.
 
-An executor that no driver answers ends itself: `spark.executor.heartbeat.maxFailures` heartbeats fail, each after at
-most `spark.executor.heartbeatInterval`, and it exits. So all executors of a driver that is dead have ended once that
-time has passed, and a margin in which a process exits. Two observations go with that:
+If no driver answers an executor, `spark.executor.heartbeat.maxFailures` of its heartbeats fail, each after at most
+`spark.executor.heartbeatInterval`, and then it exits. So all executors of a dead driver have ended after that time,
+plus a margin for the exit of a process. Two observations refine this rule:
 
-  - An executor listens on a port. Where its machine refuses a connection to that port, the process has ended. If that
-    holds for every executor that the driver ever had, nobody waits for the time to pass. The driver has to say so
-    itself, after its last query was stopped: one that was killed may have had further executors.
-  - A stopped process (SIGSTOP) can't end itself, and its machine accepts connections for it. So one that still accepts
-    them after that time is not waited for in vain and then forgotten: nothing starts until it has been killed.
+  - An executor listens on a port. If its machine refuses a connection to that port, the process has ended. If that
+    holds for every executor that the driver ever had, the wait ends early. Only the driver itself can state that it had
+    no others, after its last query was stopped: a driver that was killed may have had more executors.
+  - A stopped process (SIGSTOP) can't end itself, and its machine accepts connections for it. So if an executor still
+    accepts connections after that time, Falkirk starts nothing until somebody has killed it.
 """
 
 import json
@@ -31,10 +31,10 @@ from falkirk.stored import parse_json
 
 log = logging.getLogger("falkirk")
 
-#: How long an executor takes to exit, from when it decides to; its tasks go on until then. It waits 10 s for the thread
-#: that sends heartbeats, and which is the one that decided, and then stops everything else.
+#: The longest time between an executor's decision to exit and its end. Its tasks run on meanwhile. It waits 10 s for the
+#: thread that sends heartbeats, which is the one that decided, and then stops everything else.
 EXIT_S = 20.0
-#: How long one takes to exit whose port is closed already.
+#: The longest time until an executor ends after its port was closed.
 CLOSED_S = 3.0
 _PROBE_S = 1.0
 _PROBES = 16
@@ -44,7 +44,7 @@ _EVENTS_MS = 5_000
 
 
 class Reach(Enum):
-    """What a machine says of an executor's port."""
+    """How a machine reacts to a connection to an executor's port."""
 
     REFUSED = "refused"
     ACCEPTED = "accepted"
@@ -53,10 +53,10 @@ class Reach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorRecord:
-    """What a home knows of the executors of its Spark application.
+    """The executors of a Spark application, as its home records them.
 
-    Args: application: Spark's identity of it. silence_s: how long an executor lives at most whose driver is dead, until
-        it decides to exit. addresses: where each listens, as host:port. complete: there were no others.
+    Args: application: Spark's id of the application. silence_s: the longest time between the death of the driver and
+        an executor's decision to exit. addresses: where each listens, as host:port. complete: there are no others.
     """
 
     application: str
@@ -66,7 +66,7 @@ class ExecutorRecord:
 
 
 class Executors:
-    """Records the executors of a session, where they are on other machines. Args: home: the folder."""
+    """Records the executors of a session, if they are on other machines. Args: home: the folder."""
 
     def __init__(self, session: SparkSession, home: Path) -> None:
         self._session, self._home = session, home
@@ -74,11 +74,11 @@ class Executors:
         self._written: ExecutorRecord | None = None
 
     def record(self, *, complete: bool = False) -> None:
-        """Write down which executors there were. Args: complete: no query of this session runs any more, or will."""
+        """Record all executors of the session. Args: complete: this session runs no query any more, and never will."""
         if not self._elsewhere:
             return
         try:
-            if complete:  # what Spark is about to tell of further ones
+            if complete:  # wait for Spark's events about further executors
                 self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_MS)
             before = () if self._written is None else self._written.addresses
             addresses = tuple(sorted({*before, *_addresses(self._session)}))
@@ -88,8 +88,8 @@ class Executors:
                 addresses=addresses,
                 complete=complete,
             )
-        except (Py4JError, OSError) as error:  # the JVM is gone: what was written holds
-            log.warning("asking for executors said: %s", error)
+        except (Py4JError, OSError) as error:  # the JVM died: the last record stays valid
+            log.warning("the executors could not be listed: %s", error)
             return
         if found == self._written:
             return
@@ -102,14 +102,14 @@ class Executors:
 
 
 def silence_s(session: SparkSession) -> float:
-    """Return how long an executor of this session lives at most after the last answer of its driver."""
+    """Return how long an executor of this session may live after the last answer of its driver."""
     conf = session.sparkContext._jsc.sc().conf()
     interval_s = conf.getTimeAsMs("spark.executor.heartbeatInterval", "10s") / 1000
     return float((conf.getInt("spark.executor.heartbeat.maxFailures", 60) + 1) * interval_s)
 
 
 def _addresses(session: SparkSession) -> Iterable[str]:
-    """Yield where each executor listens that this session has or had."""
+    """Yield the address of each present or former executor of this session."""
     known = session.sparkContext._jsc.sc().statusStore().executorList(False)
     for i in range(known.size()):
         summary = known.apply(i)
@@ -119,7 +119,7 @@ def _addresses(session: SparkSession) -> Iterable[str]:
 
 
 def probe(address: str) -> Reach:
-    """Return what the machine of an executor says of its port."""
+    """Return how an executor's machine reacts to a connection to its port."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S):
@@ -138,13 +138,13 @@ def await_executors(
     say: Callable[[str], None] = log.info,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Wait until no executor of a former run can still write. The driver of that run is dead.
+    """Wait until no executor of a former run can still write. The driver of that run must be dead.
 
-    Args: application: Spark's identity of the one that this process goes on using. since_s: when the driver was known
-        to be dead, by `time.monotonic`; now by default. is_stopping: asked now and then; once it is so, this returns,
+    Args: application: Spark's id of the application that this process uses. since_s: when the driver was known to be
+        dead, by `time.monotonic`; by default now. is_stopping: called at intervals. If it returns True, this returns,
         and the next start waits.
-    Raises: HomeError: `LEFTOVER_ALIVE`: an executor accepts connections although its time has passed; `HOME_DAMAGED`.
-        SparkError: `SESSION_LOST`: the former run was in the same Spark application, whose executors go on living.
+    Raises: HomeError: `LEFTOVER_ALIVE`: an executor still accepts connections at the end of the wait; `HOME_DAMAGED`.
+        SparkError: `SESSION_LOST`: the former run used the same Spark application, whose executors stay alive.
     """
     known = _read(home)
     if known is None:
@@ -193,7 +193,7 @@ def _read(home: Path) -> ExecutorRecord | None:
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise HomeError(
             "HOME_DAMAGED",
-            f"{_FILE} can't be read, so the executors of the former run are not known.",
+            f"{_FILE} can't be read, so the executors of the former run are unknown.",
             where=home / _FILE,
             hint="Make sure that no executor of this application runs, remove the file, and start again.",
         ) from error
@@ -205,7 +205,7 @@ def _alive(home: Path, alive: list[str], waited_s: float) -> HomeError:
         f"executors of the former run still accept connections {waited_s:.0f} s after their driver died: "
         f"{', '.join(alive)}.",
         where=home,
-        hint="Kill them on their machines: a stopped process can't end itself, and writes when it resumes. Then start "
-        f"again. If other processes use these addresses, remove {_FILE} from the home.",
+        hint="Kill them on their machines, because a stopped process can't end itself and writes when it resumes. Then "
+        f"start again. If other processes use these addresses, remove {_FILE} from the home.",
         executors=alive,
     )

@@ -1,7 +1,7 @@
-"""Guard: ends a host that nobody watches, or whose home has another owner, at once.
+"""Guard: ends a host at once if its coordinator died or its home has another owner.
 
-A host that lost its coordinator, or was replaced, must not stop politely: to stop is to write. So threads of their own
-look at the parent from the host's first line on, and at the home's owner while it works, whatever the main thread does.
+This host must not stop in an orderly way, because that includes writes. So separate threads check the parent from the
+host's first line on, and the home's owner while it works. They don't depend on the main thread.
 """
 
 import contextlib
@@ -15,26 +15,26 @@ import psutil
 
 from falkirk.errors import FalkirkError
 
-#: How often the owner is looked at.
+#: The time between two checks of the owner.
 POLL_S = 0.5
-#: How often a host that was asked to stop looks whether its coordinator is alive.
+#: The time between two checks of the coordinator by a host that was asked to stop.
 _ORPHANED_S = 0.05
-#: The host ended for a reason that a new one can't mend. It is in the status file, if that is still this host's.
+#: The host ended for a reason that a new host can't mend. The status file has it, if it is still this host's file.
 EXIT_FATAL = 3
-#: The host was orphaned.
+#: The host lost its coordinator.
 EXIT_ORPHANED = 1
 
 
 def die_with_parent(parent: int, stopping: threading.Event) -> None:
-    """Set `stopping` when the coordinator closes standard input; end this process at once when it dies.
+    """Set `stopping` when the coordinator closes standard input; end this process at once when the coordinator dies.
 
-    Args: parent: the coordinator's process, as it says itself: whoever is the parent now may have adopted us.
+    Args: parent: the coordinator's process id, from the coordinator. The present parent may have adopted this process.
     """
 
     def watch() -> None:
-        sys.stdin.read()  # returns when the coordinator closes the pipe, by intent or by dying
+        sys.stdin.read()  # returns when the coordinator closes the pipe or dies
         stopping.set()
-        while os.getppid() == parent:  # a process that dies closes its pipes first
+        while os.getppid() == parent:  # a process closes its pipes before it ends
             time.sleep(_ORPHANED_S)
         end_at_once(EXIT_ORPHANED)
 
@@ -42,9 +42,9 @@ def die_with_parent(parent: int, stopping: threading.Event) -> None:
 
 
 def watch_owner(look: Callable[[], None], say: Callable[[str], None]) -> None:
-    """End this process at once when `look` says that the home has another owner.
+    """End this process at once when `look` reports that the home has another owner.
 
-    Args: look: raises `HOME_TAKEN_OVER` or `HOME_COPIED` then; what else it raises is for the main thread to meet.
+    Args: look: raises `HOME_TAKEN_OVER` or `HOME_COPIED` then. Its other errors are left to the main thread.
     """
 
     def watch() -> None:
@@ -59,20 +59,20 @@ def watch_owner(look: Callable[[], None], say: Callable[[str], None]) -> None:
 
 
 def end_if_replaced(error: FalkirkError, say: Callable[[str], None]) -> None:
-    """End this process at once if an error says that the home has another owner. The coordinator finds the same."""
+    """End this process at once if the error means that the home has another owner. The coordinator meets it too."""
     if is_replaced(error):
         say(str(error))
         end_at_once(EXIT_FATAL)
 
 
 def is_replaced(error: BaseException | None) -> bool:
-    """Tell whether an error says that this process is no longer the home's owner."""
+    """Return whether the error means that this process no longer owns the home."""
     return isinstance(error, FalkirkError) and error.condition in ("HOME_TAKEN_OVER", "HOME_COPIED")
 
 
 def end_at_once(code: int) -> None:
-    """Kill the processes that this one has started, and end it."""
-    # Our own only: by now the home may be in other hands, and hold the names of their processes.
+    """Kill the processes that this one has started, and end this one."""
+    # Only own children: by now the home may have another owner, and its files may name the processes of that owner.
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()

@@ -1,9 +1,9 @@
 """Home: the folder of one application, with its locks, its identity and the processes that may write for it.
 
-A second process is refused by the lock, and a former owner by the generation in the store. Processes that outlived a
-former run (a host, a JVM whose Python was killed, executors) still hold producers, so the next run kills them by
-recorded identity before it reads any output: the first wall of the fence. It reaches those of this machine alone; for
-others there is the claim (claim.py).
+The lock refuses a second process, and the generation in the store refuses a former owner. Processes that outlived a
+former run (a host, a JVM whose Python was killed, executors) still hold producers. So the next run kills them before it
+reads any output, and finds them by their recorded identity: the first measure of the fence. It reaches only processes
+on this machine; for others there is the claim (claim.py).
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from falkirk.local import private, processes
 from falkirk.stored import parse_json
 
 FORMAT = 1
-#: How often it is looked whether a process that was killed has ended.
+#: The time between two checks whether a killed process has ended.
 _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """A process by identity: a pid alone may have been given to another since."""
+    """A process by identity. A pid alone is not enough, because the system may reuse it."""
 
     pid: int
     began: str
@@ -46,55 +46,55 @@ class ProcessRecord:
         return cls(pid=pid, began=processes.began(pid), role=role)
 
     def find(self) -> psutil.Process | None:
-        """Return the process while it is alive and still the recorded one."""
+        """Return the process if it is alive and still the recorded one."""
         return processes.find(self.pid, self.began)
 
 
 class Home:
     """The folder of one application. Use `open_home`; it is a context manager that releases the lock.
 
-    Attributes: path. application: its name. identity: 8 hexadecimal digits, in the header of every record it releases.
+    Attributes: path. application: its name. identity: 8 hexadecimal digits, in the header of every record that it
+        publishes.
     """
 
     def __init__(
         self, path: Path, application: str, identity: str, lock: int, store: str | None, generation: int | None = None
     ) -> None:
-        # Absolute, because the JVM resolves a relative path against the folder that *it* was started in.
+        # Absolute, because the JVM resolves a relative path against its own working directory.
         self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
-        # Regions that have run rest on what was decided: an empty store would be taken for a new beginning.
+        # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
         has_run = (self.path / "regions").is_dir()
         place = self.path / "decisions.db" if store is None else store
         self.store = Store(place, identity=identity, must_exist=has_run, generation=generation)
 
     def take_charge(self) -> None:
-        """Become the owner: what former ones write is refused from now on. Only who holds the lock may.
+        """Become the owner, and refuse all writes of former owners. Only the holder of the lock may call this.
 
         Raises: StoreError.
         """
         self.store.take_charge(f"process {os.getpid()} on {socket.gethostname()}")
-        self.store.signing_key()  # made before anything is decided, it shows that all records are signed
+        self.store.signing_key()  # if it is older than all decisions, all records are signed
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""
         return self.path / "regions" / region
 
     def record_processes(self, records: "tuple[ProcessRecord, ...]", spark_applications: "tuple[str, ...]") -> None:
-        """Record, durably, the processes that may write for this home and the Spark applications that they belong
-        to."""
+        """Record, durably, the processes that may write for this home, and their Spark applications."""
         content = {"processes": [asdict(r) for r in records], "spark_applications": list(spark_applications)}
         write_atomically(self.path / "processes.json", json.dumps(content, indent=1))
 
     def kill_leftovers(
         self, *, spare_pid: int | None = None, spare_application: str | None = None, timeout_s: float = 20.0
     ) -> tuple[ProcessRecord, ...]:
-        """Kill every process that a former run left behind, stopped ones too; return those that were found.
+        """Kill every process that a former run left behind, also stopped ones; return those that were found.
 
-        Args: spare_pid, spare_application: the JVM and Spark application that this process goes on using, as a notebook
-            does: what lingers there is flushed instead (falkirk/regions/fence.py).
-        Raises: HomeError: `LEFTOVER_ALIVE` when one survives, for instance in another user's name; `HOME_DAMAGED`.
+        Args: spare_pid, spare_application: the JVM and Spark application that this process continues to use, as a
+            notebook does. Producers that linger there are flushed instead (falkirk/regions/fence.py).
+        Raises: HomeError: `LEFTOVER_ALIVE` if one survives, for example a process of another user; `HOME_DAMAGED`.
         """
-        hosts = self._kill_former_host(timeout_s)  # first, since it may start further ones
+        hosts = self._kill_former_host(timeout_s)  # first, because it may start others
         file = self.path / "processes.json"
         if not file.exists():
             return hosts
@@ -105,9 +105,9 @@ class Home:
         except (ValueError, KeyError, TypeError) as error:
             raise HomeError(
                 "HOME_DAMAGED",
-                "processes.json can't be read, so what a former run left behind is not known.",
+                "processes.json can't be read, so the processes of a former run are unknown.",
                 where=file,
-                hint="See that no process of this application is left, remove the file, and start again.",
+                hint="Make sure that no process of this application runs, remove the file, and start again.",
             ) from error
         found = [(r, p) for r in records if (p := r.find()) is not None and p.pid not in (os.getpid(), spare_pid)]
         known = {p.pid for _, p in found}
@@ -133,7 +133,7 @@ class Home:
         try:
             deadline = time.monotonic() + timeout_s
             while not locks.take(lock):
-                with contextlib.suppress(ValueError, TypeError):  # it has the lock, and has not said yet who it is
+                with contextlib.suppress(ValueError, TypeError):  # it has the lock, but has not yet written its record
                     record = ProcessRecord(**parse_json(locks.said(lock)))
                     if (process := record.find()) is not None:
                         killed[record.pid] = record
@@ -151,12 +151,12 @@ class Home:
             "LEFTOVER_ALIVE",
             f"{named} of a former run can't be killed.",
             where=self.path,
-            hint="Kill it, then start again: it may still write.",
+            hint="Kill it, then start again. Until it ends, it may write.",
             pids=pids,
         )
 
     def forget_processes(self) -> None:
-        """Forget the processes that were recorded: nothing of this home is left in them."""
+        """Delete the record of processes: none of them writes for this home any more."""
         (self.path / "processes.json").unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -187,12 +187,12 @@ def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psuti
 
 
 def open_home(path: Path, application: str, store: str | None = None, *, visits: bool = False) -> Home:
-    """Open or create the home of an application, holding its lock, and take charge of it.
+    """Open or create the home of an application, take its lock, and become its owner.
 
-    Args: store: the URL of the database that its decisions are in; None: a file in the home. visits: do not take
-        charge: an owner that uses the same store elsewhere goes on.
+    Args: store: the URL of the database with its decisions; None: a file in the home. visits: do not become the owner,
+        so that an owner that uses the same store elsewhere can continue.
     Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`,
-        `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (no folder can be there, or not be written). MachineError:
+        `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (the folder can't be made or written). MachineError:
         `FOLDER_NOT_OURS`. StoreError.
     """
     try:
@@ -210,9 +210,9 @@ def open_home(path: Path, application: str, store: str | None = None, *, visits:
 
 
 def attach_home(path: Path, application: str, store: str | None = None) -> Home:
-    """Open the home of a running application, to look at it or to ask something of it.
+    """Open the home of a running application, to read it or to send it a request.
 
-    Args, raises: as `open_home`, but for the lock.
+    Args, raises: as `open_home`, except for the lock.
     """
     if path.exists():
         private.require_ours(path)
@@ -222,7 +222,7 @@ def attach_home(path: Path, application: str, store: str | None = None) -> Home:
 def host_home(path: Path, application: str, store: str | None, generation: int) -> Home:
     """Open the home for the host, holding the host's lock.
 
-    Args: generation: that of the coordinator, whose lock it is. Others, raises: as `open_home`.
+    Args: generation: the generation of the coordinator that started this host. Others, raises: as `open_home`.
     """
     record = ProcessRecord.of(os.getpid(), "host")
     lock = locks.hold(path, locks.HOST, json.dumps(asdict(record)))
@@ -242,7 +242,7 @@ def _unusable(path: Path, error: OSError) -> HomeError:
         "HOME_UNUSABLE",
         f"the home can't be written: {error.strerror}.",
         where=path,
-        hint="Make room, or name a folder that this user may write, with home= or --home.",
+        hint="Free disk space, or name a folder that this user may write, with home= or --home.",
     )
 
 
@@ -252,9 +252,9 @@ def _identify(path: Path, application: str, store: str | None) -> str:
         if (path / "decisions.db").exists():
             raise HomeError(
                 "HOME_DAMAGED",
-                "decisions.db is there but falkirk.json is gone.",
+                "decisions.db exists, but falkirk.json is missing.",
                 where=path,
-                hint="Restore it from a backup, or use a new home.",
+                hint="Restore falkirk.json from a backup, or use a new home.",
             )
         content = {
             "format": FORMAT,
@@ -278,9 +278,9 @@ def _identify(path: Path, application: str, store: str | None) -> str:
     if version != FORMAT:
         raise HomeError(
             "HOME_VERSION",
-            f"the home has format {version}, this Falkirk knows {FORMAT}.",
+            f"the home has format {version}, but this Falkirk knows {FORMAT}.",
             where=path,
-            hint="Use the Falkirk that made it, or a new home.",
+            hint="Use the Falkirk that made the home, or a new home.",
             found=version,
         )
     if found != application:
@@ -288,7 +288,7 @@ def _identify(path: Path, application: str, store: str | None) -> str:
             "HOME_OF_ANOTHER",
             f"this is the home of application {found!r}, not of {application!r}.",
             where=path,
-            hint="Give each application a home of its own.",
+            hint="Give each application its own home.",
             found=found,
             expected=application,
         )
@@ -296,7 +296,7 @@ def _identify(path: Path, application: str, store: str | None) -> str:
     if kind != ("file" if store is None else "database"):
         raise HomeError(
             "HOME_STORE_CHANGED",
-            f"this home's decisions are in a {kind}, and the application names "
+            f"this home's decisions are in a {kind}, but the application names "
             f"{'no database' if store is None else 'a database'}.",
             where=path,
             hint="Name the same store= as before, or begin with a new home.",
@@ -306,7 +306,7 @@ def _identify(path: Path, application: str, store: str | None) -> str:
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Write a file so that after any crash it is there whole or as it was."""
+    """Write a file atomically: after any crash it has its old content or the new one."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with open(temporary, "w", encoding="utf-8") as handle:
@@ -315,6 +315,6 @@ def write_atomically(file: Path, text: str) -> None:
             os.fsync(handle.fileno())
         os.replace(temporary, file)
     except OSError:
-        temporary.unlink(missing_ok=True)  # on a full disk, it is in the way
+        temporary.unlink(missing_ok=True)  # it would occupy space on a full disk
         raise
     sync_folder(file.parent)

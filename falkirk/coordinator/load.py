@@ -8,14 +8,14 @@ from falkirk.app import App
 from falkirk.errors import DefinitionError
 from falkirk.logs.connection import Connection
 
-#: The name under which a user's file is run when only its declarations are wanted; `App.run` does nothing then.
+#: The module name under which a user's file is loaded only for its declarations. `App.run` then does nothing.
 LOADING = "__falkirk__"
 
 
 def load_application(file: Path) -> App:
     """Return the one `App` that a file declares at its top level.
 
-    Raises: DefinitionError: `FILE_MISSING`, `APPLICATION_MISSING`, `APPLICATIONS_SEVERAL`; what the file raises itself.
+    Raises: DefinitionError: `FILE_MISSING`, `APPLICATION_MISSING`, `APPLICATIONS_SEVERAL`; errors of the file itself.
     """
     if not file.is_file():
         raise DefinitionError("FILE_MISSING", f"there is no file {file}.", hint="Name the file that declares the App.")
@@ -40,7 +40,7 @@ def load_application(file: Path) -> App:
 
 
 def broker_of(app: App, kafka: str | None) -> Connection:
-    """Return the broker that the command line names, else the application's.
+    """Return the broker from the command line, or else the application's.
 
     Raises: DefinitionError: `BROKER_MISSING`.
     """
@@ -50,6 +50,6 @@ def broker_of(app: App, kafka: str | None) -> Connection:
         raise DefinitionError(
             "BROKER_MISSING",
             f"application {app.name!r} names no broker.",
-            hint='Pass fk.App(…, kafka="host:port"), or --kafka host:port, or --local to try things out.',
+            hint='Pass fk.App(…, kafka="host:port"), or --kafka host:port. For a trial, pass --local.',
         )
     return app.kafka

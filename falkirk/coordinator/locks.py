@@ -1,7 +1,7 @@
 """Locks: files in the home that one process holds at a time. The kernel frees a lock when its holder ends.
 
-`lock` belongs to whoever runs the application, `host.lock` to the process that has Spark. A host that outlives its
-coordinator still holds its own, so the next coordinator finds it, whatever became of the lists of processes.
+The process that runs the application holds `lock`, and the process with Spark holds `host.lock`. If a host outlives its
+coordinator, it still holds its lock. So the next coordinator finds it, even if the list of processes is lost.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ _SAID_BYTES = 1_000
 
 
 def hold(home: Path, name: str, says: str) -> int:
-    """Take a lock and write into it who has it; return the descriptor that holds it.
+    """Take a lock and write its holder into it; return the descriptor that holds it.
 
     Raises: HomeError: `HOME_IN_USE`. OSError.
     """
@@ -27,7 +27,7 @@ def hold(home: Path, name: str, says: str) -> int:
                 "HOME_IN_USE",
                 f"another process runs this application{f' (pid {holder})' if holder.isdigit() else ''}.",
                 where=home,
-                hint="Stop it first, or give this one a home of its own.",
+                hint="Stop it first, or give this application its own home.",
                 pid=holder,
             )
         os.ftruncate(lock, 0)
@@ -44,7 +44,7 @@ def open_lock(home: Path, name: str) -> int:
 
 
 def take(lock: int) -> bool:
-    """Take a lock unless somebody else has it; tell whether it was taken."""
+    """Take a lock unless another process holds it; return whether it was taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -53,7 +53,7 @@ def take(lock: int) -> bool:
 
 
 def is_held(home: Path, name: str) -> bool:
-    """Tell whether anybody holds a lock of a home on this machine; where there is no such file, nobody does."""
+    """Return whether any process on this machine holds a lock of a home; a missing file counts as not held."""
     try:
         lock = os.open(home / name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -68,5 +68,5 @@ def is_held(home: Path, name: str) -> bool:
 
 
 def said(lock: int) -> str:
-    """Return what the last holder has written into a lock."""
+    """Return the text that the last holder wrote into a lock."""
     return os.pread(lock, _SAID_BYTES, 0).decode(errors="replace").strip()

@@ -1,7 +1,7 @@
-"""The logs of an application in Kafka, as the coordinator's LogsPort.
+"""Logs: the topics of an application in Kafka, as the coordinator's LogsPort.
 
-What is dead is told apart from what is deaf: every call raises LogError `BROKER_AWAY` when the broker does not answer,
-and whoever called tries again.
+If the broker does not answer, every call raises LogError `BROKER_AWAY`, and the caller retries. So an unreachable
+broker is never mistaken for a missing topic.
 """
 
 import logging
@@ -20,9 +20,9 @@ log = logging.getLogger("falkirk")
 
 Positions = dict[int, int]
 Copier = Callable[[str, str, Positions, Positions], None]
-"""Copies [first, last) of a held log to the end of a sink: (held, sink, first, last). Returns once it is all there;
-when it raises, some of it may be, in order and without a hole."""
-#: Of each partition; whoever copies looks after the regions as well.
+"""Copies [first, last) of a held log to the end of a sink: (held, sink, first, last). Returns once all is copied.
+If it raises, some of the records may be copied, in order and without a gap."""
+#: The largest number of records per partition to copy at once, because the copying thread also checks the regions.
 RECORDS_AT_ONCE = 200_000
 
 
@@ -30,7 +30,7 @@ class KafkaLogs:
     """The logs of one application.
 
     Args:
-        settle: returns where a sink ends once nothing that an earlier copy sent can still arrive there.
+        settle: returns where a sink ends, once no record of an earlier copy can still arrive there.
         copier: see `Copier`.
     """
 
@@ -58,13 +58,13 @@ class KafkaLogs:
         assert self._copier is not None, "an application at rest releases nothing"
         begin = _positions(self.copied(held, sink) | first, self._layout, held)
         end = {p: min(o, begin[p] + RECORDS_AT_ONCE) for p, o in _positions(last, self._layout, held).items()}
-        self._copied.pop(held, None)  # until it is done, only the sink knows
+        self._copied.pop(held, None)  # until the copy is complete, only the sink has the position
         self._copier(held, sink, {p: min(o, end[p]) for p, o in begin.items()}, end)
         self._copied[held] = frontier(held, {p: max(o, end[p]) for p, o in begin.items()})
         return self._copied[held]
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
-        """See LogsPort. The stamp of a sink's last record is its place in the held log.
+        """See LogsPort. The stamp of a sink's last record is its position in the held log.
 
         Raises: LogError: `FOREIGN_WRITER`.
         """
@@ -73,7 +73,7 @@ class KafkaLogs:
         return self._copied[held]
 
     def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
-        """See LogsPort. A topic does not tell: its older records may have expired."""
+        """See LogsPort. A topic can't show a loss, because its older records may have expired."""
         return released
 
     def _found(self, held: str, sink: str) -> Positions:
@@ -92,7 +92,7 @@ class KafkaLogs:
             self._deleted[topic] = below
 
     def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
-        """See LogsPort: the offsets of a consumer group of the application's, which nobody ever joins."""
+        """See LogsPort. The positions are committed as offsets of a consumer group that nobody joins."""
         if self._acknowledged.get(topic) == upto:
             return
         try:
@@ -100,7 +100,7 @@ class KafkaLogs:
         except LogError as error:
             if error.condition == "BROKER_AWAY":
                 raise
-            # It serves tools that show lag, and nothing rests on it.
+            # Only tools that show lag read these offsets. Nothing else depends on them.
             log.warning("the offsets of group %s can't be committed: %s", self.group, error.message)
         self._acknowledged[topic] = upto
 
@@ -143,6 +143,6 @@ class AllLogs:
         self._of(topic).delete_below(topic, below)
 
     def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
-        """See LogsPort. Of files nobody outside is told which were read."""
+        """See LogsPort. For files, there is nobody to notify."""
         if not is_file_log(topic):
             self._of(topic).acknowledge(topic, upto)

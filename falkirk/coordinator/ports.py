@@ -1,7 +1,7 @@
-"""Ports: what the coordinator needs of regions and of logs, and nothing else of the world.
+"""Ports: the interfaces through which the coordinator uses regions and logs, and nothing else.
 
-Spark and Kafka stand behind them in earnest, a simulation in tests. Every call may fail, may be cut off by a crash at
-any point, and is then made again by the next coordinator: so each says what doing it twice means.
+Spark and Kafka implement them, and in tests a simulation does. Every call may fail, and a crash may interrupt it at any
+point. The next coordinator then repeats it, so each method says what a repetition does.
 """
 
 import math
@@ -20,13 +20,13 @@ class Point:
 
     Args:
         number: grows with time; -1 is the initial state.
-        read: of each partition of its inputs, how much is in the state.
-        sent: of each partition of its output, a position before everything that it has sent because of what lies
-            beyond `read`: φ. The later, the less its readers have to go back with it.
-        needs: what lies before it will never be read again by whoever goes on from here; None: `read`, since most read
-            a thing once.
+        read: for each partition of its inputs, how much is in the state.
+        sent: for each partition of its output, a position before every record caused by input beyond `read`: φ. The
+            later it is, the less its readers have to roll back.
+        needs: the region never reads input before this again when it resumes from here; None: `read`, because most
+            regions read each input once.
         made_at_s: when it became durable; None for the initial state.
-        detail: what there is to say of how it was made.
+        detail: a remark on how it was made.
     """
 
     number: int
@@ -38,17 +38,17 @@ class Point:
 
     @property
     def reads_from(self) -> OffsetFrontier:
-        """Before what nothing will be read again, going on from here."""
+        """The position before which no input is read again when the region resumes from here."""
         return self.read if self.needs is None else self.needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How a region is.
+    """The health of a region.
 
-    Args: runs: False: it is dead, or was never started. progressed_at_s: when it last got on or was seen to have
-        nothing to do. hung_after_s: one that runs and has not got on for longer hangs; one that is only slow is left
-        alone. ready_at_s: one that is dead is not to be started before.
+    Args: runs: False: it is dead, or was never started. progressed_at_s: when it last made progress or was seen to have
+        no work. hung_after_s: if it runs without progress for longer than this, it hangs; a region that is only slow is
+        left alone. ready_at_s: a dead region must not be started before this time.
     """
 
     runs: bool
@@ -58,66 +58,69 @@ class Health:
 
 
 class RegionPort(Protocol):
-    """One region: at most one incarnation of it is wanted at any time, whatever former ones still do."""
+    """One region. At most one incarnation of it may be valid at any time, whatever former ones still do."""
 
     def health(self) -> Health:
-        """Return how it is. Called at each tick; changes nothing."""
+        """Return its health. Called at each tick; changes nothing."""
 
     def points(self) -> tuple[Point, ...]:
-        """Return the checkpoints that are whole, oldest first, -1 among them while the input reaches back to it; read
-        from the region's own durable logs."""
+        """Return the undamaged checkpoints, oldest first, from the region's own durable logs.
+
+        They include -1 as long as the input reaches back to it.
+        """
 
     def fence(self) -> None:
-        """Stop it, and see to it that nothing of any former incarnation arrives in its output any more. Twice is as
-        once."""
+        """Stop it, and ensure that no record of a former incarnation can still arrive in its output. Idempotent."""
 
     def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
-        """Return the records of its output that input beyond `upto` has caused, and that are not voided yet.
+        """Return the records of its output that were caused by input beyond `upto` and are not void yet.
 
         The region is fenced, and goes back to checkpoint `number`, which lies within `upto`. A deterministic region
-        computes the input between the two again with the same results, so these stay. φ alone would not do: it may
-        lag, and records behind it that are in the checkpoint's state would not be sent again.
+        computes the input between the two again with the same results, so these records stay. φ alone is not enough: it
+        may lag, and records after it that are in the checkpoint's state would not be sent again.
         """
 
     def rewind(self, number: int) -> None:
-        """Make this checkpoint the newest, and drop what lies beyond it. The region is fenced. Twice is as once."""
+        """Make this checkpoint the newest, and delete later ones. The region is fenced. Idempotent."""
 
     def start(self, number: int) -> None:
-        """Start a new incarnation that goes on from its newest checkpoint, which is `number`. The region is fenced.
+        """Start a new incarnation that resumes from its newest checkpoint, which is `number`. The region is fenced.
 
-        What is recorded as voided of its inputs it skips; what is in its output beyond the checkpoint and is not
-        voided it does not send again.
+        It skips void records of its inputs. It does not send results again that are in its output beyond the checkpoint
+        and are not void.
         """
 
     def discard_below(self, number: int) -> None:
-        """Drop the checkpoints before this one. Nothing will ask for them again. Twice is as once."""
+        """Delete the checkpoints before this one. They are never needed again. Idempotent."""
 
 
 class LogsPort(Protocol):
-    """The logs between regions, and to and from the outside."""
+    """The logs between regions, and those to and from other systems."""
 
     def ends(self, topic: str) -> OffsetFrontier:
         """Return where each partition of a topic ends."""
 
     def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
-        """Copy what `held` has in [first, last) to the end of `sink`, in order and without what is voided; return how
-        far it came, for it may leave some of much for the next time.
+        """Copy the records of `held` in [first, last) to the end of `sink`, in order and without void ones.
 
-        What an earlier call, cut off or not, has copied of it already is not copied again.
+        Returns how far the copy reaches, because it may leave some records for the next call. It does not repeat
+        records that an earlier call has copied, even if that call was interrupted.
         """
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
-        """Return how much of `held` is in `sink`, by what is found there."""
+        """Return how much of `held` is in `sink`, according to the records in the sink."""
 
     def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
-        """Return how much of what was recorded as released of `held` the sink still has: less after somebody restored
-        an older copy of the sink. The rest is copied again, so `held` still has it.
+        """Return how much of the recorded release of `held` the sink still has.
+
+        It has less after somebody restored an older copy of the sink. Then the rest is copied again, if `held` still
+        has it.
 
         Raises: HomeError: `SINK_BEHIND`: `held` no longer has it.
         """
 
     def delete_below(self, topic: str, below: OffsetFrontier) -> None:
-        """Drop the records before these positions. Twice is as once."""
+        """Delete the records before these positions. Idempotent."""
 
     def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
-        """Tell the outside that what lies before these positions will never be read again. Twice is as once."""
+        """Tell other systems that records before these positions are never read again. Idempotent."""

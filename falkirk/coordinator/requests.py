@@ -1,4 +1,4 @@
-"""Requests: what commands ask of a running application, by way of the store in its home."""
+"""Requests: how commands send requests to a running application, through the store of its home."""
 
 import time
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ _LOOK_S = 0.2
 
 
 def stop_asked_if_reachable(store: Store) -> bool:
-    """Tell, once, whether somebody asked the application to stop; while the store is away, nobody can have.
+    """Return, once, whether somebody asked the application to stop; False while the store is unreachable.
 
-    Raises: StoreError: `HOME_TAKEN_OVER`: the application has another owner by now; others but `STORE_AWAY`.
+    Raises: StoreError: `HOME_TAKEN_OVER`: the application has another owner now; others except `STORE_AWAY`.
     """
     try:
         store.require_charge()
@@ -24,7 +24,7 @@ def stop_asked_if_reachable(store: Store) -> bool:
 
 
 def stop_asked(store: Store) -> bool:
-    """Take a request to stop, if there is one, and answer it."""
+    """Take and answer a request to stop, if there is one; return whether there was one."""
     request = store.take_request("stop")
     if request is not None:
         store.answer_request(request.request, {})
@@ -38,9 +38,9 @@ def ask_to_stop(store: Store) -> None:
 
 
 def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeout_s: float) -> Mapping[str, int]:
-    """Ask the running application to go back, and wait until it has; return the checkpoint that each region goes to.
+    """Ask the running application to roll back, and wait for its answer; return the chosen checkpoint of each region.
 
-    Raises: HomeError: `REQUEST_REFUSED` with what it answered; `REQUEST_UNANSWERED`: it may still be carried out.
+    Raises: HomeError: `REQUEST_REFUSED` with its answer; `REQUEST_UNANSWERED`: it may still carry out the request.
     """
     number = store.post_request("rollback", {"asked": dict(asked), "force": force})
     deadline = time.monotonic() + timeout_s
@@ -60,6 +60,6 @@ def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeo
     raise HomeError(
         "REQUEST_UNANSWERED",
         f"the application has not answered for {timeout_s:.0f} s.",
-        hint="It may still do it: `falkirk status` and `falkirk history` tell.",
+        hint="It may still carry out the request: check with `falkirk status` and `falkirk history`.",
         request=number,
     )

@@ -1,5 +1,4 @@
-"""Shape: what an application is made of, kept in its home, so that commands know it without planning it and without
-Spark."""
+"""Shape: describes an application in its home, so that commands need neither its planning nor Spark."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +17,7 @@ _FILE = "shape.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Args: regions, batches: upstream first. processors: those of each region."""
+    """Args: regions, batches: upstream first. processors: the names of the processors of each region."""
 
     layout: Layout
     regions: tuple[RegionLogs, ...]
@@ -27,17 +26,17 @@ class Shape:
 
     @property
     def full_history(self) -> tuple[str, ...]:
-        """The processors of which nothing is collected."""
+        """The processors whose history is never collected."""
         return tuple(batch.name for batch in self.batches if batch.full_history)
 
     def region_of(self, name: str) -> str | None:
-        """Return the region of that name, or that runs the processor of that name; the last of several."""
+        """Return the region with that name, or the last one that runs the processor with that name."""
         if name in self.layout.stages:
             return name
         return next((r for r, names in reversed(self.processors.items()) if name in names), None)
 
     def write(self, home: Path) -> None:
-        """Keep it in a home."""
+        """Write it into a home."""
         content = {
             "stages": [asdict(stage) for stage in self.layout.stages.values()],
             "partitions": dict(self.layout.partitions),
@@ -50,7 +49,7 @@ class Shape:
 
 
 def shape_of(plan: Plan, topics: Topics) -> Shape:
-    """Return the shape of a planned application whose topics are there.
+    """Return the shape of a planned application whose topics exist.
 
     Raises: LogError.
     """
@@ -63,13 +62,13 @@ def shape_of(plan: Plan, topics: Topics) -> Shape:
 
 
 def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
-    """Return a planned application as the theory sees it. Args: partitions_of: a topic, how many it has."""
+    """Return a planned application as a graph for the theory. Args: partitions_of: counts a topic's partitions."""
     stages = {
         region.name: Stage(
             name=region.name,
             inputs=(region.source.topic.topic,),
             output=region.output.topic,
-            # Where results may be repeated, others than the first may come: nobody is promised the same.
+            # If results may be repeated, a repetition may differ: readers are not promised equal results.
             deterministic=region.deterministic or region.repeats,
         )
         for region in plan.regions
@@ -92,7 +91,7 @@ def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
 
 
 def read_shape(home: Path) -> Shape | None:
-    """Return the shape of the application that ran in a home, or None when none did.
+    """Return the shape of the application that ran in a home, or None if none did.
 
     Raises: HomeError: `HOME_DAMAGED`.
     """
@@ -117,5 +116,5 @@ def read_shape(home: Path) -> Shape | None:
             "HOME_DAMAGED",
             "shape.json can't be read.",
             where=file,
-            hint="It is written anew when the application is next started.",
+            hint="Start the application: that writes the file again.",
         ) from error

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, turned into a call that may take locks."""
+"""Signals: turns Ctrl-C and SIGTERM into a call that may take locks."""
 
 import queue
 import signal
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 
 def stop_on_signals(stop: Callable[[], None], *signals: signal.Signals) -> None:
-    """Call `stop`, in a thread of its own, at the first of `signals` (default: Ctrl-C and SIGTERM).
+    """Call `stop`, in its own thread, at the first of `signals` (default: Ctrl-C and SIGTERM).
 
-    A handler runs in the middle of whatever the main thread does. If that holds the lock of the very Event that the
-    handler would set, both wait for ever; a SimpleQueue alone is made to be put into from there. A second Ctrl-C
-    gives up waiting, where the first was to be handled.
+    A handler interrupts the main thread anywhere. If the main thread holds the lock of the Event that the handler sets,
+    both wait forever. Only a SimpleQueue allows `put` in a handler. If Ctrl-C is handled, a second Ctrl-C ends the wait
+    with KeyboardInterrupt.
     """
     came: queue.SimpleQueue[int] = queue.SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""Status: what a user sees of each region of a running application."""
+"""Status: the state of each region of a running application, as users see it."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ CONSOLE = "FALKIRK_CONSOLE"
 
 @dataclass(kw_only=True)
 class RegionStatus:
-    """What a user sees of a region. Times in seconds."""
+    """The state of a region, as users see it. Times in seconds."""
 
     name: str
     state: str = "starting"

@@ -1,5 +1,7 @@
-"""Visit: an application seen from its home, whether it runs or not: where it could go back to, and what could be
-collected. Without Spark, and without changing anything unless nothing of it runs."""
+"""Visit: shows, from its home, where an application can roll back to and what can be collected.
+
+The application may run or not. A visit needs no Spark, and changes data only if the application does not run.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +34,8 @@ from falkirk.theory.frontier import OffsetFrontier
 class Move:
     """A region that goes back.
 
-    Args: to: the checkpoint. again: at least so many records of its input are read again. taken_back: so many records
-        that it has sent count as nothing from then on. why: in one sentence.
+    Args: to: the checkpoint. again: at least this many records of its input are read again. taken_back: this many of
+        its output records become void. why: in one sentence.
     """
 
     region: str
@@ -45,9 +47,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a rollback would do.
+    """The effect of a rollback.
 
-    Args: outside: for each topic whose readers would be contradicted, how many results of it are out already.
+    Args: outside: for each topic whose readers it would contradict, the number of results that are already published.
     """
 
     moves: tuple[Move, ...]
@@ -57,7 +59,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A point that a region can go back to, and how many results it has sent since; outside: users read them."""
+    """A point that a region can go back to, and the results since. outside: the results are published to users."""
 
     region: str
     point: Point
@@ -67,7 +69,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garbage:
-    """How many checkpoints of each region, and records of each log between regions, nothing can ask for any more."""
+    """The numbers of checkpoints of each region, and records of each log between regions, that can be deleted."""
 
     checkpoints: Mapping[str, int]
     records: Mapping[str, int]
@@ -76,8 +78,7 @@ class Garbage:
 class Visit:
     """A visit to an application that has run in `home`.
 
-    Args: app: as declared, which says where its sinks are. runs: it runs now, under somebody else's hands. history: as
-        the application's.
+    Args: app: as declared; it names the sinks. runs: another process runs it now. history: as in the application.
     Raises: HomeError: `NEVER_RAN`, `HOME_DAMAGED`.
     """
 
@@ -112,7 +113,7 @@ class Visit:
         )  # fmt: skip
 
     def asked(self, text: str) -> dict[str, int]:
-        """Return what `PROCESSOR@POINT` asks for: a checkpoint's number, or `start`.
+        """Return the requested point of `PROCESSOR@POINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`.
         """
@@ -123,7 +124,7 @@ class Visit:
                 "POINT_INVALID",
                 f"{text!r} names no point to go back to.",
                 hint="Write PROCESSOR@POINT, with a point that `falkirk history` shows, or PROCESSOR@start. "
-                f"There are: {', '.join(dict.fromkeys([*self.shape.layout.stages, *self._processors()]))}.",
+                f"Known names: {', '.join(dict.fromkeys([*self.shape.layout.stages, *self._processors()]))}.",
                 text=text,
             )
         number = -1 if point == "start" else int(point)
@@ -132,7 +133,7 @@ class Visit:
             raise DefinitionError(
                 "POINT_UNKNOWN",
                 f"{region!r} can't go back to {point}.",
-                hint=f"It has {', '.join('start' if n < 0 else str(n) for n in numbers)}.",
+                hint=f"Choose one of: {', '.join('start' if n < 0 else str(n) for n in numbers)}.",
                 region=region,
                 points=tuple(numbers),
             )
@@ -142,7 +143,7 @@ class Visit:
         return [p for names in self.shape.processors.values() for p in names]
 
     def preview(self, asked: Mapping[str, int]) -> Preview:
-        """Return what a rollback would do, without doing it.
+        """Return the effect of a rollback, without performing it.
 
         Raises: GuaranteeError: `POINT_TOO_OLD`. LogError.
         """
@@ -154,7 +155,7 @@ class Visit:
         for name, number in decision.goes.items():
             newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
             if number == newest.number and name not in asked and name not in decision.takes_back:
-                continue  # it would go on from there anyhow
+                continue  # it would resume from there without a rollback too
             stage = layout.stages[name]
             taken = _length(self.logs.ends(stage.output)) - _length(cut(to.sent, layout, stage.output))
             moves.append(
@@ -174,7 +175,7 @@ class Visit:
         )
 
     def _contradicted(self, decision: Decision, points: Points, sink: str) -> int:
-        """Return how many results of a sink are outside and would not count."""
+        """Return how many published results of a sink would become void."""
         layout = self.shape.layout
         topic = next((held for held, to in layout.held.items() if to == sink), sink)
         writer = layout.writer(topic)
@@ -184,7 +185,7 @@ class Visit:
         return max(0, _length(out) - _length(cut(to.sent, layout, topic)))
 
     def history(self) -> tuple[Past, ...]:
-        """Return the points that can be gone back to, region by region, oldest first."""
+        """Return the points to which each region can go back, region by region, oldest first."""
         layout, found = self.shape.layout, []
         for name, region in self.regions.items():
             output = layout.stages[name].output
@@ -195,7 +196,7 @@ class Visit:
         return tuple(found)
 
     def garbage(self) -> Garbage:
-        """Return what nothing can ask for any more."""
+        """Return the numbers of checkpoints and records that are never needed again."""
         self.wheel.begin_again()
         kept, below = self.wheel.garbage()
         checkpoints = {n: sum(p.number < kept[n] for p in r.points()) for n, r in self.regions.items()}
@@ -208,16 +209,16 @@ class Visit:
         return Garbage(checkpoints=checkpoints, records=records)
 
     def roll_back(self, asked: Mapping[str, int], *, force: bool) -> Decision:
-        """Take a stopped application back. It goes on from there when it is next started.
+        """Roll back a stopped application. Its next start resumes from there.
 
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
         """
-        assert not self._runs, "a running application is asked to go back itself"
+        assert not self._runs, "a running application rolls back itself, on request"
         return self.wheel.open(asked=asked, force=force)
 
 
 def never_ran(home: Path) -> HomeError:
-    """Return the error that there is nothing to visit."""
+    """Return the error for a home in which no application has run."""
     return HomeError(
         "NEVER_RAN",
         "no application has run in this home yet.",
@@ -231,17 +232,17 @@ def _length(frontier: OffsetFrontier) -> int:
 
 
 def _why(decision: Decision, name: str, asked: Mapping[str, int]) -> str:
-    """Return why a region goes back, by the first constraint that was in its way."""
+    """Return why a region goes back: the first constraint that excluded a later point."""
     if name in asked:
         return "asked for"
     graph = decision.solution.graph
     for refused in decision.solution.why(name):
         if refused.edge is None:
-            return "it goes on from its newest checkpoint"
+            return "it resumes from its newest checkpoint"
         edge = graph.edges[refused.edge]
         if refused.constraint is Constraint.DELIVERED and edge.target == name:
             return f"it has read what {edge.source} takes back"
         if refused.constraint is Constraint.DISCARDED and edge.source == name:
-            return f"{edge.target} needs again what it no longer holds"
+            return f"{edge.target} needs records again that it no longer has"
         return f"what it exchanges with {edge.source if edge.target == name else edge.target} would not fit"
-    return "it goes on from its newest checkpoint"
+    return "it resumes from its newest checkpoint"

@@ -1,7 +1,7 @@
-"""At rest: what can be known of a region, and done to it, while nothing of it runs. It needs no Spark.
+"""At rest: reads and changes the durable data of a region that does not run. It needs no Spark.
 
-Its checkpoints are in Spark's files, what it has sent is in its outputs, and what the two have to do with each other
-is in the store. The commands work on a stopped application by this alone.
+A region's checkpoints are in Spark's files, and its results are in its outputs. The store relates the two. The commands
+use this module alone for an application that does not run.
 """
 
 import logging
@@ -22,15 +22,15 @@ log = logging.getLogger("falkirk")
 
 
 class RegionAtRest:
-    """A region of which nothing runs, as a RegionPort: to start it does nothing."""
+    """A region that does not run, as a RegionPort: `start` does nothing."""
 
     def __init__(self, logs: RegionLogs, place: Place) -> None:
         self.logs, self._place, self._store = logs, place, place.home.store
         self._checkpoint = place.home.checkpoint(logs.name)
         self._outputs = Outputs(logs, place)
-        #: Where the outputs end since nothing of this region runs any more; None: it may.
+        #: The ends of the outputs, read after the last writer of this region ended; None: a writer may still run.
         self._ends: Positions | None = None
-        #: Checkpoints that were found damaged.
+        #: Checkpoints with missing or torn files.
         self.damaged: set[int] = set()
         self._discarded_below = -1
 
@@ -41,9 +41,9 @@ class RegionAtRest:
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def points(self) -> tuple[Point, ...]:
-        """See RegionPort. The newest whole checkpoint is always among them, older ones while their input is there.
+        """See RegionPort. The newest undamaged checkpoint is always included, older ones while their input exists.
 
-        The initial state goes when the first checkpoint is collected: what was sent before then may be gone as well.
+        The initial state is excluded once the first checkpoint was collected, because older results may be deleted too.
         """
         committed = checkpoint.committed_batches(self._checkpoint)
         distrusted = self._store.distrusted(self.logs.name)
@@ -56,7 +56,7 @@ class RegionAtRest:
         return self._points_of({n: read[n] for n in [*reachable, batches[-1]]})
 
     def _points_of(self, read: dict[int, dict[int, int]]) -> tuple[Point, ...]:
-        """Return the points of these checkpoints, by what they cover of the input."""
+        """Return the points of these checkpoints. `read` has the end of the input of each one."""
         tails = self._store.tails(self.logs.name)
         return tuple(
             Point(
@@ -80,7 +80,7 @@ class RegionAtRest:
         return {} if record is None else record.start_offsets[self.logs.source]
 
     def _read(self, number: int) -> dict[int, int]:
-        """Return how much of each partition of the input a checkpoint covers."""
+        """Return, per partition of the input, the end of the records that a checkpoint covers."""
         if number < 0:
             return self._start_offsets()
         return checkpoint.end_offsets(self._checkpoint, number, self.logs.source)
@@ -90,7 +90,7 @@ class RegionAtRest:
         checkpoint.rewind(self._checkpoint, number)
 
     def discard_below(self, number: int) -> None:
-        """See RegionPort. Spark's own maintenance drops state files that no checkpoint names."""
+        """See RegionPort. Spark's own maintenance deletes state files that no checkpoint names."""
         if number > self._discarded_below:
             checkpoint.discard_below(self._checkpoint, number)
             self._store.forget_tails_before(self.logs.name, number)
@@ -99,16 +99,16 @@ class RegionAtRest:
     # -- outputs ------------------------------------------------------------------------------------------------------
 
     def fence(self) -> None:
-        """See RegionPort. Processes of former runs were killed with the home's lock in hand (coordinator/home.py)."""
+        """See RegionPort. This process holds the home's lock and has killed former processes (coordinator/home.py)."""
         if self._ends is None:
             self._ends = self._outputs.settled_ends()
 
     def start(self, number: int) -> None:
-        """Stay at rest. Whoever starts the application next goes on from there."""
+        """Do nothing. The next start of the application resumes from this checkpoint."""
 
     def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
-        """See RegionPort. Dead letters are among them: what is taken back says nothing about its input either."""
-        assert self._ends is not None, "what lies beyond is read behind the fence"
+        """See RegionPort. Dead letters are included: a rollback cancels the dead letters of cancelled input too."""
+        assert self._ends is not None, "`fence` must be called before `beyond`"
         covered = {
             p: max(o, upto.length(TopicPartition(topic=self.logs.source, partition=p)))
             for p, o in self._read(number).items()
@@ -120,8 +120,7 @@ class RegionAtRest:
         return tuple(found)
 
     def boundary(self, number: int, ends: Positions) -> Positions:
-        """Return, per output partition, where the first record lies that was sent because of what lies beyond a
-        checkpoint: φ, as exactly as it can be known."""
+        """Return, per output partition, the first record caused by input after a checkpoint: the most exact φ."""
         covered, found = self._read(number), {name: dict(ends[name]) for name in self._outputs.names}
         for topic in self._outputs.names:
             for record in self._sent_after(topic, number, covered, ends):
@@ -131,7 +130,7 @@ class RegionAtRest:
     def _sent_after(
         self, topic: str, number: int, covered: Mapping[int, Natural], ends: Positions
     ) -> Iterable[LogRecord]:
-        """Yield the records of an output, up to `ends`, that count and that a checkpoint's input did not cause."""
+        """Yield the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
         first = self._outputs.position(number).positions.get(topic, {})
         oldest = self._place.topics.first_positions(topic)
         first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
@@ -152,12 +151,12 @@ class RegionAtRest:
 
 
 def frontier(topic: str, positions: dict[int, int]) -> OffsetFrontier:
-    """Return positions in a topic as a frontier."""
+    """Return the positions in a topic as a frontier."""
     return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
 
 
 def _runs(places: list[tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
-    """Return sorted places as (partition, first, last exclusive), neighbours as one."""
+    """Return sorted places as ranges (partition, first, last exclusive); adjacent places become one range."""
     runs: list[tuple[int, int, int]] = []
     for partition, offset in places:
         if runs and runs[-1][0] == partition and runs[-1][2] == offset:

@@ -1,8 +1,8 @@
-"""Spark checkpoints as Falkirk sees them: which batches can be restored, up to which input, and how to go back to one.
+"""Checkpoints: tells which batches of a Spark checkpoint can be restored, up to which input, and rewinds to one.
 
-Spark's own `offsets/` and `commits/` logs are the truth; nothing of them is copied. Batch n is restorable iff
-`commits/n` is there: offsets without a commit are cut anew by Real-time Mode on restart, so they decide nothing. A
-commit names the state files that it rests on, so what is missing of them is found before Spark looks for it.
+Spark's own `offsets/` and `commits/` logs are the truth; Falkirk copies nothing from them. Batch n can be restored iff
+`commits/n` exists. Offsets without a commit have no meaning, because Real-time Mode chooses them again after a restart.
+A commit names its state files, so Falkirk finds a missing file before Spark needs it.
 """
 
 import re
@@ -12,9 +12,9 @@ from typing import Any
 from falkirk.errors import SparkError
 from falkirk.stored import parse_json
 
-#: Behind the first line, which is the format's version, a commit is one JSON object.
+#: The first line of a commit is the version of its format. The rest is one JSON object.
 _VERSION = re.compile(r"v\d+")
-#: Of an operator or of a state file; anything else could be a pattern, or another place.
+#: The name of an operator or a state file. Any other text could be a glob pattern or a path to another folder.
 _NAME = re.compile(r"[\w-]+")
 
 
@@ -32,14 +32,14 @@ def last_committed_batch(checkpoint: Path) -> int:
 
 
 def committed_at_s(checkpoint: Path, batch: int) -> float:
-    """Return when a batch was committed, in seconds since the epoch."""
+    """Return the time at which a batch was committed, in seconds since the epoch."""
     return (checkpoint / "commits" / str(batch)).stat().st_mtime
 
 
 def end_offsets(checkpoint: Path, batch: int, topic: str) -> dict[int, int]:
     """Return the input offsets at which the batch after `batch` begins, per partition.
 
-    Raises: SparkError: `CHECKPOINT_DAMAGED` when a committed batch has no readable offsets.
+    Raises: SparkError: `CHECKPOINT_DAMAGED` if a committed batch has no readable offsets.
     """
     file = checkpoint / "offsets" / str(batch)
     try:
@@ -57,9 +57,9 @@ def end_offsets(checkpoint: Path, batch: int, topic: str) -> dict[int, int]:
 
 
 def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
-    """Return what is wrong with the files of a committed batch, or None when none of them is missing or torn.
+    """Return a description of the damage to the files of a committed batch, or None if no file is missing or torn.
 
-    It is Spark that reads the state files, with their checksums; here only their presence is asked for.
+    This checks only that the state files exist. Spark reads them and verifies their checksums.
     """
     try:
         end_offsets(checkpoint, batch, topic)
@@ -85,23 +85,23 @@ def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
 
 
 def rewind(checkpoint: Path, batch: int) -> None:
-    """Make a committed batch, or -1, the newest: drop the log entries of later ones. Twice is as once.
+    """Make a committed batch, or -1, the newest: delete the log entries of later batches. Idempotent.
 
-    Commits go first: a crash in between leaves offsets without a commit, which decide nothing. State files of later
-    batches stay; nothing names them any more.
+    Commits are deleted first: a crash in between leaves offsets without a commit, which have no meaning. The state
+    files of later batches stay, but no commit names them.
     """
     for folder in ("commits", "offsets"):
         for file in (checkpoint / folder).glob("*"):
             if file.name.isdigit() and int(file.name) > batch:
-                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # a file without one is read all the same
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Spark reads a file without checksum too
                 file.unlink(missing_ok=True)
 
 
 def discard_below(checkpoint: Path, batch: int) -> None:
-    """Drop the log entries of batches before `batch`. Twice is as once.
+    """Delete the log entries of batches before `batch`. Idempotent.
 
-    Spark asks for the offsets of the batch before the one that it goes on from, so those stay. Commits go oldest
-    first, so that what is left after a crash is without a gap.
+    When Spark resumes from a batch, it also reads the offsets of the batch before, so these stay. Commits are deleted
+    oldest first, so that a crash leaves no gap.
     """
     for folder, first in (("commits", batch), ("offsets", batch - 1)):
         for number in sorted(int(f.name) for f in (checkpoint / folder).glob("*") if f.name.isdigit()):

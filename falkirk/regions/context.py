@@ -1,4 +1,4 @@
-"""Context: what all regions of an application share."""
+"""Context: the home, the broker and the Spark session, which all regions of an application share."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -18,22 +18,22 @@ from falkirk.logs.void import Void, late_behind
 
 log = logging.getLogger("falkirk")
 
-#: The kind of decision that says which topic a name stands for.
+#: The kind of decision that holds Kafka's id of the topic with this name.
 TOPIC = "topic"
-#: The kind of decision that says from where on each record of ours in a topic is signed.
+#: The kind of decision that holds the positions from which all records of this home in a topic are signed.
 SIGNED = "signed"
-#: The kind of decision that says up to where doubtful records of a topic are somebody else's: an operator made it.
+#: The kind of decision with which an operator declares doubtful records, up to a position, as written by others.
 DISOWNED = "disowned"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where an application keeps what is durable: its home and its broker."""
+    """The durable parts of an application: its home and its broker."""
 
     home: Home
     connection: Connection
     topics: Topics = field(init=False)
-    #: By topic, what others have written there.
+    #: For each topic, the records that others have written there.
     foreign: dict[str, ForeignTally] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -42,8 +42,9 @@ class Place:
             self.topics.expect(topic, str(content["id"]))
 
     def hold(self, topics: Iterable[str]) -> None:
-        """Record which topics these are, before anything rests on them. Another one of the same name is refused from
-        then on, at each look.
+        """Record Kafka's id of each topic before anything depends on it.
+
+        From then on, each look at the topic refuses another topic of the same name.
 
         Raises: LogError: `TOPIC_MISSING`, `TOPIC_REPLACED`.
         """
@@ -54,8 +55,11 @@ class Place:
                 self.topics.expect(topic, identity)
 
     def void(self, topic: str) -> Void:
-        """Return which records of a topic count for nothing. Only of a log of ours is that what is late: in any other
-        topic it has been seen, and is not to be sent again."""
+        """Return the void records of a topic.
+
+        Late records are void only in the internal logs of this home. In any other topic, users may have read them, so
+        they stay valid and must not be sent again.
+        """
         store, ours = self.home.store, internal_topic(self.home.application, self.home.identity, "")
         ranges = [(v.partition, v.first, v.last_exclusive) for v in store.voided_ranges(topic)]
         return Void(ranges, late_behind(store.fences(topic)) if topic.startswith(ours) else ())
@@ -70,27 +74,28 @@ class Place:
     def verifier(
         self, topic: str, explains: Callable[[tuple[int, ...], str], bool] = lambda numbers, state: True
     ) -> Verifier:
-        """Return what tells this home's records in a topic from others'. Args: explains: as of `Verifier`."""
+        """Return the verifier that recognizes this home's records in a topic. Args: explains: as in `Verifier`."""
         key = self.signing_key
         signed = None if key.since_birth else self.home.store.decision(SIGNED, topic, 0)
         below = None if signed is None else {int(p): int(o) for p, o in signed.content.items()}
         return Verifier(topic, self.home.identity, key, unsigned_below=below, explains=explains)
 
     def sign_from(self, topic: str, ends: Mapping[int, int]) -> None:
-        """Record, before this version of Falkirk writes anything there, that each later record of ours is signed.
+        """Record that all later records of this home in the topic are signed.
 
-        Args: ends: of the topic, once nothing that an earlier version has sent can still arrive.
+        Called before this version of Falkirk writes to the topic.
+
+        Args: ends: the ends of the topic, once no record of an earlier version can still arrive.
         """
         store = self.home.store
         if not self.signing_key.since_birth and store.decision(SIGNED, topic, 0) is None:
             store.record_decision(SIGNED, topic, 0, {str(p): o for p, o in sorted(ends.items())})
 
     def note_foreign(self, topic: str, found: ForeignTally, *, refuse: bool = True) -> None:
-        """Take note of records in a topic of ours that this home did not write: they count for nothing, and the status
-        names them.
+        """Note records that others wrote into a topic of this home. They are void, and the status shows them.
 
-        Args: refuse: raise an error if that may be wrong: results would be repeated.
-        Raises: LogError: `FOREIGN_WRITER`: one may be ours, of a home that this one is an older copy of.
+        Args: refuse: raise an error if a record may be this home's: to ignore it would repeat results.
+        Raises: LogError: `FOREIGN_WRITER`: a record may be this home's, if the home is an older copy.
         """
         if (first := found.first) is None:
             return
@@ -100,7 +105,7 @@ class Place:
                 "FOREIGN_WRITER",
                 f"the record at offset {first.offset} of partition {first.partition} of {topic!r} has {reason}.",
                 where=f"topic {topic}",
-                hint="If this home was restored from a copy, restore one that is as new as its outputs. Otherwise "
+                hint="If this home was restored from a copy, restore a copy that is as new as its outputs. Otherwise "
                 "somebody forged that record: ignore it with `falkirk disown FILE TOPIC`.",
                 topic=topic,
                 partition=first.partition,
@@ -116,7 +121,7 @@ class Place:
         self.foreign[topic] = found
 
     def foreign_records(self) -> list[dict[str, object]]:
-        """Return what others have written into topics of this home, as plain values."""
+        """Return the records that others have written into topics of this home, as plain values."""
         return [
             {
                 "topic": topic,
@@ -130,7 +135,7 @@ class Place:
         ]
 
     def disown(self, topic: str) -> dict[int, int]:
-        """Record that all doubtful records which are in a topic now are somebody else's; return where it ends."""
+        """Record that all doubtful records now in a topic were written by others; return the topic's ends."""
         store, ends = self.home.store, self.topics.end_positions(topic)
         last = store.newest_decision(DISOWNED, topic)
         store.record_decision(
@@ -145,7 +150,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Context(Place):
-    """A place, and the Spark session that an application runs in there."""
+    """A place, with the Spark session in which the application runs."""
 
     session: SparkSession
     state_partitions: int

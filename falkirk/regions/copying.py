@@ -1,8 +1,8 @@
-"""Copying: the Spark job that takes results out of a held log to the sink that they wait for.
+"""Copying: copies results from a held log to their sink, as a Spark job.
 
-A record's stamp in the sink is its place in the held log, so the sink itself says how far it has come. Spark makes one
-task of a partition and keeps its order. A task that Spark runs again fails (falkirk/regions/attempts.py): it would send
-again what its first attempt has sent.
+The stamp of a record in the sink is its position in the held log. So the last record of the sink tells how much was
+copied. Spark reads each partition in one task and keeps its order. If Spark runs a task again, the task fails
+(falkirk/regions/attempts.py), because it would send the records of its first attempt again.
 """
 
 import json
@@ -22,9 +22,9 @@ _Positions = dict[int, int]
 
 
 def copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
-    """Copy [first, last) of each partition of `held` to the same partition of `sink`, without what is voided.
+    """Copy [first, last) of each partition of `held` to the same partition of `sink`, without void records.
 
-    Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
+    Raises: SparkError: `RELEASE_FAILED`: some of the records may be in the sink, in order and without a gap.
     """
     if first == last:
         return
@@ -61,16 +61,18 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
     except SPARK_ERRORS as error:
         raise SparkError(
             "RELEASE_FAILED",
-            f"what waits in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
+            f"results in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
             certainty="maybe",
-            hint="It goes on from what is there.",
+            hint="Falkirk retries, and resumes after the last record in the sink.",
             topic=sink,
         ) from error
 
 
 def settle(context: Context, sink: str) -> _Positions:
-    """Return where a sink ends once nothing that an earlier copy to it sent can still arrive there: what one in this
-    process may still hold is flushed. Raises: as `flush_lingering` and `settled_ends`."""
+    """Return the ends of a sink, once no record of an earlier copy can still arrive.
+
+    It flushes the producer of an earlier copy in this process. Raises: as `flush_lingering` and `settled_ends`.
+    """
     mine = fence.client_id(context.home.identity, f"release-{sink}", 1)
     fence.flush_lingering(context.session, lambda client: client == mine)
     return settled_ends(context, (sink,), sink)[sink]

@@ -1,14 +1,14 @@
-"""Fence: nothing of a former incarnation may still arrive in an output topic once its tail is being read.
+"""Fence: ensures that no record of a former incarnation can still arrive before a region reads the tail of its output.
 
-Three walls, each for a failure that was seen:
-  1. processes: the JVMs of the former run are killed by recorded identity (coordinator/home.py). Killing Python alone
-     leaves its JVM writing.
-  2. lingering producers, in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds
-     records. The producer has a client id of its own per region and incarnation; wait until no task uses it, then
-     flush it. Other regions' producers are not touched.
-  3. a position: the end of every output partition, recorded as a decision once 1 and 2 are done and each leader has
-     confirmed that its log ends there (logs/replication.py). What an older incarnation adds behind it (a request that
-     sat in a stalled broker's socket) is void (logs/void.py).
+Three measures, each for a failure that was observed:
+  1. Processes: Falkirk kills the JVMs of the former run, which it finds by their recorded identity
+     (coordinator/home.py). To kill Python alone is not enough, because its JVM continues to write.
+  2. Lingering producers in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds records.
+     Each region and incarnation has a producer with its own client id. Falkirk waits until no task uses it, and then
+     flushes it. It does not touch the producers of other regions.
+  3. A position: the end of every output partition. Falkirk records it as a decision after 1 and 2, and after each
+     leader has confirmed that its log ends there (logs/replication.py). If an older incarnation still adds a record
+     after it (from a request in the socket of a stalled broker), the record is void (logs/void.py).
 """
 
 import time
@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 from falkirk.errors import SparkError
 
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
-#: How long a task of a stopped region may go on writing.
+#: The longest time for which a task of a stopped region may still write.
 WRITING_S = 60.0
-#: How often it is looked whether it still does.
+#: The time between two checks whether it still writes.
 _LOOK_S = 0.02
 
-#: The guarantee rests on these: a batch that expired would leave a hole below a released stamp.
+#: The guarantee depends on these: a record batch that expires would leave a gap below a published stamp.
 _PRODUCER = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
@@ -36,20 +36,20 @@ _PRODUCER = {
 
 
 def producer_options(application: str, region: str, incarnation: int) -> dict[str, str]:
-    """Return Spark's options for what an incarnation of a region writes."""
+    """Return Spark's options for the producer of one incarnation of a region."""
     return _PRODUCER | {"kafka.client.id": client_id(application, region, incarnation)}
 
 
 def client_id(application: str, region: str, incarnation: int) -> str:
-    """Return the producer's client id of one incarnation of a region."""
+    """Return the client id of the producer of one incarnation of a region."""
     return f"falkirk-{application}-{region}-{incarnation}"
 
 
 def flush_lingering(session: SparkSession, belongs: Callable[[str], bool]) -> None:
-    """Wait until this JVM's pooled producers with a client id that `belongs` are unused, and flush them.
+    """Wait until no task uses this JVM's pooled producers with a client id that `belongs`, and flush these producers.
 
-    Blocks while the broker is away: there is nothing right that could be done meanwhile.
-    Raises: SparkError: `WRITER_STILL_RUNNING` when a task still uses one after `WRITING_S`.
+    Blocks while the broker is unreachable, because nothing else would be safe.
+    Raises: SparkError: `WRITER_STILL_RUNNING` if a task still uses one after `WRITING_S`.
     """
     deadline = time.monotonic() + WRITING_S
     for entry in [e for name, e in _pooled(session) if belongs(name)]:
@@ -57,16 +57,16 @@ def flush_lingering(session: SparkSession, belongs: Callable[[str], bool]) -> No
             if time.monotonic() > deadline:
                 raise SparkError(
                     "WRITER_STILL_RUNNING",
-                    "a task of a stopped region still writes.",
+                    "a task of a stopped region still writes to Kafka.",
                     certainty="maybe",
-                    hint="The Spark application is restarted to be rid of it.",
+                    hint="Falkirk restarts the Spark application, which ends the task.",
                 )
             time.sleep(_LOOK_S)
         entry.producer().producer().flush()
 
 
 def _pooled(session: SparkSession) -> list[tuple[str, Any]]:
-    """Return (client id, pool entry) of every Kafka producer that Spark pools in this JVM."""
+    """Return (client id, pool entry) of each Kafka producer that Spark pools in this JVM."""
     jvm = session._jvm
     assert jvm is not None
     loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()

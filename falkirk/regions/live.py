@@ -1,12 +1,12 @@
-"""Live regions: one Real-time Mode query each, from a Kafka log to a Kafka log, exactly once.
+"""Live regions: each one is a Real-time Mode query from one Kafka log to another, exactly once.
 
-An incarnation begins behind the fence (falkirk/regions/fence.py), with the checkpoint decided that it goes on from:
-  1. open: record its number;
-  2. barrier: read the outputs from a position observed no later than the start of the batch after the restored
-     checkpoint up to the fence, and keep the greatest released stamp per channel;
-  3. run: start the query with that as a constant filter;
-  4. watch: observe output positions and commits, so that step 2 stays short next time.
-A crash between any two of them leaves the records of the steps before, and the next incarnation begins at the fence.
+An incarnation starts after the fence (falkirk/regions/fence.py) and after the choice of its checkpoint:
+  1. open: record the incarnation's number;
+  2. barrier: read the outputs up to the fence, and keep the greatest published stamp per channel. Reading starts at a
+     position observed no later than the start of the batch after the restored checkpoint;
+  3. run: start the query with these stamps as a constant filter;
+  4. watch: observe output positions and commits, so that the next incarnation has little to read in step 2.
+After a crash between two steps, the records of the earlier steps remain, and the next incarnation starts at the fence.
 """
 
 import json
@@ -44,15 +44,15 @@ from falkirk.theory.positions import is_caught_up
 
 log = logging.getLogger("falkirk")
 
-#: A region hangs when its commit is overdue by this much and the broker answers. The first one takes longer: executors
-#: and Python workers begin, and states are loaded.
+#: A region hangs if its commit is overdue by this time and the broker answers. The first commit may take longer,
+#: because executors and Python workers start, and states are loaded.
 OVERDUE_S = 30.0
 OVERDUE_AT_START_S = 150.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What is known once the fence stands and the tail is read: where the incarnation begins and what it suppresses."""
+    """The result of the first two steps: the start of an incarnation, and the results that its barrier drops."""
 
     incarnation: int
     restored_batch: int
@@ -64,8 +64,8 @@ class Opening:
 class LiveRegion(RegionAtRest):
     """One region of an application, with at most one running query: a RegionPort.
 
-    Args: retain: how many checkpoints Spark is to keep the state of. on_progress: called before what may take its time,
-        such as reading a long tail.
+    Args: retain: the number of checkpoints whose state Spark keeps. on_progress: called before slow operations, such as
+        reading a long tail.
     """
 
     def __init__(
@@ -78,25 +78,25 @@ class LiveRegion(RegionAtRest):
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._reached: dict[tuple[int, int], int] = {}
-        #: On a cluster, from each start on: observations that are not known to serve yet.
+        #: On a cluster, from each start on: observations that are not yet known to be usable.
         self._observations: Observations | None = None
-        #: Since this home was made, as of the last `observe`.
+        #: Dead letters since this home was made, at the last `observe`.
         self.dead_letters = 0
         self._dead_before = 0
-        #: As of the last `observe`; while the query runs, this is what `points` returns.
+        #: The points at the last `observe`. While the query runs, `points` returns these.
         self._points: tuple[Point, ...] = ()
-        #: When it last got on, and when it may be started again.
+        #: When the region last made progress, and when it may be started again.
         self.progressed_at_s = time.monotonic()
         self.ready_at_s = 0.0
 
     def prepare(self) -> RegionRecord:
-        """Check the topics, and what they were when this home was made; record it before the first start.
+        """Check the topics against the record of this home; before the first start, make the record.
 
         Raises: HomeError, LogError. SparkError: `SESSION_SETTINGS_MISSING`.
         """
         refuse_repeats(self._context.session)
         source, region = self.region.source.topic, self.region
-        # People may delete dead letters.
+        # The topic of dead letters is not checked: people may delete dead letters.
         outside = () if region.released_to is None else (region.released_to.topic,)
         self._context.hold((source.topic, region.output.topic, *outside))
         refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
@@ -109,8 +109,11 @@ class LiveRegion(RegionAtRest):
     # -- stopping ---------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """See RegionPort. One whose query has just ended runs until somebody has looked at why, and called `end`: the
-        reason may be one that a restart does not help against."""
+        """See RegionPort.
+
+        A region whose query has just ended still counts as running until `end` is called. The caller first checks
+        the cause, because a restart does not help against every cause.
+        """
         has_committed = self.opening is not None and self._points[-1].number > self.opening.restored_batch
         return Health(
             runs=self.query is not None,
@@ -122,7 +125,7 @@ class LiveRegion(RegionAtRest):
     def fence(self) -> None:
         """See RegionPort.
 
-        Raises: SparkError: `SESSION_LOST`: producers may linger in other JVMs, where they can't be flushed from here;
+        Raises: SparkError: `SESSION_LOST`: producers may linger in other JVMs, which this process can't flush;
             `WRITER_STILL_RUNNING`.
         """
         if self._ends is not None:
@@ -132,18 +135,20 @@ class LiveRegion(RegionAtRest):
         if self.opening is not None and writes_elsewhere(self._context.session):
             raise SparkError(
                 "SESSION_LOST",
-                f"region {self.region.name!r} has to go back, and executors on a cluster may still write for it.",
+                f"region {self.region.name!r} has to roll back, and executors on a cluster may still write for it.",
                 certainty="maybe",
-                hint="The Spark application is restarted, so that no executor of it still writes.",
+                hint="Falkirk restarts the Spark application, and waits until these executors have ended.",
                 region=self.region.name,
             )
         fence.flush_lingering(self._context.session, self._is_mine)
         super().fence()
 
     def distrust_checkpoints(self, first: int | None, reason: str) -> None:
-        """Record that the checkpoint that this incarnation began with is damaged, and those before it from `first` on,
-        which rest on the same file; None: that one alone."""
-        assert self.opening is not None, "a region that was not started has loaded nothing"
+        """Record damage to the checkpoint that this incarnation restored, and to older ones that rest on the same file.
+
+        Args: first: the oldest damaged checkpoint; None: only the restored one is damaged.
+        """
+        assert self.opening is not None, "a region that was never started has loaded no checkpoint"
         restored = self.opening.restored_batch
         for batch in checkpoint.committed_batches(self._checkpoint):
             if (restored if first is None else first) <= batch <= restored:
@@ -159,17 +164,17 @@ class LiveRegion(RegionAtRest):
     def start(self, number: int) -> None:
         """See RegionPort.
 
-        Raises: HomeError, LogError, SparkError: nothing was started.
+        Raises: HomeError, LogError, SparkError: no query was started.
         """
         region, context = self.region, self._context
-        ends, self._ends = self._ends, None  # should this fail, the next try is to look anew
-        assert ends is not None, "a region is started behind its fence"
+        ends, self._ends = self._ends, None  # if this fails, the next try has to read the ends again
+        assert ends is not None, "`fence` must be called before `start`"
         newest = checkpoint.last_committed_batch(self._checkpoint)
-        assert newest == number, f"Spark would go on from {newest}, {number} was decided"
+        assert newest == number, f"Spark would resume from {newest}, but {number} was decided"
         self._on_progress()
         record = self.prepare()
         main, dead = (self._outputs.tail(name, ends, number) for name in self._outputs.names)
-        self._outputs.refuse_ahead(main, dead)  # before this incarnation takes the number of one that is out
+        self._outputs.refuse_ahead(main, dead)  # before this incarnation takes a number that was already used
         for name in self._outputs.names:
             context.sign_from(name, ends[name])
         incarnation = self._store.open_incarnation(region.name, number)
@@ -209,14 +214,14 @@ class LiveRegion(RegionAtRest):
         except PySparkException as error:
             raise SparkError(
                 "QUERY_NOT_STARTED",
-                f"Spark does not start region {region.name!r}: {first_line(error)}.",
+                f"Spark can't start region {region.name!r}: {first_line(error)}.",
                 where=region.where,
                 region=region.name,
             ) from error
         self.progressed_at_s = time.monotonic()
 
     def _skip(self, main: Tail, dead: Tail, start: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
-        """Return the input that is never processed; on at-most-once, add what waited while the region was down."""
+        """Return the input that is never processed. For at-most-once, first add the input from the downtime."""
         name = self.region.name
         if self.region.delivery is Delivery.AT_MOST_ONCE and len(self._store.incarnations(name)) > 1:
             ends = {(0, p): o for p, o in self._context.topics.end_positions(self.region.source.topic.topic).items()}
@@ -236,7 +241,7 @@ class LiveRegion(RegionAtRest):
             .options(**context.kafka_options())
             .option("subscribe", source)
             .option("startingOffsets", json.dumps(start))
-            .option("kafka.isolation.level", "read_committed")  # what a transaction took back is no input
+            .option("kafka.isolation.level", "read_committed")  # records of an aborted transaction are no input
             .option("includeHeaders", str(bool(void.fences)).lower())
             .option("failOnDataLoss", "true")
         )
@@ -273,13 +278,13 @@ class LiveRegion(RegionAtRest):
     # -- 4: watching --------------------------------------------------------------------------------------------------
 
     def observe(self) -> int:
-        """Record the outputs' present ends for a later barrier, take in new checkpoints; return the last committed one.
+        """Record the outputs' present ends for a later barrier; read new checkpoints and return the last committed one.
 
-        The commits are looked at after the ends were read: only so is the position no later than the next batch's
-        start. Nothing is recorded until the commits cover all that former incarnations had released: a position
-        that lies behind outputs that a restore would replay overlooks them.
+        The ends are read before the commits. Only then is the position no later than the start of the next batch.
+        Nothing is recorded until the commits cover all published results of former incarnations: a position after
+        results that a restore would replay would hide these results from the barrier.
         """
-        assert self.opening is not None, "a region that was not started can't be observed"
+        assert self.opening is not None, "`start` must be called before `observe`"
         ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
         self.dead_letters = sum(ends[self.region.dead_letter_topic].values()) - self._dead_before
         last = checkpoint.last_committed_batch(self._checkpoint)
@@ -291,14 +296,14 @@ class LiveRegion(RegionAtRest):
         return last
 
     def _take_in(self, last: int) -> None:
-        """Add the checkpoints up to `last` that are new to what `points` returns."""
+        """Add the new checkpoints up to `last` to the result of `points`."""
         known = self._points[-1].number if self._points else -2
         new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
         if not new:
             return
-        self._context.topics.exists(self.region.source.topic.topic)  # and is the one that the checkpoints are of
+        self._context.topics.exists(self.region.source.topic.topic)  # and is still the topic of the checkpoints
         if not self.region.deterministic and not self._reached:
-            # Results wait for this checkpoint, and others go back by it: it is worth reading what was just sent.
+            # Results wait for this checkpoint, and readers may roll back to it. An exact boundary is worth the read.
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
             self._record_tail(new[-1], self.boundary(new[-1], ends))
         self._points += self._points_of({n: self._read(n) for n in new})
@@ -317,7 +322,7 @@ class LiveRegion(RegionAtRest):
         self._store.observe_tail(self.region.name, record)
 
     def points(self) -> tuple[Point, ...]:
-        """See RegionPort. While it runs these are what `observe` has taken in; else the files are read anew."""
+        """See RegionPort. While the query runs: the points at the last `observe`; else they are read from the files."""
         return super().points() if self.query is None else self._points
 
     def discard_below(self, number: int) -> None:
@@ -326,23 +331,23 @@ class LiveRegion(RegionAtRest):
         self._points = tuple(p for p in self._points if p.number >= number)
 
     def checkpoint_age_s(self) -> float | None:
-        """Return the seconds since the last commit, or None before the first."""
+        """Return the time since the last commit in seconds, or None before the first commit."""
         last = checkpoint.last_committed_batch(self._checkpoint)
         return None if last < 0 else time.time() - checkpoint.committed_at_s(self._checkpoint, last)
 
     def last_ended(self) -> str | None:
-        """Return why the last incarnation ended, or None when there was none or nobody saw it end."""
+        """Return the reason why the last incarnation ended, or None if there was none or its end was not recorded."""
         incarnations = self._store.incarnations(self.region.name)
         return str(incarnations[-1].ended) if incarnations and incarnations[-1].ended is not None else None
 
     def failure(self) -> Exception | None:
-        """Return what ended the query, or None while it runs or when it was stopped."""
+        """Return the error that ended the query, or None if it runs or was stopped."""
         if self.query is None or self.query.isActive:
             return None
         return self.query.exception() or LogError("QUERY_ENDED", f"the query of {self.region.name!r} ended.")
 
     def end(self, reason: str) -> None:
-        """Stop the query if it runs, and record why this incarnation ended."""
+        """Stop the query if it runs, and record the reason why this incarnation ended."""
         if self.query is None or self.opening is None:
             return
         unsafe = False
@@ -350,14 +355,14 @@ class LiveRegion(RegionAtRest):
             error = self.query.exception()
             unsafe = error is not None and _is_producer_error(str(error))
             self.query.stop()
-        except (PySparkException, Py4JError) as error:  # Py4J's own: the JVM is gone
-            log.warning("%s: stopping said: %s", self.region.name, first_line(error))
+        except (PySparkException, Py4JError) as error:  # Py4J's own: the JVM died
+            log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self.query = None
 
 
-#: Errors of Kafka's that come from reading or from asking, and so say nothing about what was sent. After any other one
-#: what was accepted need not be a prefix of what was sent.
+#: Kafka's errors of reads and requests, which don't affect sent records. After any other error, the accepted records
+#: need not be a prefix of the sent ones.
 _HARMLESS_ERRORS = ("OffsetOutOfRangeException", "UnknownTopicOrPartitionException", "WakeupException")
 _KAFKA_ERROR = re.compile(r"org\.apache\.kafka\.(?:common|clients)\.[\w.$]*?(\w+Exception)\b")
 

@@ -1,7 +1,7 @@
-"""Outputs: what is in the topics that a region writes, as the next incarnation needs to know it.
+"""Outputs: reads the topics that a region writes, for its next incarnation.
 
-Where they end once nothing of a former incarnation can still arrive, from where they must be read, and what of them the
-barrier keeps back.
+It finds their ends, once no record of a former incarnation can still arrive. It also finds the position to read from,
+and the published results that the barrier drops from a replay.
 """
 
 import logging
@@ -24,25 +24,25 @@ from falkirk.theory.stamp import Stamp
 
 log = logging.getLogger("falkirk")
 
-#: The ends must stand still for this long before they count as the fence.
+#: The ends must not move for this long before they become the fence.
 SETTLE_S = 0.3
-#: Nothing of ours takes longer to arrive: what still moves the ends is somebody else's, and a broker is slow by nature.
+#: No record of this home takes longer to arrive. If the ends still move, others write, and a broker may be slow.
 SETTLE_MAX_S = 30.0
-#: So many records of a partition are looked at together for the last one that is ours.
+#: The largest number of records of a partition to read at once, when searching for the last record of this home.
 _BACK_MAX = 10_000
-#: A broker that takes longer than this to tell them is not yet itself again.
+#: If a broker takes longer than this to return the ends, it has not recovered yet.
 PROMPT_S = 1.0
 
 
 def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positions:
-    """Return topics' ends once they stand still, the broker answers at once, and every leader's log ends there.
+    """Return topics' ends once they don't move, the broker answers promptly, and every leader's log ends there.
 
-    A broker that hung has requests of a killed writer in its sockets and appends them when it goes on. A leader with a
-    lagging follower holds records of a killed writer that appear once the follower has them, or is dropped. Records of
-    others may keep arriving.
+    A broker that hung has requests of a killed writer in its sockets, and appends their records when it resumes. A
+    leader with a lagging follower holds records of a killed writer, which become visible once the follower has them or
+    is dropped. Records of others may keep arriving.
 
-    Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving, or records of others, in a topic with
-        followers: there it can't be told whether a leader's log ends. `BROKER_AWAY` (maybe): replicas lag.
+    Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving, or records of others keep arriving in a
+        topic with followers, where they hide the end of a leader's log. `BROKER_AWAY` (maybe): replicas lag.
     """
     before: Positions = {}
     topics = place.topics
@@ -67,7 +67,10 @@ def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positio
 
 
 def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: object) -> None:
-    """See that what keeps arriving is not this home's, and hides nothing of it. Raises: LogError: `FOREIGN_WRITER`."""
+    """Check that others write the arriving records, and that these hide none of this home.
+
+    Raises: LogError: `FOREIGN_WRITER`.
+    """
     for topic in (t for t in ends if ends[t] != before.get(t)):
         verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
         known, foreign = before.get(topic, {}), ForeignTally()
@@ -85,10 +88,10 @@ def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: 
 def _moving(topic: str, partition: int, offset: int, reason: str, where: object) -> LogError:
     return LogError(
         "FOREIGN_WRITER",
-        f"records keep arriving in {topic!r} although this home has no writer left. The one at offset {offset} of "
+        f"records keep arriving in {topic!r}, but this home has no writer left. The record at offset {offset} of "
         f"partition {partition} is or has {reason}.",
         where=where,
-        hint="Stop that writer, or take its right to write the topic away.",
+        hint="Stop that writer, or revoke its right to write to the topic.",
         topic=topic,
         partition=partition,
         offset=offset,
@@ -102,10 +105,10 @@ def _replicas_lag(lagging: frozenset[tuple[str, int]], ends: Positions) -> LogEr
     places = ", ".join(f"{p} at {end}" for p, end in behind.items())
     return LogError(
         "BROKER_AWAY",
-        f"leaders of {topic!r} may hold records that their followers lack, behind the end of partition {places}.",
+        f"leaders of {topic!r} may hold records that their followers lack, after the end of partition {places}.",
         certainty="maybe",
         where=f"topic {topic}",
-        hint="Are all brokers running, and are at least min.insync.replicas of each partition in sync?",
+        hint="Start all brokers, and check that at least min.insync.replicas of each partition are in sync.",
         topic=topic,
         code="REPLICAS_LAG",
         behind=behind,
@@ -113,10 +116,10 @@ def _replicas_lag(lagging: frozenset[tuple[str, int]], ends: Positions) -> LogEr
 
 
 def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tuple[int, Stamp]]:
-    """Yield the partition and stamp of the last record of this home in each partition of a sink that something is
-    copied to, if it has written there. What others wrote behind it is left out.
+    """Yield the partition and stamp of this home's last record in each partition of a sink.
 
-    Where the sink ended when the home first looked at it is a decision: what lies before is somebody else's.
+    Partitions without a record of this home are omitted. Records of others after it are ignored. The end of the sink at
+    this home's first look is a decision: all records before it were written by others.
     Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
     """
     store, begun = place.home.store, f"beginning of {topic}"
@@ -132,18 +135,17 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
     place.note_foreign(topic, foreign)
     for partition, (_, header) in found.items():
         yield partition, stamp_of(header.numbers)
-    if isinstance(place, Context):  # who is at rest writes nothing
+    if isinstance(place, Context):  # a place without a Spark session writes nothing
         place.sign_from(topic, ends)
 
 
 def last_own(
     place: Place, topic: str, begin: Mapping[int, int], ends: Mapping[int, int], reach: int | None = None
 ) -> tuple[dict[int, tuple[LogRecord, Believed]], ForeignTally]:
-    """Return the last record of this home in [begin, ends) of each partition, where there is one, and those of others
-    behind it.
+    """Return this home's last record in [begin, ends) of each partition, if any, and later records of others.
 
-    It is read backwards, in steps that grow, so that a topic in which others have written nothing costs one record of
-    each partition. Args: reach: no more are read than this, or ten times as many; None: all.
+    It reads backwards, in growing steps. So a topic without records of others costs one record per partition.
+    Args: reach: read no more records per partition than this, or ten times as many; None: all.
     """
     verifier = place.verifier(topic)
     found: dict[int, tuple[LogRecord, Believed]] = {}
@@ -167,9 +169,9 @@ def last_own(
 
 
 def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mapping[int, int], where: object) -> None:
-    """See that an output still has what it was seen to have.
+    """Check that an output still has all records that it was seen to have.
 
-    Args: seen: positions up to which it had records, per partition. ends: where it ends.
+    Args: seen: positions up to which it had records, per partition. ends: its present ends.
     Raises: LogError: `OUTPUT_TRUNCATED`.
     """
     reached = {p: max((positions.get(p, 0) for positions in seen), default=0) for p in ends}
@@ -178,17 +180,18 @@ def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mappin
         (partition, (position, end)), *_ = lost.items()
         raise LogError(
             "OUTPUT_TRUNCATED",
-            f"partition {partition} of {topic!r} ends at {end} and ended at {position} before: Kafka lost records that "
-            "it had acknowledged.",
+            f"partition {partition} of {topic!r} ends at {end}, but ended at {position} before: Kafka lost records "
+            "that it had acknowledged.",
             where=where,
-            hint="Was the broker restored, or an unclean leader elected? Begin with a new home and a new output topic.",
+            hint="Find out if the broker was restored or an unclean leader elected. Begin with a new home and a new "
+            "output topic.",
             topic=topic,
             truncated=lost,
         )
 
 
 def newest_serving(tails: Iterable[TailRecord], restored: int) -> TailRecord:
-    """Return the newest recorded position that serves a restore to this checkpoint. Raises: as `choose`."""
+    """Return the newest recorded position from which a restore of this checkpoint can read. Raises: as `choose`."""
     by_commit = {t.valid_from_commit: t for t in tails}
     return by_commit[choose([TailPosition(valid_from_commit=v) for v in by_commit], restored).valid_from_commit]
 
@@ -201,7 +204,7 @@ class Outputs:
         self.names = (region.output, region.dead_letters)
 
     def topics(self) -> tuple[OutputTopic, OutputTopic]:
-        """Return the facts of both topics.
+        """Return the facts about both topics.
 
         Raises: LogError: `OUTPUT_COMPACTED`.
         """
@@ -213,9 +216,9 @@ class Outputs:
         return found[0], found[1]
 
     def settled_ends(self) -> Positions:
-        """Return the outputs' ends once they stand still: the fence's position.
+        """Return the outputs' ends once they don't move: the position of the fence.
 
-        Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: the output ends before where it was seen to end.
+        Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: an output ends before a position seen earlier.
         """
         ends = settled_ends(self._place, self.names, self._region.where)
         topic = self._region.output  # people may delete dead letters
@@ -225,13 +228,13 @@ class Outputs:
         return ends
 
     def position(self, restored: int) -> TailRecord:
-        """Return the newest position from which all is read that was sent since a checkpoint."""
+        """Return the newest recorded position before all results that were sent after a checkpoint."""
         return newest_serving(self._store.tails(self._region.name), restored)
 
     def tail(self, topic: str, ends: Positions, restored: int) -> Tail:
-        """Return what was released since a checkpoint, up to `ends`.
+        """Return the results that were published after a checkpoint, up to `ends`.
 
-        Records of others count for nothing. Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
+        Records of others are ignored. Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
         """
         first = self.position(restored).positions.get(topic, {})
         earliest = self._place.topics.first_positions(topic)
@@ -239,9 +242,10 @@ class Outputs:
         if expired and not self._region.repeats:
             raise LogError(
                 "OUTPUT_EXPIRED",
-                f"records of {topic!r} released since the checkpoint have expired, so what is out can't be known.",
+                f"records of {topic!r} published after the checkpoint have expired, so a replay can't be compared "
+                "with them.",
                 where=self._region.where,
-                hint="Retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
+                hint="Begin with a new home. Set a retention that exceeds the checkpoint interval and any downtime.",
                 topic=topic,
                 expired=expired,
             )
@@ -253,7 +257,7 @@ class Outputs:
         return tail
 
     def verifier(self, topic: str) -> Verifier:
-        """Return what tells records of this region in one of its topics from others'."""
+        """Return the verifier that recognizes this region's records in one of its topics."""
         record, source = self._store.region(self._region.name), self._region.source
         if record is None:
             return self._place.verifier(topic)
@@ -263,10 +267,10 @@ class Outputs:
         return self._place.verifier(topic, explained_by(ends, int(states) if states.isdigit() else 1, depth))
 
     def refuse_ahead(self, *tails: Tail) -> None:
-        """See that the outputs hold nothing of an incarnation that this home does not know.
+        """Check that the outputs have no record of an incarnation that this home does not know.
 
-        Raises: HomeError: `SINK_AHEAD`: the home is an older copy. What it has recorded since (ranges that are void,
-            checkpoints, fences) is not known, so which of these records count can't be told.
+        Raises: HomeError: `SINK_AHEAD`: the home is an older copy. It lacks the void ranges, checkpoints and fences
+            recorded since, so Falkirk can't tell which of these records are valid.
         """
         known = max((row.incarnation for row in self._store.incarnations(self._region.name)), default=0)
         for topic, tail in zip(self.names, tails, strict=True):
@@ -274,8 +278,8 @@ class Outputs:
             if newest > known:
                 raise HomeError(
                     "SINK_AHEAD",
-                    f"{topic!r} has records of incarnation {newest} of {self._region.name!r}, and this home only knows "
-                    f"those up to {known}: it is an older copy.",
+                    f"{topic!r} has records of incarnation {newest} of {self._region.name!r}, but this home only knows "
+                    f"incarnations up to {known}: it is an older copy.",
                     where=self._place.home.path,
                     hint="Restore a copy of the home that is as new as its outputs, or begin with a new home and new "
                     "output topics.",
@@ -285,7 +289,7 @@ class Outputs:
                 )
 
     def barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
-        """Return what is kept back of a replay from a checkpoint on."""
+        """Return the results that are dropped from a replay after a checkpoint."""
         unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
         for tail in (main, dead):
             if tail.regressions and not unsafe:

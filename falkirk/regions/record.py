@@ -1,4 +1,4 @@
-"""Record: what a region's checkpoint rests on, written before its first start and compared at each later one."""
+"""Record: the properties of a region that its checkpoint depends on, recorded once and compared at each start."""
 
 import logging
 import re
@@ -18,12 +18,12 @@ from falkirk.regions.outputs import last_own
 from falkirk.regions.rows import OutputTopic
 
 log = logging.getLogger("falkirk")
-#: So far back is looked for records of this home in a topic that somebody else may have filled.
+#: The number of records to search back for records of this home in a topic that others may have filled.
 _LOOKED_BACK = 100
 
 
 def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic], folder: Path) -> RegionRecord:
-    """Return what the checkpoint rests on, created before the first start and compared at each later one."""
+    """Return the record of a region; make it before the first start, and compare it at each later start."""
     store, topics = context.home.store, context.topics
     source = region.source.topic
     partitions = {name: topic.partitions for name, topic in output.items()}
@@ -33,7 +33,7 @@ def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic
         if (folder / "metadata").exists():
             raise HomeError(
                 "HOME_DAMAGED",
-                f"region {region.name!r} has a checkpoint but no record of decisions.",
+                f"region {region.name!r} has a checkpoint, but the store has no record of it.",
                 where=folder,
                 hint="Restore decisions.db from a backup, or use a new home.",
             )
@@ -53,15 +53,17 @@ def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic
 
 
 def completed(region: Region | Batch, record: RegionRecord, store: Store) -> RegionRecord:
-    """Return a record with the parts that the version of Falkirk that made the home has not recorded: they are as at
-    the first start under a version that knows them, and are compared from then on."""
+    """Return a record with the parts that the home's version of Falkirk did not record.
+
+    Their values are those at the first start under a version that records them. From then on they are compared.
+    """
     known = store.newest_decision(_PARTS, region.name)
     parts = {**({} if known is None else known.content), **record.fingerprint}
     missing = {name: v for name, v in region.fingerprint.items() if name in NOT_ALWAYS_RECORDED - parts.keys()}
     if missing:
         log.warning(
-            "%s: an earlier version of Falkirk made this home, and recorded nothing of: %s. If that has changed since "
-            "the last start, results may not fit together. It is recorded and compared from now on.",
+            "%s: an earlier version of Falkirk made this home, and did not record: %s. If that has changed since the "
+            "last start, results may contradict each other. Falkirk records and compares it from now on.",
             region.name, ", ".join(missing),
         )  # fmt: skip
         number = 0 if known is None else known.number + 1
@@ -70,7 +72,7 @@ def completed(region: Region | Batch, record: RegionRecord, store: Store) -> Reg
 
 
 def report_steps(region: Region, record: RegionRecord, store: Store) -> bool:
-    """Log that the steps of a region are others than at the last start; return whether they are."""
+    """Log that the steps of a region have changed since the last start; return whether they have."""
     known = store.newest_decision(STEPS, region.name)
     before = record.fingerprint.get(STEPS) if known is None else str(known.content["are"])
     now = region.fingerprint[STEPS]
@@ -80,15 +82,15 @@ def report_steps(region: Region, record: RegionRecord, store: Store) -> bool:
     if before is None:
         return False
     log.warning(
-        "%s: its steps have changed since the last start. Results that are released stay as they are; all others are "
-        "computed by the new steps. %s Steps were: %s. Steps are: %s",
+        "%s: its steps have changed since the last start. Published results stay as they are; the new steps compute "
+        "all others. %s Steps were: %s. Steps are: %s",
         region.name, _COMPUTED_AT_LOAD, before, now,
     )  # fmt: skip
     return True
 
 
 def refuse_own_records(region: Region | Batch, context: Context, written: Iterable[str]) -> None:
-    """Refuse a region that is new to this home but whose output topics this home has written: a renamed sink, or batch.
+    """Refuse a new region if this home has already written its output topics: a sink or a batch was renamed.
 
     Raises: HomeError: `APPLICATION_CHANGED`.
     """
@@ -100,29 +102,29 @@ def refuse_own_records(region: Region | Batch, context: Context, written: Iterab
 
 
 def renamed(region: Region | Batch, written: str) -> HomeError:
-    """Return the error that a region is new to a home that has written its output."""
+    """Return the error for a region that is new to a home which has already written its output."""
     return HomeError(
         "APPLICATION_CHANGED",
-        f"region {region.name!r} is new to this home, but the home has written {written!r} before.",
+        f"region {region.name!r} is new to this home, but the home has already written to {written!r}.",
         where=region.where,
-        hint="Give it, and its sink, their former names back, or begin with a new home and a new output.",
+        hint="Restore the former names of the region and of its sink, or begin with a new home and a new output.",
         changed={"region": (None, region.name)},
     )
 
 
 _COMPUTED_AT_LOAD = (
-    "If you have not changed them, they hold a value that differs in each process, such as uuid4() or time() at the "
-    "top of the file: write it as a constant."
+    "If you have not changed them, they contain a value that differs in each process, such as uuid4() or time() at "
+    "module level: write it as a constant."
 )
-#: The kind of decision that holds the parts of a fingerprint that were not recorded when the home was made.
+#: The kind of decision with the parts of a fingerprint that were not recorded when the home was made.
 _PARTS = "fingerprint"
 
-#: The digest of an iteration's program, as earlier versions have recorded it: it missed changes.
+#: The digest of an iteration's program as earlier versions recorded it. It missed changes.
 _EARLIER_PROGRAM = re.compile(r"; program [0-9a-f]{16}(?=;|$)")
 
 
 def _refuse_earlier_program(region: Region | Batch, record: RegionRecord) -> None:
-    """Refuse the state of an iteration whose program an earlier version of Falkirk has recorded.
+    """Refuse the state of an iteration if an earlier version of Falkirk recorded its program.
 
     Raises: HomeError: `HOME_VERSION`.
     """
@@ -130,9 +132,9 @@ def _refuse_earlier_program(region: Region | Batch, record: RegionRecord) -> Non
         raise HomeError(
             "HOME_VERSION",
             f"an earlier version of Falkirk made the state of iteration {region.name!r}. Its record of the program "
-            "misses changes, so nobody can tell whether the program is still the same.",
+            "misses changes, so Falkirk can't tell if the program is still the same.",
             where=region.where,
-            hint="Use the Falkirk that made the home, or begin with a new home and new outputs.",
+            hint="Use the version of Falkirk that made the home, or begin with a new home and new outputs.",
             found=1,
             processor=region.name,
         )
@@ -140,23 +142,23 @@ def _refuse_earlier_program(region: Region | Batch, record: RegionRecord) -> Non
 
 def _fits(name: str, before: str | None, now: str) -> bool:
     if name == STEPS:
-        return True  # reported, not refused
+        return True  # changes are reported, not refused
     if name == KEYED_STEP and before is not None:
-        return with_sorted_lists(before) == now  # of earlier versions these are in any order
+        return with_sorted_lists(before) == now  # earlier versions recorded these lists in any order
     if name != SENDS:
         return before == now or (before is None and name in NOT_ALWAYS_RECORDED)
-    # Of an epoch from before, a column that is new has nulls.
+    # In an epoch from before the change, a new column has nulls.
     return before is None or _columns(before) <= _columns(now)
 
 
 def _columns(ddl: str) -> set[tuple[str, str]]:
     schema = StructType.fromDDL(ddl)
-    assert isinstance(schema, StructType), "it was made of one"
+    assert isinstance(schema, StructType), "it was made from a StructType"
     return {(field.name, field.dataType.simpleString()) for field in schema.fields}
 
 
 def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, int]) -> None:
-    """See that a region still fits what its checkpoints rest on.
+    """Check that a region still fits the record of its checkpoints.
 
     Raises: HomeError: `APPLICATION_CHANGED`, `HOME_VERSION`. LogError: `PARTITIONS_CHANGED`.
     """
@@ -180,8 +182,10 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, 
 
 
 def _is_free(region: Region | Batch) -> bool:
-    """Tell whether released results never depend on steps that a replay does again: they wait for a checkpoint, or are
-    sent again by the new steps."""
+    """Return whether a change of steps can't contradict published results.
+
+    That holds if results wait for a checkpoint, or if the new steps publish them again.
+    """
     return isinstance(region, Region) and (region.undetermined is not None or region.repeats)
 
 
@@ -191,13 +195,13 @@ def _about_steps(region: Region | Batch, record: RegionRecord) -> str:
 
 
 def refuse_partitions(region: Region | Batch, before: Mapping[str, int], now: Mapping[str, int]) -> None:
-    """See that topics have as many partitions as when the home was made. Raises: LogError: `PARTITIONS_CHANGED`."""
+    """Check that topics have as many partitions as when the home was made. Raises: LogError: `PARTITIONS_CHANGED`."""
     for topic, count in now.items():
         if before.get(topic, count) != count:
             raise LogError(
                 "PARTITIONS_CHANGED",
-                f"topic {topic!r} has {count} partitions and had {before[topic]} when this home was made: records of a "
-                "key would move to another channel.",
+                f"topic {topic!r} has {count} partitions, but had {before[topic]} when this home was made: records of "
+                "a key would move to another channel.",
                 where=region.where,
                 hint="Begin with a new home and a new output topic.",
                 topic=topic,

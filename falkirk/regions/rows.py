@@ -1,8 +1,8 @@
-"""Rows: what a region hands to Spark's Kafka sink, one row per released record, with its stamp and its barrier.
+"""Rows: converts a region's results to rows for Spark's Kafka sink, each with its stamp, after the barrier.
 
-A record that does not fit, or that would exceed the topic's size limit, becomes a dead letter: a topic column per
-row lets one query write both. (A record above the limit must never reach Spark's producer, which would retry it for
-ever.)
+A record that does not fit, or that would exceed the topic's size limit, becomes a dead letter. Each row has a topic
+column, so one query can write both. (A record above the limit must never reach Spark's producer, which would retry it
+forever.)
 """
 
 import json
@@ -24,28 +24,28 @@ from falkirk.regions.signed import signed_headers
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.stamp import Stamp
 
-#: Bytes of a record batch around one record's key and value: batch and record headers, our stamp header, with room
-#: to spare.
+#: Bytes of a record batch besides one record's key and value: the headers of batch and record, our stamp header, and a
+#: reserve.
 OVERHEAD_BYTES = 512
-#: Bytes of the raw value that a dead letter keeps; more could make the dead letter itself too large.
+#: Bytes of the raw value that a dead letter keeps. With more, the dead letter itself could be too large.
 RAW_BYTES_MAX = 65_536
-#: How the reason of a dead letter begins that is a result, not an input.
+#: How the reason of a dead letter begins if the record is a result and not an input.
 TOO_LARGE, NOT_WRITTEN = "too large: ", "not written: "
-#: How records are written as JSON: with nulls, to the microsecond (Spark's own default is the millisecond), and in a
-#: time zone that does not depend on the session, since a replay must give the same bytes.
+#: The JSON format of records: with nulls, in microseconds (Spark's own default is milliseconds), and in a time zone
+#: that does not depend on the session. A replay must give the same bytes.
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
 }
-#: Marks the failure of a task whose topic was not partitioned as declared.
+#: Marks the failure of a task if the topic was not partitioned as declared.
 CO_PARTITIONING = "FALKIRK_CO_PARTITIONING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTopic:
-    """A topic that a region writes: its name, its partitions and the largest record batch it takes, in bytes."""
+    """A topic that a region writes: its name, its partitions, and the size limit of a record batch in bytes."""
 
     name: str
     partitions: int
@@ -54,12 +54,12 @@ class OutputTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier:
-    """What a restarted region must not release again.
+    """The results that a restarted region must not publish again.
 
     Args:
-        main, dead: per channel the greatest stamp that is already in the output topic and in the dead letters.
-        unsafe_main, unsafe_dead: after a producer error what was accepted need not be a prefix of what was sent; then
-            these are the released stamps themselves, by text, and the greatest is not used. None: the prefix holds.
+        main, dead: per channel, the greatest stamp in the output topic and in the dead letters.
+        unsafe_main, unsafe_dead: the published stamps as text, used instead of the greatest stamp after a producer
+            error. Then the accepted records need not be a prefix of the sent ones. None: they are a prefix.
     """
 
     main: ReleasedTail
@@ -68,15 +68,15 @@ class Barrier:
     unsafe_dead: frozenset[str] | None = None
 
     def is_open(self) -> bool:
-        """Tell whether nothing is released yet, so that nothing is to be held back."""
+        """Return whether no result is published yet, so that the barrier drops nothing."""
         return not (self.main.greatest or self.dead.greatest or self.unsafe_main or self.unsafe_dead)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """All that is constant in one incarnation of a region: who writes, where to, and what is already out.
+    """The constants of one incarnation of a region: the writer, the topics, and the published results.
 
-    Args: main_key, dead_key: by which it signs records of either topic.
+    Args: main_key, dead_key: the keys with which it signs records of either topic.
     """
 
     application: str
@@ -91,7 +91,7 @@ class Release:
 
 
 def without(raw: DataFrame, void: Void) -> DataFrame:
-    """Return Kafka records without those that are void. Where there are fences, the records have their headers.
+    """Return Kafka records without the void ones. If `void` has fences, the records must have their headers.
 
     A forged header can at most hide the record that carries it.
     """
@@ -107,7 +107,7 @@ def without(raw: DataFrame, void: Void) -> DataFrame:
 
 
 def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
-    """Return the DataFrame of Kafka rows (topic, partition, key, value, headers) that the region releases."""
+    """Return the DataFrame of Kafka rows (topic, partition, key, value, headers) that the region publishes."""
     stamp = F.col(STAMP)
     state = F.spark_partition_id() if region.stateful else F.lit(0)
     value, text, unfit = encoded(frame.columns, region.output)
@@ -152,12 +152,12 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
 
 
 def _text_of(region: Region) -> str:
-    """Return which column has a record's value as people read it."""
+    """Return the name of the column that has a record's value as readable text."""
     return "__text" if region.output.format == "avro" else "__value"
 
 
 def encoded(columns: Sequence[str], to: Kafka) -> tuple[Column, Column, Column]:
-    """Return a record's value as a topic takes it, the same as text, and why there is no value, or null."""
+    """Return a record's value in the topic's format, the value as text, and the reason for a missing value or null."""
     text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in columns]), JSON_OPTIONS)
     if to.format != "avro" or to.schema is None:
         return text, text, F.lit(None).cast("string")
@@ -179,7 +179,7 @@ def _key(region: Region) -> Column:
 
 
 def _partition(region: Region, release: Release) -> Column:
-    """Return the output partition, always a function of the record, so that a replay puts it into the same channel."""
+    """Return the output partition. It is a function of the record, so that a replay uses the same channel."""
     keys = [key_column(key) for key in region.hop.keys] if region.hop else [F.col(f"`{k}`") for k in region.output.keys]
     count = F.lit(release.main.partitions)
     if keys:
@@ -194,7 +194,7 @@ def _dead_letter(region: Region) -> Column:
 
 
 def _co_partitioned(topic: Column, text: str) -> Column:
-    """Fail the task when records of one key came from two partitions: their order would not be reproducible."""
+    """Fail the task if records of one key came from two partitions, because their order would not be reproducible."""
     newest = F.col(f"{STAMP}.partition")  # the greatest, since a stamp begins with it
     split = is_good() & (F.col(LEAST) != newest)
     fields = [F.col(LEAST), newest, F.substring(text, 1, 200)]
@@ -210,7 +210,7 @@ def _is_released(depth: int, dead: Column, barrier: Barrier, release: Release) -
 def _released(
     depth: int, tail: ReleasedTail, unsafe: frozenset[str] | None, release: Release, topic: OutputTopic
 ) -> Column:
-    """Return the condition that a row is in the output already: its stamp is not above its channel's greatest."""
+    """Return the condition that a row is already published: its stamp is at most the greatest of its channel."""
     if unsafe is not None:
         text = F.concat_ws(".", *[F.col(STAMP)[name] for name in _fields(depth)], F.col("__state"))
         return text.isin(sorted(unsafe)) if unsafe else F.lit(False)
@@ -227,7 +227,7 @@ def _released(
         strict=True,
     ):
         index = index * size + place
-    # One literal, folded once by the optimiser: a look-up by index costs the same for 4 channels as for 40,000.
+    # One literal, which the optimizer folds once. A look-up by index costs the same for 4 channels as for 40,000.
     last = F.get(F.from_json(F.lit(json.dumps(table)), f"array<struct<offset:bigint{subs}>>"), index)
     mine = F.struct(*[F.col(STAMP)[name].alias(name) for name in _fields(depth)[2:]])
     return F.coalesce(mine <= last, F.lit(False))
@@ -242,7 +242,7 @@ def _table(greatest: Mapping[Channel, Stamp], shape: Sequence[int], depth: int) 
         if len(stamp.sub) != depth:
             raise InternalError(
                 "STAMP_SHAPE",
-                f"the output has a stamp with {len(stamp.sub)} sub-indexes where {depth} were expected.",
+                f"the output has a stamp with {len(stamp.sub)} sub-indexes, but {depth} were expected.",
                 where=str(channel),
             )
         index = 0

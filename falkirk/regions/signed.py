@@ -1,4 +1,4 @@
-"""Signed: the headers of records that Spark writes, with the tag of falkirk/logs/signing.py as a column."""
+"""Signed: computes the headers of records that Spark writes, with the tag of falkirk/logs/signing.py, as a column."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -9,10 +9,10 @@ _EMPTY = b""
 
 
 def signed_headers(key: Column, text: Column, partition: Column, record_key: Column, value: Column) -> Column:
-    """Return the headers of a record, as `tag_of` signs it.
+    """Return the headers of a record, signed as by `tag_of`.
 
-    Args: key: from `SigningKey.of`, as a binary literal. text: the header without a tag. partition: where the record
-        goes. record_key, value: as the record has them, binary.
+    Args: key: from `SigningKey.of`, as a binary literal. text: the header without a tag. partition: the record's
+        partition. record_key, value: the record's key and value, binary.
     """
     unsigned = F.concat(text, F.lit("/"))
     size = F.coalesce(F.octet_length(record_key).cast("string"), F.lit("-"))

@@ -1,4 +1,4 @@
-"""Rigs: one region between two logs, simulated or on real Spark, with the same handles."""
+"""Rigs: one region between two logs, simulated or on real Spark, with the same interface."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ Place = tuple[int, int]
 
 
 class Rig(Protocol):
-    """A region that is not running yet, and what is around it: topics `source`, `output` and `sink`."""
+    """A region that does not run yet, and its topics: `source`, `output` and `sink`."""
 
     source: str
     output: str
@@ -46,13 +46,13 @@ class Rig(Protocol):
     store: Store
 
     def feed(self, number: int) -> None:
-        """Append so many records to the input, and wait until the running region has sent what comes of them."""
+        """Append this many records to the input, and wait until the running region has sent their results."""
 
     def save(self) -> int:
-        """Let the region make a checkpoint of all that it was fed; return its number."""
+        """Let the region make a checkpoint of all its input; return the checkpoint's number."""
 
     def causes(self, topic: str) -> dict[Place, Place]:
-        """Return what is in a topic: for each record, the (partition, offset) that its stamp names."""
+        """Return the records of a topic: for the place of each one, the (partition, offset) in its stamp."""
 
 
 class SimulatedRig:
@@ -86,7 +86,7 @@ class SimulatedRig:
             self._region.deliver(who, len(who.outbox))
 
     def _answers(self, element: Element) -> bool:
-        """Tell whether exactly one record comes of it, as of the real region's."""
+        """Return whether the element gives exactly one record, as in the real region."""
         return len(compute(self._region.stage, "", element, 0)[1]) == 1
 
     def save(self) -> int:

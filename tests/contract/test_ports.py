@@ -1,4 +1,4 @@
-"""What the coordinator rests on, asked of simulated and of real regions and logs: so the simulation can't drift."""
+"""Contract of the ports, for simulated and real regions and logs, so that the simulation can't drift."""
 
 import itertools
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_a_region_from_its_first_start_to_a_replay(rig: Rig) -> None:
     newer = rig.save()
     rig.feed(6)
 
-    # Checkpoints: they grow, and φ lies before everything that what they don't cover has caused.
+    # Checkpoints: their numbers and frontiers grow, and φ lies before each result of input that they don't cover.
     points = rig.region.points()
     numbers = [p.number for p in points]
     assert numbers == sorted(set(numbers))
@@ -69,24 +69,24 @@ def test_a_region_from_its_first_start_to_a_replay(rig: Rig) -> None:
     for at in points:
         assert all(covers(at, rig.source, sent[p]) for p in sent if before(at, rig.output, p))
 
-    # The fence: it stops, nothing more arrives, and twice is as once.
+    # The fence: the region stops, nothing more arrives, and a second call changes nothing.
     rig.region.fence()
     rig.region.fence()
     assert not rig.region.health().runs
     rig.feed(2)
     assert rig.causes(rig.output) == sent
 
-    # What lies beyond a checkpoint is what it does not cover, and nothing else.
+    # `beyond` returns exactly the results of input that the checkpoint does not cover.
     for number in (-1, older, newer):
         at = point(rig, number)
         beyond = places(rig.region.beyond(number, at.read), rig.output)
         assert beyond == {p for p in sent if not covers(at, rig.source, sent[p])}
-    # It may have to go back further than what counts: then that is not among it.
+    # The region may have to go back further than `upto`. Results of input within `upto` are still not included.
     at = point(rig, newer)
     beyond = places(rig.region.beyond(older, at.read), rig.output)
     assert beyond == {p for p in sent if not covers(at, rig.source, sent[p])}
 
-    # Going back: the checkpoint is the newest then; a replay sends nothing that is there already.
+    # Rewind: the checkpoint becomes the newest; a replay sends no result again that is already there.
     rig.region.rewind(older)
     rig.region.rewind(older)
     assert rig.region.points()[-1].number == older
@@ -114,7 +114,7 @@ def test_what_was_voided_is_sent_again_and_readers_skip_it(rig: Rig) -> None:
     recovery = rig.store.open_recovery("test", {}, voids=voids)
     rig.store.advance_recovery(recovery, "restored")
     rig.store.advance_recovery(recovery, "done")
-    assert rig.region.beyond(number, read) == (), "what is voided is not voided again"
+    assert rig.region.beyond(number, read) == (), "void records are not voided again"
     rig.region.rewind(number)
     rig.region.start(number)
     rig.save()
@@ -123,7 +123,7 @@ def test_what_was_voided_is_sent_again_and_readers_skip_it(rig: Rig) -> None:
     assert sorted(counting) == sorted(set(counting))
     assert len(counting) == 8
 
-    # The copy leaves out what is voided; done again, by somebody who knows nothing of it, it copies nothing again.
+    # The copy omits void records. A caller that does not know of the copy repeats it, and it copies nothing again.
     ends = rig.logs.ends(rig.output)
     nothing = OffsetFrontier.of({})
     assert rig.logs.copied(rig.output, rig.sink) == nothing

@@ -1,4 +1,4 @@
-"""Up to where all that was read from a source is outside: along hops, held logs, batches and views."""
+"""Acceptance: the position of a source up to which all results are published, with hops, held logs, batches, views."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ def upto(**lengths: int) -> OffsetFrontier:
 
 
 class World:
-    """An application of logs with one partition each."""
+    """An application whose logs have one partition each."""
 
     def __init__(self, *stages: Stage, held: dict[str, str] | None = None) -> None:
         logs = {t for s in stages for t in (*s.inputs, s.output)} | set((held or {}).values())
@@ -32,7 +32,7 @@ class World:
         return upto(**{log: self.ends[log]})
 
     def saves(self, stage: str, number: int, **read: int) -> None:
-        """Make a checkpoint of a region, when its output is what it is."""
+        """Make a checkpoint of a region, with the present end of its output."""
         self.points[stage] += (Point(number=number, read=upto(**read), sent=EMPTY),)
         self.acceptance.take_in(self.points)
 
@@ -107,7 +107,7 @@ def test_who_reads_the_newest_epoch_answers_somebody_else() -> None:
 
 
 def test_who_has_nothing_of_a_request_is_not_followed() -> None:
-    """What nobody asks about would pile up, checkpoint by checkpoint."""
+    """Checkpoints of other stages would only accumulate."""
     world = World(stage("a", "source", "hop"), stage("b", "hop", "end"), stage("c", "third", "fourth", v="hop"))
     for number in range(3):
         for name, read in (("a", "source"), ("b", "hop"), ("c", "third")):
@@ -121,11 +121,11 @@ def test_what_is_taken_back_was_never_read() -> None:
     for number, end in ((0, 2), (1, 4), (2, 6)):
         world.ends["held"] = end
         world.saves("a", number, source=end)
-    world.points["a"] = world.points["a"][:1]  # back to 0: the records 2 to 5 are void
+    world.points["a"] = world.points["a"][:1]  # back to checkpoint 0: the records 2 to 5 are void
     world.ends["held"] = 9
     world.saves("a", 3, source=3)
     world.released["held"] = upto(held=6)
-    assert world.accepted() == 2, "the void records of checkpoint 2 say nothing of its input"
+    assert world.accepted() == 2, "the void records of checkpoint 2 must not count for its input"
     world.released["held"] = upto(held=9)
     assert world.accepted() == 3
 
@@ -146,15 +146,14 @@ def test_an_idle_region_needs_no_more_than_it_did() -> None:
     world = World(stage("a", "source", "hop"), stage("b", "hop", "sink"))
     world.ends["hop"] = 3
     world.saves("a", 0, source=5)
-    world.ends["hop"] = 7  # somebody else's results, behind ours
+    world.ends["hop"] = 7  # results of another writer, after ours
     world.saves("a", 1, source=5)
     world.saves("b", 0, hop=3)
     assert world.accepted() == 5
 
 
 class Chain:
-    """Regions one behind the other, whose records are derived from what they read; each log as the offsets, in the
-    source, that its records come from."""
+    """A chain of regions. Each log is a list of the offsets, in the source, that its records come from."""
 
     def __init__(self, regions: int, *, held: bool) -> None:
         self.logs: list[list[int]] = [[] for _ in range(regions + 1)]
@@ -171,7 +170,7 @@ class Chain:
             self.logs[0].append(len(self.logs[0]))
         elif what == "work" and self.read[region] < len(log):
             place, self.read[region] = self.read[region], self.read[region] + 1
-            output += [log[place]] * ((place * 7 + region) % 3)  # of some nothing comes
+            output += [log[place]] * ((place * 7 + region) % 3)  # some records give no result
             self.world.ends[self.names[region + 1]] = len(output)
         elif what == "save":
             self.saved[region] += 1
@@ -181,7 +180,7 @@ class Chain:
             self.world.released["held"] = upto(held=self.outside)
 
     def settled(self) -> int:
-        """Return up to which offset of the source nothing is on its way."""
+        """Return the offset of the source below which no record is still being processed."""
         waits = [offset for i, read in enumerate(self.read) for offset in self.logs[i][read:]]
         if "held" in self.world.released:
             waits += self.logs[-1][self.outside :]
@@ -199,7 +198,7 @@ def test_nothing_that_is_accepted_is_on_its_way(steps: list[tuple[str, int]], re
     for what, region in steps:
         chain.step(what, region)
         assert chain.world.accepted() <= chain.settled()
-    for _ in range(regions):  # and when all stands still, all is accepted
+    for _ in range(regions):  # and once nothing moves, all is accepted
         for region in range(regions):
             for _ in range(3 * len(chain.logs[region]) + 1):
                 chain.step("work", region)
@@ -213,4 +212,4 @@ def test_a_position_before_the_results_would_not_do(monkeypatch: pytest.MonkeyPa
     chain = Chain(2, held=False)
     for what, region in (("come", 0), ("come", 0), ("work", 0), ("work", 0), ("save", 0), ("save", 1)):
         chain.step(what, region)
-    assert chain.world.accepted() > chain.settled(), "the property above sees it"
+    assert chain.world.accepted() > chain.settled(), "the property above finds the fault"

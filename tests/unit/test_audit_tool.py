@@ -1,4 +1,4 @@
-"""The tool that asks for advisories: what it asks, and that no answer is not taken for a good one."""
+"""The tool that asks for advisories: its questions, and that a missing answer does not count as a good one."""
 
 import importlib.util
 from pathlib import Path

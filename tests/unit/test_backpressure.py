@@ -1,4 +1,4 @@
-"""Backpressure: a sink that does not get on keeps its batch from cutting, and nobody from looking after the rest."""
+"""Backpressure: a sink that makes no progress stops the cuts of its batch, but not the host's other work."""
 
 import queue
 import threading
@@ -31,7 +31,7 @@ from tests.support import wait_until
 
 
 class Sink:
-    """A target that takes epochs while it is open, and else waits or fails."""
+    """A target that accepts epochs while it is open, and otherwise waits or fails."""
 
     def __init__(self, *, fails: bool) -> None:
         self.open, self.fails, self.taken = threading.Event(), fails, list[int]()
@@ -50,7 +50,7 @@ class Sink:
 
 
 def session() -> SparkSession:
-    """Return what an outlet needs of a session."""
+    """Return the part of a session that an outlet uses."""
     reads = SimpleNamespace(parquet=lambda path: path)
     context = SimpleNamespace(
         setLocalProperty=lambda name, value: None, setJobGroup=lambda group, text, interruptOnCancel: None
@@ -82,7 +82,7 @@ def test_an_outlet_tells_how_much_waits_for_its_sink(epochs: EpochLog, fails: bo
         wait_until(lambda: sink.taken == [0, 1, 2], 30, "what was asked for while it was at work, unasked")
     wait_until(lambda: outlet.release(spark, 0, 3) == 3, 30, "the release")
     assert (outlet.behind(), sink.taken) == (0, [0, 1, 2])
-    assert Outlet(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one begins where it is"
+    assert Outlet(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one resumes there"
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -100,7 +100,7 @@ def test_what_may_be_out_in_part_counts_as_seen_whatever_else_goes_on(
 
 
 class Wheel:
-    """What a host needs to release epochs."""
+    """The part of a wheel that a host uses to release epochs."""
 
     def __init__(self) -> None:
         self.asked: list[set[str]] = []
@@ -119,11 +119,11 @@ def test_what_is_complete_is_released_while_a_host_waits_for_its_next_look() -> 
     stopping.set()
     host._completed.put("a")
     assert host.wait(30.0, stopping)
-    assert len(wheel.asked) == 1, "nothing more leaves once it is to stop"
+    assert len(wheel.asked) == 1, "nothing more is published after the request to stop"
 
 
 class Cutter:
-    """What a run needs of a batch region that only cuts."""
+    """The part of a batch region that a run uses, for a region that only cuts."""
 
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.batch = (
@@ -160,7 +160,7 @@ def test_a_batch_cuts_no_epoch_while_too_many_wait_for_its_sinks(epochs: EpochLo
     run = Run(cast(Any, cutter), -1)
     cutter.waits = BEHIND_MAX
     assert not run._decide(())
-    assert cutter.waits_for, "the status says nothing of it"
+    assert cutter.waits_for, "the status does not show it"
     cutter.waits -= 1
     assert run._decide(())
 
@@ -176,7 +176,7 @@ def test_what_a_cut_has_left_is_due_as_before(epochs: EpochLog, monkeypatch: pyt
 
 @pytest.fixture
 def locked(postgres: Postgres, tag: str) -> Iterator[TableTarget]:
-    """A target whose marks somebody has locked."""
+    """A target whose marks are locked by another session."""
     target = TableTarget(fk.Sql(postgres.url(), f"t_{tag}"), tag, "s")
     assert target.seen() == 0
     engine = sql.create_engine(postgres.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
@@ -191,5 +191,5 @@ def test_whoever_asks_how_far_a_locked_table_has_come_is_not_kept(
     monkeypatch.setattr(table, "LOCKED_S", 1)
     asked = ThreadPoolExecutor(1).submit(locked.seen)
     with pytest.raises(SparkError) as kept:
-        asked.result(timeout=20)  # the lock's owner does not decide when the application is looked after
+        asked.result(timeout=20)  # the holder of the lock does not delay the other work
     assert kept.value.condition == "RELEASE_FAILED"

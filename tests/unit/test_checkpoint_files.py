@@ -1,4 +1,4 @@
-"""Spark's checkpoint files: what is whole, what is damaged, and going back."""
+"""Spark's checkpoint files: undamaged ones, damaged ones, and rewinding."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ CRASH_POINTS = range(8)
 
 
 def write(folder: Path, batches: int) -> Path:
-    """Write a checkpoint as Spark does, with one stateful operator of two partitions."""
+    """Write a checkpoint in Spark's format, with one stateful operator of two partitions."""
     for name in ("commits", "offsets", "state/0/0", "state/0/1"):
         (folder / name).mkdir(parents=True)
     for n in range(batches):
@@ -83,7 +83,7 @@ def test_a_rewind_that_is_cut_off_is_finished_by_the_next(
     with pytest.raises(Killed):
         rewind(folder, 1)
     monkeypatch.setattr(Path, "unlink", unlink)
-    assert {int(f.name) for f in (folder / "offsets").iterdir()} >= set(committed_batches(folder)), "a commit alone"
+    assert {int(f.name) for f in (folder / "offsets").iterdir()} >= set(committed_batches(folder)), "lone commit"
     rewind(folder, 1)
     assert last_committed_batch(folder) == 1
     assert sorted(f.name for f in (folder / "offsets").iterdir()) == ["0", "1"]

@@ -1,4 +1,4 @@
-"""The claim of an owner on its home, over a partition in memory: who is a copy, who has ended, and who waits."""
+"""The claim of an owner on its home, with a partition in memory: copies, owners that ended, and owners that wait."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from falkirk.logs.internal import internal_topic
 
 
 class Partition:
-    """The one partition of the topic of claims."""
+    """The only partition of the topic of claims."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.values: list[bytes] = []
@@ -119,12 +119,12 @@ def test_the_older_of_two_owners_is_refused_and_stays_so(
     assert newer.former == [older._mine]
     newer.look()
     if not looks:
-        older.look()  # both write: the test sees it
+        older.look()  # both write: the test detects it
         return
     error = copied(older)
     assert error.parameters["by"] == str(newer._mine)
     assert str(second.path) in str(error)
-    with pytest.raises(HomeError) as again:  # by a supervisor, for instance
+    with pytest.raises(HomeError) as again:  # for example, by a supervisor
         copies.claim(first)
     assert again.value.parameters == error.parameters
     newer.look()
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_at_present_is_looked_at_later(copies: Copies, parti
 
 
 def test_a_copy_is_refused_though_the_store_is_away(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Live results would go on leaving. Whether it is the same store is not known, so the home is not marked."""
+    """Otherwise it would continue to publish live results. The store may be another one, so the home is not marked."""
     copies.copy("second")
     first = copies.open("first")
     older = copies.claim(first)
@@ -167,7 +167,7 @@ def test_a_copy_is_refused_though_the_store_is_away(copies: Copies, monkeypatch:
 
 
 def test_who_starts_again_in_one_folder_is_no_copy(copies: Copies, partition: Partition) -> None:
-    """Also a claim of a host that died, and that the broker takes late."""
+    """That includes a claim of a dead host that the broker appends late."""
     home = copies.open("first")
     former, present = copies.claim(home), copies.claim(home)
     partition.claimed_by(replace(former._mine, at_s=0.0), home)
@@ -227,7 +227,7 @@ def test_a_home_of_an_earlier_version_believes_any_claim(
 
 
 def test_an_owner_with_the_same_store_is_told_from_a_copy(copies: Copies) -> None:
-    """The folder was moved, with a process in it that goes on."""
+    """The folder was moved while a process in it continued to run."""
     older = copies.claim(copies.open("first"))
     os.symlink(copies.path("first"), copies.path("second"))
     (copies.path("first") / "lock").unlink()

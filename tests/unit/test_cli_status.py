@@ -1,4 +1,4 @@
-"""`falkirk status`: what the host last published, and whether it still does."""
+"""`falkirk status`: the last status of the host, and whether the host still updates it."""
 
 import json
 import time

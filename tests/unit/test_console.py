@@ -1,4 +1,4 @@
-"""The terminal as a sink: what a host prints reaches the terminal of whoever runs it, and a lost one loses nothing."""
+"""The terminal as a sink: the host's output reaches the user's terminal, and the loss of a terminal loses no result."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ def test_what_a_host_prints_comes_out_at_the_coordinators(
     shows.start()
     text = "".join(f"ä{i}\n" for i in range(20_000))  # more than a pipe holds
     _print(text)
-    os.close(pipe)  # as the host's death does
+    os.close(pipe)  # the host's death has the same effect
     shows.join(30)
     assert capsys.readouterr().out == text
 

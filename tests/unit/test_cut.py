@@ -1,4 +1,4 @@
-"""Cuts: when an epoch is complete, and that nothing is left out or taken twice, wherever it falls."""
+"""Cuts: when an epoch is complete, and that each record is in exactly one epoch, wherever the cut is."""
 
 import pytest
 from hypothesis import given
@@ -73,7 +73,7 @@ def test_by_clock_ends_at_multiples_and_does_not_wait_for_a_clock_that_was_ahead
     cut = ByClock(every_s=10.0)
     assert cut.may_be_due(now_s=now_s, last_at_s=last_at_s) is complete
     assert cut.take(first, ends, now_s=now_s, last_at_s=last_at_s) == (ends if complete else None)
-    assert cut.take(ends, ends, now_s=now_s, last_at_s=last_at_s) is None, "nothing has come"
+    assert cut.take(ends, ends, now_s=now_s, last_at_s=last_at_s) is None, "no record has arrived"
 
 
 def test_positions_survive_json() -> None:
@@ -90,14 +90,14 @@ def test_an_epoch_by_time_is_complete_when_all_logs_have_passed_it() -> None:
     assert BY.next_slice(present, {"a": 50, "b": 20}, None) == (1, {"a": 0, "b": -1})
     assert BY.next_slice(present, {"a": 50, "b": 49}, 1) == (2, {"a": 1, "b": -1})
     assert BY.next_slice(present, {"a": 50, "b": 49}, 2) is None
-    assert BY.next_slice(present, {"a": 50, "b": 50}, 2) == (4, {"a": -1, "b": -1}), "the empty one is passed over"
+    assert BY.next_slice(present, {"a": 50, "b": 50}, 2) == (4, {"a": -1, "b": -1}), "the empty slice is skipped"
     assert BY.next_slice(present, {"a": 90, "b": 90}, 4) is None
 
 
 def test_who_keeps_a_state_is_told_that_time_has_passed() -> None:
     present = {"a": {0: frozenset({1})}}
     assert BY.next_slice(present, {"a": 95}, 1) is None
-    assert BY.next_slice(present, {"a": 95}, None, keeps=True) == (1, {"a": -1}), "what has rows comes first"
+    assert BY.next_slice(present, {"a": 95}, None, keeps=True) == (1, {"a": -1}), "the first slice with rows is next"
     assert BY.next_slice(present, {"a": 95}, 1, keeps=True) == (8, {"a": -1})
     assert BY.next_slice(present, {"a": 95}, 8, keeps=True) is None
 
@@ -109,7 +109,7 @@ def test_windows_that_slide_go_on_until_their_last_row_has_left() -> None:
     while (found := by.next_slice(present, {"a": 99, "b": 99}, before)) is not None:
         ends.append(found)
         before = found[0]
-    # The second and the third still read slice 1; nothing behind the third does.
+    # The second and the third epoch still read slice 1; no epoch after the third does.
     assert ends == [(1, {"a": 5, "b": -1}), (2, {"a": 5, "b": -1}), (3, {"a": -1, "b": -1})]
 
 
@@ -120,7 +120,7 @@ def test_windows_that_slide_go_on_until_their_last_row_has_left() -> None:
 def test_every_complete_slice_is_read_while_it_is_kept(
     present: dict[int, frozenset[int]], over: int, upto: int
 ) -> None:
-    """Going by what each epoch says those after it may need, none that they need was let go."""
+    """Records are deleted by what each epoch says later epochs need. None that they need was deleted."""
     by = ByTime(column="at", every_us=10, over=over)
     kept, before, read = dict(present), None, []
     while (found := by.next_slice({"a": kept}, {"a": upto}, before)) is not None:

@@ -1,4 +1,4 @@
-"""The docs are true: their programs compile, import what there is and declare what they show; names, links resolve."""
+"""The docs are correct: their programs compile, imports and names exist, declarations work, links resolve."""
 
 import ast
 import functools
@@ -18,10 +18,10 @@ from falkirk import cli
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 NEEDS_A_BROKER = "# needs a broker"
-#: Calls that run something, where a reader of the page would expect a broker.
+#: Calls that run a program, which would need a broker.
 RUNNING = {"write", "run", "awaitTermination"}
 CONDITION = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
-#: Capitals in the docs that are no conditions: environment variables, Spark's and Kafka's words.
+#: Words in capitals in the docs that are not conditions: environment variables, and words of Spark and Kafka.
 OTHER_CAPITALS = {
     "AT_LEAST_ONCE", "AT_MOST_ONCE", "EXACTLY_ONCE", "FALKIRK_CACHE", "FALKIRK_HTTP_TOKEN", "FALKIRK_IVY_SETTINGS",
     "FALKIRK_STRIKES", "JAVA_HOME", "KAFKA_PASSWORD", "SASL_PLAINTEXT", "SASL_SSL",
@@ -34,14 +34,14 @@ def name(path: Path) -> str:
 
 
 def blocks(page: Path) -> Iterator[tuple[int, str]]:
-    """Yield the Python programs of a page with the line at which each begins."""
+    """Yield the Python programs of a page, with the line at which each begins."""
     text = page.read_text()
     for match in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         yield text[: match.start(1)].count("\n"), match[1]
 
 
 def compiled(page: Path, line: int, code: str) -> Any:
-    """Return the program, compiled with the page's own line numbers."""
+    """Return the compiled program, with the line numbers of the page."""
     return compile("\n" * line + code, str(page), "exec")
 
 
@@ -61,7 +61,7 @@ def test_programs_compile_and_import_what_there_is(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "tutorial.md"], ids=name)  # that one runs in full
 def test_programs_that_declare_do_so_without_spark(page: Path) -> None:
-    """The programs of a page build on one another; what is only for the main program is not run."""
+    """The programs of a page build on one another. The part that is guarded as main program is not run."""
     before = SparkContext._active_spark_context
     space: dict[str, Any] = {"__name__": "__docs__"}
     for line, code in blocks(page):
@@ -117,7 +117,7 @@ def raised_conditions() -> frozenset[str]:
 def test_operations_lists_every_condition() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     missing = raised_conditions() - set(CONDITION.findall(page))
-    assert not missing, f"docs/operations.md does not say what to do about {sorted(missing)}"
+    assert not missing, f"docs/operations.md has no advice for {sorted(missing)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -135,5 +135,5 @@ def test_reference_has_every_public_name() -> None:
 def test_commands_in_the_docs_exist(page: Path) -> None:
     named = set(re.findall(r"(?:`|^    )falkirk ([a-z]+)", page.read_text(), re.MULTILINE))
     assert named <= set(cli.main.list_commands(click.Context(cli.main))), (
-        f"{name(page)} names commands that are not there"
+        f"{name(page)} names commands that don't exist"
     )

@@ -1,4 +1,4 @@
-"""The doctor notes which ports of Spark others reach, where a machine has an address that others reach."""
+"""The doctor reports Spark's ports that others can reach, on a machine with an address that others can reach."""
 
 import socket
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from falkirk.local.doctor import Finding
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> Finding:
-    """Return what is found on a machine with these addresses."""
+    """Return the finding on a machine with these addresses."""
 
     def family(address: str) -> int:
         return socket.AF_INET6 if ":" in address else socket.AF_INET if "." in address else psutil.AF_LINK

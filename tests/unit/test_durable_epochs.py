@@ -1,4 +1,4 @@
-"""Epochs and a loss of power: what the store has recorded is on the disk, and what is not there is found.
+"""Epochs and power loss: the data that the store has recorded is on the disk, and missing data is detected.
 
 The disk is a port over `os.fsync` (`tests/disks.py`). The tests with Spark are in
 `tests/integration/test_power_loss.py`.
@@ -29,7 +29,7 @@ CONTENT = b"PAR1" + bytes(range(256)) * 4 + b"PAR1"
 
 
 def write(folder: Path, *names: str) -> None:
-    """Write files as Spark does: nothing is synced."""
+    """Write files in the way of Spark, without a sync."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(CONTENT)
@@ -37,7 +37,7 @@ def write(folder: Path, *names: str) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The folder of a batch's epochs, in one that is on the disk for good."""
+    """The folder of a batch's epochs, in a folder that is already synced."""
     durable.sync_folder(tmp_path)
     return tmp_path / "regions" / "b"
 
@@ -77,7 +77,7 @@ def test_what_is_recorded_is_there_after_a_loss_of_power(
 def test_without_a_sync_what_is_lost_is_found(
     epochs: EpochLog, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk may ignore a sync, too: the error is a clean one."""
+    """The disk may also ignore a sync. The error then names the file."""
     disk = ForgetfulDisk(tmp_path, monkeypatch)
     durable.make_folder(home)
     durable.sync_folder(tmp_path)
@@ -98,7 +98,7 @@ def _truncate(path: Path) -> None:
 
 
 def _overwrite(path: Path) -> None:
-    """Of the same length: blocks that were given to the file, and never written."""
+    """Overwrite with the same length, as if blocks were allocated to the file but never written."""
     path.write_bytes(bytes(len(CONTENT)))
 
 
@@ -110,7 +110,7 @@ HARMS = (_delete, _truncate, _overwrite)
 def test_a_damaged_epoch_is_refused_by_all_who_read_it(
     harm: Callable[[Path], None], name: str, epochs: EpochLog, tmp_path: Path
 ) -> None:
-    """Without the manifest Spark reads the files that are left, or fails at each try."""
+    """Without the manifest, Spark reads the other files, or fails on every try."""
     epoch = complete(epochs)
     file = epochs.path("0-aa") / name
     harm(file)
@@ -158,7 +158,7 @@ def test_a_view_whose_newest_epoch_is_lost_does_not_wait_for_ever(epochs: EpochL
     for path in sorted(epochs.path("0-aa").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     epochs.path("0-aa").rmdir()
-    assert epochs.newest() == 0, "a reader would wait for the first epoch of the view"
+    assert epochs.newest() == 0, "otherwise a reader would wait for the first epoch of the view"
     with pytest.raises(HomeError) as refused:
         epochs.results(epoch)
     assert refused.value.condition == "STATE_DAMAGED"
@@ -188,7 +188,7 @@ def test_the_ends_of_a_large_file_are_checked(at: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", ["0-aa/part-0.parquet", "0-aa-state/note.json"])
 @pytest.mark.parametrize("view", [True, False])
 def test_an_epoch_that_fails_looks_at_what_it_reads(lost: str, view: bool, epochs: EpochLog) -> None:
-    """What Spark says of a lost file looks like any failure, and is tried again."""
+    """Spark's error for a lost file looks like any other failure, which would be retried."""
     complete(epochs, state="0-aa-state")
     given = SimpleNamespace(log="epochs:b", view=view)
     batch = cast(Any, SimpleNamespace(log="epochs:b", inputs=(given, SimpleNamespace(log="topic", view=False))))
@@ -205,7 +205,7 @@ def test_an_epoch_that_fails_looks_at_what_it_reads(lost: str, view: bool, epoch
 def test_a_damaged_file_of_an_iteration_is_refused(
     harm: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a round of the epoch is computed."""
+    """The error is raised before a round of the epoch is computed."""
     file = tmp_path / "0-aa" / "run.arrow"
     write(tmp_path, "0-aa/run.arrow")
     note = json.dumps({"partitions": 1, "state": "", "files": durable.sync(tmp_path)})

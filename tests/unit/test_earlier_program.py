@@ -1,4 +1,4 @@
-"""A home whose record of an iteration's program is of an earlier version: refused with a word of its own."""
+"""A home in which an earlier version recorded an iteration's program: it is refused with its own error."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Engines: what runs live and what in micro-batches, and why."""
+"""Engines: which processors run live and which in micro-batches, and why."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_live_where_it_can_be_else_in_micro_batches_with_the_reason() -> None:
     reasons = {n: p.engine_reason for n, p in app.processors.items()}
     assert reasons["plain"] == ""
     assert "map_rows()" in reasons["doubled"]
-    assert "test_engines.py" in reasons["doubled"], "the line is named"
+    assert "test_engines.py" in reasons["doubled"], "the reason names the line"
     assert "'doubled'" in reasons["after"]
     assert "join()" in reasons["pairs"]
 
@@ -69,7 +69,7 @@ def test_results_leave_at_once_unless_a_user_saves_more_rarely() -> None:
 
     assert policy(chained) == fk.Eager()
     assert policy(chained, given=fk.Lazy("1 minute")) == fk.Lazy("1 minute")
-    assert policy(doubled, given=fk.Lazy("1 minute")) == fk.Eager(), "it keeps nothing that could be saved"
+    assert policy(doubled, given=fk.Lazy("1 minute")) == fk.Eager(), "it has no state that could be saved"
 
 
 def test_the_declaration_stays_as_it_was() -> None:

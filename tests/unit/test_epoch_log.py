@@ -1,5 +1,5 @@
-"""The log of epochs: what it keeps in mind of them is what the store says, whatever happens to them, and what is asked
-of the store does not grow with what is kept."""
+"""The log of epochs: its cache equals the store after any event, and the number of store queries does not grow with
+the number of epochs."""
 
 import random
 from pathlib import Path
@@ -20,8 +20,7 @@ def complete(log: EpochLog, number: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> None:
-    """Epochs are completed in any order, the newest state is saved later, what is behind a point is taken back, and
-    what is old is dropped."""
+    """Epochs complete in any order, states are saved later, a rollback cancels epochs, and old ones are deleted."""
     rng, log = random.Random(seed), log_of(store, tmp_path)
     for _ in range(60):
         epochs = log.epochs()
@@ -44,7 +43,7 @@ def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> N
 
 
 def test_what_is_asked_does_not_grow(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing bounds how many epochs one of them may keep: those of an hour, of a day, or all (`fk.FullHistory`)."""
+    """The number of kept epochs has no limit: those of an hour, of a day, or all (`fk.FullHistory`)."""
     log, asked, ask = log_of(store, tmp_path), list[int](), Store.decisions
 
     def decisions(self: Store, *arguments: int) -> tuple[Decision, ...]:
@@ -57,4 +56,4 @@ def test_what_is_asked_does_not_grow(store: Store, tmp_path: Path, monkeypatch: 
         log.decide({"t": {0: number}}, {"t": {0: number + 1}}, {}, 0.0)
         complete(log, number)
         assert len(log.epochs()) == number + 1
-    assert max(asked) == 2, "the newest, and the one before it, whose state might have been saved since"
+    assert max(asked) == 2, "the newest epoch, and the one before it, whose state might have been saved since"

@@ -1,4 +1,4 @@
-"""Executors on other machines: how long a start waits for them, and what it does about one that can't end itself."""
+"""Executors on other machines: how long a start waits for them, and its error for one that can't end itself."""
 
 import json
 import os
@@ -135,7 +135,7 @@ def test_what_can_not_be_read_is_no_leave_to_start(tmp_path: Path, content: str)
 
 
 class Seq(list[Any]):
-    """A Scala sequence, as far as it is used."""
+    """The part of a Scala sequence that is used."""
 
     def size(self) -> int:
         return len(self)
@@ -145,7 +145,7 @@ class Seq(list[Any]):
 
 
 class Spark:
-    """As much of a Spark session as is asked."""
+    """The part of a Spark session that is used."""
 
     def __init__(self, master: str, settings: dict[str, int]) -> None:
         self.sparkContext = self._jsc = self
@@ -172,7 +172,7 @@ class Spark:
 
 
 class Summary:
-    """What Spark says of an executor."""
+    """Spark's description of an executor."""
 
     def __init__(self, name: str, at: str) -> None:
         self.id, self.hostPort = lambda: name, lambda: at
@@ -189,10 +189,10 @@ def test_what_is_recorded_of_them(tmp_path: Path) -> None:
     recorded = Executors(spark, tmp_path)
     recorded.record()
     assert read(tmp_path) == {"application": "app-1", "silence_s": 22.0, "addresses": [], "complete": False}
-    spark.executors |= {"0": "10.0.0.2:40", "1": "10.0.0.3"}  # the second has not said yet where it listens
+    spark.executors |= {"0": "10.0.0.2:40", "1": "10.0.0.3"}  # the second has not reported its port yet
     recorded.record()
     assert read(tmp_path)["addresses"] == ["10.0.0.2:40"]
-    spark.executors = {"1": "10.0.0.3:41"}  # Spark forgets those that it has lost long ago
+    spark.executors = {"1": "10.0.0.3:41"}  # Spark forgets executors that it lost long ago
     assert spark.told == 0
     recorded.record(complete=True)
     assert spark.told == 1

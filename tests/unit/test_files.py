@@ -1,4 +1,4 @@
-"""Files as a log: which file has which number is decided once, and a file that is no longer what it was is told."""
+"""Files as a log: the number of each file is decided once, and a changed or missing file is reported."""
 
 import os
 import tempfile
@@ -19,7 +19,7 @@ from falkirk.errors import FalkirkError, InternalError, LogError
 
 @pytest.fixture(autouse=True)
 def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """List the folder each time that somebody asks."""
+    """List the folder at each query."""
     monkeypatch.setattr(files, "LOOK_S", 0.0)
 
 
@@ -32,13 +32,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def log(folder: Path, store: Store, **options: str) -> FileLog:
-    """Return the log as a process that has just begun sees it."""
+    """Return the log as a new process sees it."""
     endpoint = fk.Files(str(folder), options.get("format", "json"), schema="n INT")  # type: ignore[arg-type]
     return FileLog("orders", endpoint, store)
 
 
 def put(folder: Path, name: str, text: str = "{}", *, changed_at_s: int = 1_000) -> Path:
-    """Put a file in place as the protocol has it."""
+    """Add a file by the protocol."""
     path, unfinished = folder / name, folder / f".{name}"
     unfinished.write_text(text)
     os.utime(unfinished, (changed_at_s, changed_at_s))
@@ -56,9 +56,9 @@ def test_numbers_are_decided_once_whatever_comes_later(folder: Path, store: Stor
     put(folder, "a", changed_at_s=3)
     orders = log(folder, store)
     assert names(orders) == ["b", "a", "c"]
-    put(folder, "0", changed_at_s=0)  # older, and found later
+    put(folder, "0", changed_at_s=0)  # older, but found later
     assert names(orders) == ["b", "a", "c", "0"]
-    assert names(log(folder, store)) == ["b", "a", "c", "0"], "another process numbers them otherwise"
+    assert names(log(folder, store)) == ["b", "a", "c", "0"], "another process uses other numbers"
     assert list(log(folder, store).paths(1, 3).values()) == [1, 2]
 
 
@@ -118,7 +118,7 @@ STRANGE = ("12:00.json", "a[1].json", "a*", "a?b", "{a}", "line\nbreak", os.fsde
 def test_a_name_that_spark_can_not_read_is_skipped_and_reported(
     folder: Path, store: Store, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    """Before, one such name ended the application: whoever may write the folder could stop it."""
+    """Before, one such name ended the application: anybody who may write to the folder could stop it."""
     path = put(folder, name)
     put(folder, "honest.json")
     orders = log(folder, store)
@@ -127,7 +127,7 @@ def test_a_name_that_spark_can_not_read_is_skipped_and_reported(
     assert ascii(name) in orders.report()
     assert orders.report().isascii()
     orders.end()
-    assert len(caplog.records) == 1, "it is said once"
+    assert len(caplog.records) == 1, "it is reported once"
     path.rename(folder / "renamed.json")
     assert names(orders) == ["honest.json", "renamed.json"]
     assert (orders.skipped, orders.report()) == ({}, "")
@@ -143,7 +143,7 @@ def test_a_folder_that_spark_can_not_read_is_refused(tmp_path: Path, store: Stor
 
 @pytest.fixture
 def private(tmp_path: Path) -> Path:
-    """A file that whoever writes the folder may not read."""
+    """A file that the writer of the folder may not read."""
     made = tmp_path / "private.json"
     made.write_text('{"n": 1}')
     return made
@@ -160,7 +160,7 @@ def test_a_link_is_not_followed(folder: Path, store: Store, private: Path) -> No
 
 
 def test_a_link_that_takes_the_place_of_a_file_is_not_read(folder: Path, store: Store, private: Path) -> None:
-    """Size and time of the file are those of the private one: whoever may list its folder knows both."""
+    """The file has the size and time of the private one: anybody who may list the folder of that one knows both."""
     known = private.stat()
     put(folder, "a", "x" * known.st_size)
     os.utime(folder / "a", ns=(known.st_mtime_ns, known.st_mtime_ns))
@@ -175,21 +175,21 @@ def test_a_link_that_takes_the_place_of_a_file_is_not_read(folder: Path, store: 
 
 
 def test_a_link_that_was_there_while_the_file_was_read_is_found_out(folder: Path, store: Store, private: Path) -> None:
-    """A reader asks before it reads, and again before what it has read counts."""
+    """A reader checks the file before it reads, and again before it uses the content."""
     put(folder, "a")
     orders = log(folder, store)
     assert names(orders) == ["a"]
     (folder / "a").rename(folder / ".aside")
-    (folder / "a").symlink_to(private)  # now it is read
+    (folder / "a").symlink_to(private)  # at this point it is read
     (folder / ".aside").rename(folder / "a")
     with pytest.raises(LogError) as told:
         orders.paths(0, 1)
     assert told.value.condition == "INPUT_CHANGED"
-    assert list(orders.paths(0, 1)) == [folder / "a"], "tried again, it is read"
+    assert list(orders.paths(0, 1)) == [folder / "a"], "a retry reads it"
 
 
 def test_a_file_that_may_not_be_read_is_skipped(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rights are faked: root, as whom tests may run, may read everything."""
+    """The rights are faked, because tests may run as root, who may read everything."""
     put(folder, "a")
     orders = log(folder, store)
     with monkeypatch.context() as patch:
@@ -208,7 +208,7 @@ def _grow(path: Path) -> None:
 
 def _replace_by_the_like(path: Path) -> None:
     path.unlink()
-    path.write_text("[]")  # as long as it was
+    path.write_text("[]")  # the same length as before
 
 
 @pytest.mark.parametrize(
@@ -227,11 +227,11 @@ def test_a_file_that_is_needed_and_no_longer_what_it_was_is_told(
         orders.paths(0, 2)
     assert told.value.condition == condition
     assert told.value.parameters["file"] == "b"
-    assert list(orders.paths(0, 1)) == [first], "what is not concerned can be read"
+    assert list(orders.paths(0, 1)) == [first], "other files can still be read"
     assert orders.end() == 2, "a name is read once"
     second.write_text("{}")
     os.utime(second, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert names(orders) == ["a", "b"], "put back, it goes on"
+    assert names(orders) == ["a", "b"], "once the file is restored, reading resumes"
 
 
 def test_it_is_known_from_where_a_replay_is_possible(folder: Path, store: Store) -> None:
@@ -264,11 +264,11 @@ def test_listing_seldom_misses_nothing(folder: Path, store: Store, monkeypatch: 
     put(folder, "a")
     orders.there_from()  # lists
     monkeypatch.setattr(files, "LOOK_S", 1_000.0)
-    assert orders.end() == 1, "what was listed by another question is numbered"
+    assert orders.end() == 1, "a file that another query listed has a number"
 
 
 class _Kept:
-    """A store that keeps decisions of files alone."""
+    """A store that keeps only decisions about files."""
 
     def __init__(self) -> None:
         self.content: list[Any] = []

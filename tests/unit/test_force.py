@@ -1,4 +1,4 @@
-"""The word to go on knowingly: from the command line to the coordinator of one host, and to no later one."""
+"""The `--force` option: it goes from the command line to the coordinator of one host, and to no later host."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_the_command_hands_it_on(force: bool, tmp_path: Path, monkeypatch: pytes
 
 
 class Host:
-    """A host that has written a status, and has ended once that was read."""
+    """A host that has written a status, and ends once the status was read."""
 
     def __init__(self, status_file: Path, state: str) -> None:
         self.told: list[str] = []
@@ -44,7 +44,7 @@ class Host:
 
 
 def test_it_is_meant_once(tmp_path: Path) -> None:
-    """Until regions run a host that is replaced is told again; a loss found later is to be refused."""
+    """Until regions run, a replacement of the host gets the option too; a loss that is found later must be refused."""
     app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
     coordinator = Coordinator(app, RunSettings(file=Path(__file__), force=True))
     told = []

@@ -1,4 +1,4 @@
-"""A full disk: what is there stays as it was, what is said is clear, and it goes on once there is room."""
+"""A full disk: existing data stays unchanged, the error is clear, and work resumes once the disk has space."""
 
 import errno
 import json
@@ -84,8 +84,8 @@ def test_a_host_does_not_fall_silent(disk: SmallDisk) -> None:
     assert now["at_s"] > before["at_s"]
     assert now["regions"][0]["detail"] == "the disk is full"
     (disk.path / "status.json").write_bytes(json.dumps(now).encode()[:20])
-    assert read_status(disk.path / "status.json") is None, "one that is half written says nothing"
-    assert read_status(disk.path) is None, "nor one that can't be read now, as when there is no descriptor left"
+    assert read_status(disk.path / "status.json") is None, "a half-written status counts as none"
+    assert read_status(disk.path) is None, "an unreadable status counts as none, for example without free descriptors"
 
 
 def test_a_start_waits_for_space(disk: SmallDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_start_waits_for_space(disk: SmallDisk, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Coordinator, "_run_host", host)
     disk.empty()
-    (disk.path / "ballast").write_bytes(b"x" * 1_500_000)  # room for the lock and a decision, not for a host
+    (disk.path / "ballast").write_bytes(b"x" * 1_500_000)  # leaves space for the lock and a decision, not for a host
     runs = threading.Thread(target=coordinator.run)
     runs.start()
     wait_until(lambda: said, 10, "that it waits")

@@ -1,4 +1,4 @@
-"""What tells a live region that hangs from one that is slow."""
+"""Health: distinguishes a live region that hangs from one that is slow."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,7 +9,7 @@ from falkirk.theory.frontier import EMPTY
 
 
 def region(*points: int) -> LiveRegion:
-    """A region that went on from checkpoint 3, and has these."""
+    """A region that resumed from checkpoint 3, and has these checkpoints."""
     made = LiveRegion.__new__(LiveRegion)
     made.region = cast(Any, SimpleNamespace(interval_s=5.0))
     made.query, made.opening = cast(Any, object()), cast(Any, SimpleNamespace(restored_batch=3))
@@ -19,7 +19,7 @@ def region(*points: int) -> LiveRegion:
 
 
 def test_until_its_first_commit_a_region_may_still_load_what_it_needs() -> None:
-    """On a busy machine that takes longer than any commit; who restarts it then makes it begin again."""
+    """On a busy machine, loading takes longer than any commit; a restart would only begin it again."""
     assert OVERDUE_AT_START_S > OVERDUE_S
     assert region(2, 3).health().hung_after_s == 5.0 + OVERDUE_AT_START_S
     assert region(2, 3, 4).health().hung_after_s == 5.0 + OVERDUE_S

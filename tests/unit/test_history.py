@@ -1,4 +1,4 @@
-"""History: how far back one can go is bounded, and Spark keeps as much."""
+"""History: the time to which a rollback can go is limited, and Spark keeps as many checkpoints."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -36,13 +36,13 @@ def plan(*intervals_s: float, spare: int = 0) -> Plan:
 
 @pytest.mark.parametrize("history", [0, 10, 100, 1000, 10_000])
 def test_spark_keeps_the_history_and_more(history: int) -> None:
-    """It kept the last 100: a point that `falkirk history` showed could not be gone back to."""
+    """Before, Spark kept the last 100, so a rollback to a point that `falkirk history` showed could fail."""
     planned = plan(10.0)
     assert planned.retained_of(planned.regions[0], history) > history + 100
 
 
 def test_spark_keeps_what_belongs_to_a_checkpoint_of_a_region_that_saves_seldom() -> None:
-    """A reader that saves each second goes back to what its writer, which saves each five minutes, had sent."""
+    """A reader that saves every second rolls back to results of its writer, which saves every five minutes."""
     planned = plan(300.0, 1.0)
     slow, quick = planned.regions
     assert planned.retained_of(quick, 0) > 2 * 300

@@ -1,4 +1,4 @@
-"""Home: one copy, one application, whole or named as damaged, and nobody left behind who may write."""
+"""Home: one copy, one application, damage is named, and no former process that may write survives."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SLEEPER = "import signal; print('up', flush=True); signal.pause()"
 
 
 def refused(path: Path, condition: str, application: str = "app") -> HomeError:
-    """Open a home that must be refused, and see that the refusal leaves no lock behind."""
+    """Open a home that must be refused, and check that no lock remains."""
     with pytest.raises(HomeError) as caught:
         open_home(path, application)
     assert caught.value.condition == condition
@@ -31,7 +31,7 @@ def refused(path: Path, condition: str, application: str = "app") -> HomeError:
 
 @pytest.fixture
 def children() -> Iterator[list["subprocess.Popen[str]"]]:
-    """Processes of a test, ended with it."""
+    """Child processes of a test. They end with the test."""
     started: list[subprocess.Popen[str]] = []
     yield started
     for process in started:
@@ -42,7 +42,7 @@ def children() -> Iterator[list["subprocess.Popen[str]"]]:
 
 
 def sleeper(children: list["subprocess.Popen[str]"], *arguments: str) -> "subprocess.Popen[str]":
-    """Start a child that does nothing until it is killed."""
+    """Start a child that sleeps until it is killed."""
     process = subprocess.Popen([sys.executable, "-c", SLEEPER, *arguments], stdout=subprocess.PIPE, text=True)
     children.append(process)
     assert process.stdout is not None
@@ -118,7 +118,7 @@ def test_where_no_folder_can_be_is_said(tmp_path: Path) -> None:
 
 
 def change(home: Path, **values: Any) -> None:
-    """Change values of falkirk.json."""
+    """Change values in falkirk.json."""
     content = json.loads((home / "falkirk.json").read_text())
     (home / "falkirk.json").write_text(json.dumps(content | values))
 
@@ -146,7 +146,7 @@ def test_decisions_without_a_description_are_damage(home: Path) -> None:
 
 
 def test_a_crash_between_any_two_writes_of_making_a_home_is_mended(tmp_path: Path, monkeypatch: Any) -> None:
-    """Stop at the first, second, … file-system step of making a home; what is left must be opened as new."""
+    """Stop at the first, second, … file-system step of making a home. The result must open as a new home."""
     steps = ("replace", "fsync", "open")
     reached = []
     for step in steps:
@@ -276,7 +276,7 @@ def test_a_stopped_one_is_killed_too(opened: Home, children: list["subprocess.Po
 
 
 def record_is_gone(pid: int) -> bool:
-    """Tell whether nothing of that process can run any more."""
+    """Return whether that process has ended completely."""
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -284,7 +284,7 @@ def record_is_gone(pid: int) -> bool:
 def test_another_process_with_the_same_pid_is_spared(
     opened: Home, children: list["subprocess.Popen[str]"], elsewhere: bool
 ) -> None:
-    """One that began at another time, or at the same time after another boot: on another machine, perhaps."""
+    """A process that began at another time, or at the same time after another boot, perhaps on another machine."""
     child = sleeper(children)
     real = ProcessRecord.of(child.pid, "jvm")
     boot, ticks = real.began.split("/")
@@ -299,7 +299,7 @@ def test_another_process_with_the_same_pid_is_spared(
 def test_a_process_is_found_whatever_the_clock_was_set_to(
     opened: Home, children: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A JVM that hangs and is not found would write behind the fence when it goes on."""
+    """If a hung JVM were not found, it would write after the fence when it resumes."""
     child, when = sleeper(children), psutil.boot_time()
     record = ProcessRecord.of(child.pid, "jvm")
     before_s = psutil.Process(child.pid).create_time()

@@ -1,4 +1,4 @@
-"""Values that Spark has and Python has not: a row with one is a dead letter, and stops no function."""
+"""Values that Spark can represent and Python can't: a row with one becomes a dead letter, and no function stops."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 
 from falkirk.operators.python import KIND, LETTER, RESULT, STATE, Poison, Sender, folding, mapping
 
-FAR_US = 9 * 10**18  # in the year 287,000 or so
+FAR_US = 9 * 10**18  # about the year 287,000
 ROWS = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
 TOLD = pa.struct([("key", pa.string()), ("value", pa.string())])
 NUMBER = pa.struct([("n", pa.int64())])
@@ -26,7 +26,7 @@ def of_kind(rows: list[dict[str, Any]], kind: str) -> list[Any]:
 
 
 def test_a_time_that_python_has_not_is_a_dead_letter() -> None:
-    """Before, the task failed with `OverflowError`, whatever the function did, and the application with it."""
+    """Before, the task failed with `OverflowError` for any function, and the application with it."""
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1, FAR_US, 2], ROWS.field("at").type), pa.array([1, 2, 3])], schema=ROWS
     )

@@ -1,4 +1,4 @@
-"""The digest of a Python function: the same in every process, another when anything is that the function runs."""
+"""The digest of a Python function: equal in every process, and different if any code that it runs differs."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ from tests.unit.digested import CASES, HELPERS, PROGRAM
 
 
 def made(source: str, **values: Any) -> Callable[..., Any]:
-    """Return the function that a text of a module defines."""
+    """Return the function that the source text of a module defines."""
     space: dict[str, Any] = {"__name__": "__falkirk__", **values}
     exec(compile(source, "program.py", "exec"), space)
     found: Callable[..., Any] = space["function"]
@@ -29,7 +29,7 @@ def made(source: str, **values: Any) -> Callable[..., Any]:
 
 
 def variants(source: str) -> list[str]:
-    """Return the texts that a text with `ONE|OTHER` in it stands for."""
+    """Return the texts for the alternatives of a text with `ONE|OTHER`."""
     before, _, rest = source.partition("«")
     inner, _, after = rest.partition("»")
     return [f"{before}{each}{after}" for each in inner.split("|")]
@@ -37,7 +37,7 @@ def variants(source: str) -> list[str]:
 
 @pytest.fixture
 def helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Write the user's own modules, and forget those that were imported."""
+    """Write the user's own modules, and remove the imported ones."""
     numbers = itertools.count()
 
     def write(text: str) -> None:
@@ -140,14 +140,14 @@ def test_a_long_chain_of_helpers_is_followed_to_its_end() -> None:
 
 
 def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
-    """Other hash seeds, folders, orders of sets, compiled files, and functions that were pickled before."""
+    """Hash seeds, folders, orders of sets, compiled files, and functions that were pickled before must not matter."""
     found = []
     for number, seed in enumerate(("1", "2", "2")):
         folder = tmp_path / f"place{number}"
         folder.mkdir()
         (folder / "helpers.py").write_text("NAMES = {'p', 'q', 'r', 's'}\ndef compute(x):\n    return x in NAMES\n")
         (folder / "program.py").write_text(PROGRAM)
-        for _ in range(1 + (number == 2)):  # the last one from a compiled file
+        for _ in range(1 + (number == 2)):  # the second pass uses a compiled file
             ran = subprocess.run(
                 [sys.executable, "program.py", str(number)], cwd=folder, check=True, capture_output=True, text=True,
                 env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(p for p in sys.path if p)},

@@ -1,4 +1,4 @@
-"""The rights that operations.md gives the application in PostgreSQL are enough, and without one of them it says so."""
+"""The rights in operations.md for the application in PostgreSQL are enough, and a missing one gives an error."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tests.stores import RECORD, Place, tail
 
 @pytest.fixture
 def role(postgres: Postgres, tag: str) -> Iterator[str]:
-    """A user that may log in, and nothing else."""
+    """A user that may log in, and has no other right."""
     name = f"shop_{tag}"
     postgres.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
     yield name
@@ -47,7 +47,7 @@ def test_the_store_is_used_with_rights_on_its_tables_alone(postgres: Postgres, r
 def test_a_table_is_written_with_rights_on_it_and_its_marks_alone(postgres: Postgres, role: str, tag: str) -> None:
     table = f"t_{tag}"
     mine = TableTarget(fk.Sql(postgres.url(), table), tag, "mine")
-    assert mine.seen() == 0, "the marks are there now"
+    assert mine.seen() == 0, "the table of marks exists now"
     postgres.execute(f"CREATE TABLE {table} (word varchar PRIMARY KEY, n bigint)")
     target = TableTarget(fk.Sql(postgres.url(role, role), table, key="word"), tag, "sink")
     with pytest.raises(fk.SparkError):
@@ -56,7 +56,7 @@ def test_a_table_is_written_with_rights_on_it_and_its_marks_alone(postgres: Post
     postgres.execute(f"GRANT SELECT, INSERT, UPDATE ON {table} TO {role}")
     assert target.seen() == 0
     described = sql.Table(table, sql.MetaData(), sql.Column("word", sql.String), sql.Column("n", sql.BigInteger))
-    with target._engine.begin() as db:  # as `deliver` does, with rows that Spark has collected
+    with target._engine.begin() as db:  # like `deliver`, with rows that Spark has collected
         described.create(db, checkfirst=True)
         target._put(db, described, [{"word": "a", "n": 1}])
         target._put(db, described, [{"word": "a", "n": 2}])

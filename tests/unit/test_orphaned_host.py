@@ -1,5 +1,4 @@
-"""An orphaned host: its coordinator dies while it starts, or hangs. It never takes charge of a home that has another
-owner."""
+"""Orphaned hosts: if the coordinator dies while its host starts or hangs, the host never takes over an owned home."""
 
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from falkirk.errors import HomeError, StoreError
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[2]
-#: Declares an application, and takes as long as the test wants.
+#: Declares an application, and loads for as long as the test needs.
 APPLICATION = """
 import pathlib, threading
 import falkirk as fk
@@ -29,7 +28,7 @@ app = fk.App("orphan", kafka="localhost:1")
 app.source("events", fk.Kafka("events", schema="n LONG"))
 app.sink("out", "events", fk.Kafka("out"))
 """
-#: The host, with Spark and Kafka replaced. Starting Spark is the first step of taking charge; then it hangs.
+#: The host, with Spark and Kafka replaced. It starts Spark as the first step of taking charge, and then hangs.
 HOST = """
 import json, pathlib, signal, sys
 from falkirk.coordinator import host
@@ -50,7 +49,7 @@ def session(*args, **settings):
 host.Topics, host.Claim, host.spark_session = Topics, Claim, session
 sys.exit(host.main())
 """
-#: The coordinator: starts a host, tells its pid, and does nothing more.
+#: The coordinator: starts a host, prints its pid, and does nothing else.
 COORDINATOR = """
 import json, os, signal, subprocess, sys
 
@@ -87,7 +86,7 @@ class Pair:
         return (self.folder / "took_charge").exists()
 
     def load(self) -> None:
-        """Let the host get on with its start."""
+        """Let the host continue its start."""
         (self.folder / "go").touch()
 
     def has_ended(self) -> bool:
@@ -113,8 +112,10 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 
 def test_a_host_whose_coordinator_died_while_it_loaded_does_not_take_charge(pair: Pair) -> None:
-    """It took the process that had adopted it for its parent, and the closed pipe for a request to stop, which it met
-    only after it had taken charge."""
+    """Before, it mistook the process that had adopted it for its parent, and took charge.
+
+    It took the closed pipe for a request to stop, which it checked only after it had taken charge.
+    """
     pair.coordinator.kill()
     pair.coordinator.wait()
     wait_until(lambda: pair.has_ended() or pair.host.ppid() != pair.coordinator.pid, 30, "the host to be adopted")
@@ -136,7 +137,7 @@ def test_the_next_owner_kills_a_host_that_hangs_and_is_in_no_list(pair: Pair) ->
 
 
 def test_a_host_whose_home_has_another_owner_ends(pair: Pair) -> None:
-    """Its coordinator is alive, and holds no lock: the home's file system has lost it, or never had one."""
+    """Its coordinator is alive but has no lock: the file system of the home has lost the lock, or has none."""
     pair.load()
     wait_until(pair.took_charge, 60, "the host to take charge")
     with open_home(pair.home, "orphan"):
@@ -163,7 +164,7 @@ def test_two_hosts_cannot_be_in_one_home(home: Path) -> None:
 
 
 def test_who_only_visits_does_not_end_an_owner_elsewhere(home: Path) -> None:
-    """`falkirk history` in a folder whose lock nobody has seen, while the application runs on another machine."""
+    """`falkirk history` in a folder whose lock is not visible, while the application runs on another machine."""
     owner = open_home(home, "app")
     (home / locks.OWNER).unlink()
     with open_home(home, "app", visits=True) as visitor:
@@ -175,7 +176,7 @@ def test_who_only_visits_does_not_end_an_owner_elsewhere(home: Path) -> None:
 
 
 def test_decisions_of_a_former_owner_are_refused(home: Path) -> None:
-    """The former owner has lost its lock; on a file system without locks both would have it."""
+    """The former owner has lost its lock. On a file system without locks, both would have it."""
     former = open_home(home, "app")
     assert former.store.generation is not None
     orphan = host_home(home, "app", None, former.store.generation)

@@ -1,4 +1,4 @@
-"""A row on which a user's function fails, where that is to end the application: at once, and with the row named."""
+"""A row for which a user's function fails, if that must end the application: at once, with the row in the error."""
 
 import itertools
 from concurrent.futures import Future
@@ -25,7 +25,7 @@ def sender(*, fails: bool = False) -> Sender:
 
 
 def done(work: Any, rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Return what a task sends back of a kind."""
+    """Return the results of a kind that a task returns."""
     batches = work(iter([pa.RecordBatch.from_pylist(rows)]))
     return [row[kind] for batch in batches for row in batch.to_pylist() if row[KIND] == kind]
 
@@ -35,7 +35,7 @@ def test_the_application_ends_with_the_row_and_the_functions_words() -> None:
     with pytest.raises(Poison) as raised:
         done(work, [{"n": 0}], "result")
     future: Future[None] = Future()
-    # As a worker's words come back: with Spark's around them.
+    # A worker's error as the driver gets it, inside Spark's text.
     future.set_exception(
         RuntimeError(f"Job aborted … falkirk.operators.python.Poison: {raised.value} … Driver stacktrace")
     )

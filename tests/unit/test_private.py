@@ -1,4 +1,4 @@
-"""What is kept is private: nobody else enters a home, a cache or the folder of sockets, nor chooses what is in them."""
+"""Homes, caches and socket folders are private: no other user can enter them or choose their contents."""
 
 import os
 import stat
@@ -22,7 +22,7 @@ from falkirk.local.spark import _launch_settings
 
 @pytest.fixture(autouse=True)
 def shell() -> Iterator[None]:
-    """The umask of a usual shell, by which everybody reads what is written."""
+    """The umask of a usual shell, which lets everybody read new files."""
     former = os.umask(0o022)
     yield
     os.umask(former)
@@ -33,7 +33,7 @@ def rights(path: Path) -> int:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a folder belong to somebody else."""
+    """Change the owner of a folder to another user."""
     if os.getuid() == 0:
         os.chown(path, 12_345, -1)
     else:
@@ -41,7 +41,7 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_home_is_entered_by_its_user_alone(home: Path) -> None:
-    """Before, it was 0755: others read decisions and states, and could hold its lock."""
+    """Before, it was 0755: others could read decisions and states, and hold its lock."""
     with open_home(home, "shop"):
         assert rights(home) == 0o700
         assert rights(home / "lock") == 0o600
@@ -55,7 +55,7 @@ def test_a_home_of_before_is_closed_to_others(home: Path) -> None:
 
 
 def test_a_home_of_another_user_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner could put decisions, or a file that is loaded, into it."""
+    """Its owner could add decisions, or a file that is loaded."""
     with open_home(home, "shop"):
         pass
     give_away(home, monkeypatch)
@@ -88,7 +88,7 @@ def test_a_store_elsewhere_is_private_too(tmp_path: Path) -> None:
     file = tmp_path / "decisions.db"
     Store(f"sqlite:///{file}", identity="deadbeef").close()
     assert rights(file) == 0o600
-    file.chmod(0o644)  # as before
+    file.chmod(0o644)  # as earlier versions left it
     store = Store(f"sqlite:///{file}", identity="deadbeef")
     store.record_decision("began", "x", 0, {})
     assert {p.name: rights(p) for p in tmp_path.iterdir()} == dict.fromkeys(
@@ -98,7 +98,7 @@ def test_a_store_elsewhere_is_private_too(tmp_path: Path) -> None:
 
 
 def test_a_cache_is_written_by_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in it is run."""
+    """Falkirk runs its contents."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("FALKIRK_CACHE", str(cache))
     monkeypatch.setattr(jars, "manifest", dict)
@@ -106,7 +106,7 @@ def test_a_cache_is_written_by_its_user_alone(tmp_path: Path, monkeypatch: pytes
     assert rights(cache) == 0o700
     cache.chmod(0o777)
     jars.resolved(lambda folder: None)
-    assert rights(cache) == 0o755, "others may go on reading what they read"
+    assert rights(cache) == 0o755, "others can still read it"
     give_away(cache, monkeypatch)
     with pytest.raises(MachineError) as refused:
         jars.resolved(lambda folder: None)
@@ -116,7 +116,7 @@ def test_a_cache_is_written_by_its_user_alone(tmp_path: Path, monkeypatch: pytes
 def test_sockets_of_python_workers_are_in_a_folder_of_their_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark puts them into the folder for temporary files, and asks nobody who opens one for a password."""
+    """Spark puts them into the folder for temporary files, and asks for no password when somebody opens one."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path) if len(str(tmp_path)) < 40 else "/tmp")
     folder = Path(_launch_settings("local[2]")["spark.python.unix.domain.socket.dir"])
     assert folder.name == f"falkirk-{os.geteuid()}"
@@ -159,7 +159,7 @@ def test_a_command_writes_for_its_user_alone(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(cli, "load_application", load)
     CliRunner().invoke(cli.main, ["status", "shop.py"])
     assert rights(written) == 0o600
-    assert os.umask(0o022) == 0o022, "whoever calls it has the umask of before"
+    assert os.umask(0o022) == 0o022, "the caller's umask is restored"
     assert private.UMASK_VARIABLE not in os.environ
 
 
@@ -167,7 +167,7 @@ def test_a_command_writes_for_its_user_alone(tmp_path: Path, monkeypatch: pytest
 def test_what_a_sink_writes_has_the_rights_that_the_shell_gives(
     tmp_path: Path, umask: int, folder: int, file: int
 ) -> None:
-    """Others read it, as before."""
+    """Others can read it, as before."""
     os.umask(umask)
     out = tmp_path / "out"
     with private.entered():

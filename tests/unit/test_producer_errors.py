@@ -1,4 +1,4 @@
-"""Which failures of a query leave a tail that need not be a prefix of what was sent."""
+"""Failures of a query after which the accepted records need not be a prefix of the sent ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A query in this process ends whatever happens, so that nobody waits for it for ever."""
+"""A query in this process ends after any failure, so that no caller waits forever."""
 
 import threading
 from typing import Any
@@ -10,7 +10,7 @@ from falkirk.query import Query, _name_after
 
 
 class Host:
-    """A host of live regions that breaks."""
+    """A host of live regions that fails."""
 
     def __init__(self, *, stops: bool) -> None:
         self._stops = stops
@@ -34,7 +34,7 @@ class Host:
 
 
 class Home:
-    """A home that notes what is done to it."""
+    """A home that records the calls of its methods."""
 
     def __init__(self) -> None:
         self.done: list[str] = []

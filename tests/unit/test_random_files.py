@@ -1,6 +1,6 @@
-"""Random files of a home, random names of files, random words of a user: each is read, or refused by an error of ours.
+"""Random files of a home, random file names and random user input: each is read, or refused with a Falkirk error.
 
-Each property lists all that may come of it. Anything else is an exception that would end the process.
+Each property lists all allowed outcomes. Anything else is an exception that would end the process.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ quick = settings(max_examples=50, deadline=None)
 
 
 class Decisions:
-    """A store that takes each decision, as JSON, as the real one does."""
+    """A store that accepts each decision as JSON, as the real one does."""
 
     def decisions(self, kind: str, name: str) -> tuple[()]:
         return ()
@@ -68,7 +68,7 @@ def test_a_file_of_any_name_is_read_or_reported(names: list[bytes]) -> None:
 
 
 def home(content: bytes, file: str, read: Callable[[Path], Any]) -> Any:
-    """Return what is read of a home that has such a file, or the condition of the error."""
+    """Return the result of reading a home with such a file, or the condition of the error."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / file).parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Random input at each entrance of Falkirk's Python side: nothing comes of it but a dead letter, a refusal or a 4xx.
+"""Random input at each entrance of Falkirk's Python side: the result is a dead letter, a refusal or a 4xx status.
 
-Each property lists all that may come of it. Anything else is an exception that would end the process.
+Each property lists all allowed outcomes. Anything else is an exception that would end the process.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ def test_a_dead_letter_is_an_input_that_can_be_asked_for_or_nothing(key: bytes |
         assert 0 <= partition < 2**31
         assert 0 <= offset < 2**63
         if letter.is_whole and letter.value is not None:
-            letter.value.encode()  # as it is sent again
+            letter.value.encode()  # this is how it is sent again
 
 
 @quick
@@ -159,7 +159,7 @@ def test_a_body_fits_or_is_refused_with_400(body: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    """The port of a server whose requests nothing answers; it says at once that they take long."""
+    """The port of a server whose requests nobody answers; it reports at once that they take too long."""
     http = fk.Http("/queries", schema="id STRING", answers="replies", timeout="20 ms", where=WHERE)
     ready, loop = threading.Event(), asyncio.new_event_loop()
     found: list[int] = []
@@ -188,7 +188,7 @@ def port() -> Iterator[int]:
 
 
 def asked(port: int, request: bytes) -> bytes:
-    """Send bytes, and nothing more; return the first line of what is answered."""
+    """Send bytes, and nothing more; return the first line of the answer."""
     with socket.create_connection(("127.0.0.1", port), 20) as connection, contextlib.suppress(ConnectionError):
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
@@ -205,7 +205,7 @@ header_lines = st.tuples(
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """Draw a request that is near one that is served."""
+    """Draw a request that is similar to a valid one."""
     body = draw(documents(objects("id", "n")))
     method = draw(st.sampled_from([b"POST", b"POST", b"POST", b"GET", b"PUT", b"\xff", b""]))
     path = draw(st.sampled_from([b"/queries", b"/queries", b"/queries?x=%ff", b"/%00", b"*", b"//", b"/\xff"]))
@@ -225,5 +225,5 @@ def test_a_request_is_answered_by_a_refusal_or_not_at_all(
     line = asked(port, request_)
     assert line[:9] in (b"", b"HTTP/1.1 ", b"HTTP/1.0 "), line
     status = int(line[9:12] or b"0")
-    assert status in (0, 100, 504) or 400 <= status < 500, line  # 504: it was taken, and has no answer yet
+    assert status in (0, 100, 504) or 400 <= status < 500, line  # 504: it was accepted, and has no answer yet
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

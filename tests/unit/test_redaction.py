@@ -1,4 +1,4 @@
-"""Secrets of the user's: in no quoted line, in no dead letter's traceback, and in no argument of a process."""
+"""Secrets of the user: in no quoted line, in no traceback of a dead letter, and in no argument of a process."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ from falkirk.operators.python import LETTER, RESULT, Sender, mapping
 from falkirk.redaction import HIDDEN, redact
 
 SECRET = "open-sesame"
-#: Ten ways to write a secret into a line that an error quotes; six of them were shown.
+#: Ten ways to write a secret into a line that an error quotes. Before, six of them were shown.
 SPELLINGS = [
     'broker = fk.Connection("b:9092", username="shop", password="open-sesame")',
     "broker = fk.Connection('b:9092', 'SASL_SSL', 'PLAIN', 'shop', 'open-sesame')",
@@ -74,7 +74,7 @@ def test_any_line_can_be_redacted(line: str) -> None:
 
 @given(st.text("ab'\"#\\f{}() ", max_size=12), st.sampled_from(["'", '"', '"""', "f'", "b'"]))
 def test_a_literal_stays_hidden_whatever_stands_before_it(before: str, quote: str) -> None:
-    """A line that is Python: what stands before is itself a literal, so it can't end in the middle of one."""
+    """The line is valid Python: the prefix is a literal itself, so it can't end in the middle of one."""
     end = quote.lstrip("fb")
     assert SECRET not in redact(f"connect({before!r}, {quote}{SECRET}{end})")
 
@@ -101,7 +101,7 @@ def login(user: str, word: str) -> str:
 
 
 def test_a_dead_letter_quotes_no_secret_of_the_function() -> None:
-    """Whoever reads the dead letters saw the lines of code of the function, with what stood in them."""
+    """Before, readers of the dead letters saw the function's lines of code, including literals."""
     letter = pa.struct([("key", pa.string()), ("value", pa.string())])
     result = pa.struct([("n", pa.int64())])
     schema = pa.schema([("__falkirk_kind", pa.string()), (RESULT, result), (LETTER, letter)])
@@ -116,7 +116,7 @@ def test_a_dead_letter_quotes_no_secret_of_the_function() -> None:
 
 
 def test_redaction_imports_nothing_of_falkirk() -> None:
-    """It travels by value to workers that need not have Falkirk."""
+    """Its source is sent to workers, which may not have Falkirk installed."""
     import falkirk.redaction
 
     tree = ast.parse(Path(falkirk.redaction.__file__).read_text())
@@ -156,7 +156,7 @@ def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypat
 
 
 def test_the_line_that_the_demo_shows_gives_no_process_the_token(tmp_path: Path) -> None:
-    """The shell put the token into curl's arguments, which every user of the machine can read."""
+    """Before, the shell put the token into curl's arguments, which every user of the machine can read."""
     (tmp_path / "http.json").write_text('{"url": "http://127.0.0.1:1"}')
     (tmp_path / "http.token").write_text(SECRET)
     shim = tmp_path / "curl"

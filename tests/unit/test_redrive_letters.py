@@ -1,4 +1,4 @@
-"""Dead letters: which of them can be sent again, and which hold all that is needed for it."""
+"""Dead letters: which of them can be sent again, and which contain all data for that."""
 
 import json
 from typing import Any
@@ -75,7 +75,7 @@ def test_a_key_that_is_no_text_may_have_lost_something() -> None:
     ],
 )
 def test_of_a_row_on_which_a_function_failed_only_the_record_can_be_sent(stamp: dict[str, Any], kind: str) -> None:
-    """What the letter holds is the row, and not the record that it was made of."""
+    """The letter contains the row, and not the record from which the row was made."""
     content = {"reason": "the function failed: ValueError: no", "region": "shop.py:7", "value": "{}", **stamp}
     letter = letter_of("counts", None, json.dumps(content).encode(), SOURCES)
     assert (letter.kind, letter.is_whole) == (kind, letter.kind == "row")

@@ -1,4 +1,4 @@
-"""Which failures of a query are Spark's refusal to run it, which no restart changes."""
+"""Failures of a query that mean that Spark refuses to run it, which no restart changes."""
 
 from types import SimpleNamespace
 from typing import Any, cast

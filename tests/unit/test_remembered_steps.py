@@ -1,4 +1,4 @@
-"""What a home remembers of a live region's steps: what decides several results is refused, other changes are told."""
+"""The recorded steps of a live region: changes to steps that decide several results are refused, others reported."""
 
 import logging
 import subprocess

@@ -1,4 +1,4 @@
-"""What an epoch that failed is tried again from: the newest state that was saved, and the epochs behind it."""
+"""A retry of a failed epoch starts from the newest saved state, with the epochs after it."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +17,7 @@ from falkirk.errors import HomeError, SparkError, StoreError
 
 
 class Region:
-    """What a run needs of a batch whose state is the numbers of the epochs that made it; it is saved after epoch 1."""
+    """The part of a batch that a run uses. Its state is the numbers of its epochs; it is saved after epoch 1."""
 
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.away, self.is_told, self.broken = log, False, True, 0
@@ -67,7 +67,7 @@ def region(store: Store, tmp_path: Path) -> Region:
 
 @pytest.fixture
 def run(region: Region) -> Run:
-    """A run that has completed four epochs, from none."""
+    """A run that has completed four epochs, from an empty state."""
     made = Run(cast(BatchRegion, region), -1)
     made._restore()
     for n in range(4):
@@ -78,7 +78,7 @@ def run(region: Region) -> Run:
 
 
 def test_a_failed_epoch_begins_with_the_newest_saved_state(region: Region, run: Run) -> None:
-    """What came before it has been collected meanwhile."""
+    """Earlier states have been collected since."""
     region.epochs.drop_results_below(4)
     region.epochs.drop_states_below(1)
     assert [epoch.number for epoch in region.epochs.epochs()] == [1, 2, 3]
@@ -102,7 +102,7 @@ def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: S
 
 
 def test_a_saved_state_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
-    """To begin with nothing instead would lose all that was added up."""
+    """A start with an empty state instead would lose all sums."""
     run = Run(cast(BatchRegion, Region(EpochLog("epochs of b", "b", tmp_path, store))), 4)
     with pytest.raises(HomeError) as told:
         run._restore()
@@ -123,7 +123,7 @@ def test_a_state_that_was_restored_half_way_is_none(region: Region, run: Run) ->
     run._restored, region.away = False, True
     with pytest.raises(StoreError):
         run._restore()
-    assert not run._restored, "an epoch would begin with what there is"
+    assert not run._restored, "otherwise an epoch would start with the partial state"
     region.away = False
     run._restore()
     assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})

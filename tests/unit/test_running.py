@@ -1,4 +1,4 @@
-"""A run of tests leaves no process behind: not after its end, not after kill -9, not after a signal."""
+"""A run of tests leaves no process behind: not after its end, after kill -9, or after a signal."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.support import wait_until
 
 ROOT = Path(__file__).parents[2]
 
-#: A test that starts a process in a session of its own, tells its number, and passes or waits.
+#: A test that starts a process in a separate session, prints its number, and passes or waits.
 TEST = """
 import subprocess, sys, threading
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_that_starts_a_process():
 
 
 def run_of(folder: Path, then: str, *options: str) -> tuple["subprocess.Popen[str]", psutil.Process]:
-    """Start pytest on such a test; return it and the process that the test has started."""
+    """Start pytest on this test; return it and the process that the test has started."""
     file, told = folder / "test_started.py", folder / "pid"
     file.write_text(TEST.format(file=str(told), then=then))
     plugins = ["-p", "tests.running.processes", "-p", "no:cacheprovider", "--rootdir", str(folder), *options]

@@ -1,4 +1,4 @@
-"""The judge of the search engine passes a run that was worked out by hand, and finds each way to break it."""
+"""The judge of the search engine accepts a run that was computed manually, and finds each way to break it."""
 
 import copy
 from collections.abc import Callable
@@ -16,12 +16,12 @@ MODULES: Rows = [
     {"name": "b", "version": 1, "text": "Alpha", "imports": []},
     {"name": "a", "version": 2, "text": "gamma", "imports": ["b", "nowhere"]},
 ]
-#: Word, change, module, version; each word is there once.
+#: Word, change, module, version. Each word occurs once.
 CHANGES = [
     ("a", 1, "a", 1), ("alpha", 1, "a", 1), ("beta", 1, "a", 1), ("alpha", 2, "b", 1), ("b", 1, "b", 1),
     ("a", 2, "a", 2), ("gamma", 1, "a", 2),
 ]  # fmt: skip
-#: One in two modules: 1000 ln 2 = 693. The ranks settle at 0.15 and 0.15 + 0.85 × 0.15 = 0.2775.
+#: A word in one of two modules: 1000 ln 2 = 693. The ranks converge to 0.15 and 0.15 + 0.85 × 0.15 = 0.2775.
 WEIGHTS = {
     0: [("a", 1, 2, 2, 693), ("alpha", 2, 2, 2, 0), ("beta", 1, 2, 2, 693), ("b", 1, 2, 2, 693)],
     1: [("a", 1, 2, 3, 693), ("alpha", 1, 2, 3, 693), ("gamma", 1, 2, 3, 693), ("b", 1, 2, 3, 693)],
@@ -46,7 +46,7 @@ def answer(number: int, postings: int, views: int, read: dict[str, int], best: d
     }  # fmt: skip
 
 
-#: At first beta is in a: 693 × 0.15 = 103. Then b has the better alpha, 693 × 0.2775 = 192, and a says neither.
+#: At first beta is in a: 693 × 0.15 = 103. Then b has the better alpha, 693 × 0.2775 = 192, and a has neither word.
 ANSWERS: Rows = [
     answer(0, 3, 0, {"beta": 1}, {"a": 103}),
     answer(1, 4, 1, {"alpha": 2, "beta": 1}, {"b": 192}),
@@ -60,7 +60,7 @@ STATISTICS: Rows = [
 
 
 def good_run() -> dict[str, Any]:
-    """Return what may be broken."""
+    """Return a correct run, which the tests change."""
     run = {
         "modules": MODULES,
         "queries": QUERIES,
@@ -82,7 +82,7 @@ def good_run() -> dict[str, Any]:
 
 
 def flaws(run: dict[str, Any]) -> set[tuple[str, Flaw]]:
-    """Return what the judge finds: the output, and what is wrong with it."""
+    """Return the judge's findings: each output and its flaw."""
     index = tuple(
         Output(key=row["word"], place=Place("index", 0, offset), values=row) for offset, row in enumerate(run["index"])
     )
@@ -98,7 +98,7 @@ def test_ranks_are_of_modules_that_are_there_and_of_others() -> None:
 
 
 def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    """Return what puts a value at a place such as ``answers.0.user``."""
+    """Return a function that sets a value at a place such as ``answers.0.user``."""
     *way, last = [int(p) if p.isdigit() else p for p in path.split(".")]
 
     def change(run: Any) -> None:
@@ -110,7 +110,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def without(path: str) -> Callable[[dict[str, Any]], None]:
-    """Return what takes away the value at a place."""
+    """Return a function that removes the value at a place."""
     *way, last = [int(p) if p.isdigit() else p for p in path.split(".")]
 
     def change(run: Any) -> None:
@@ -122,7 +122,7 @@ def without(path: str) -> Callable[[dict[str, Any]], None]:
 
 
 def again(path: str, number: int, **changed: Any) -> Callable[[dict[str, Any]], None]:
-    """Return what repeats a row of a list, perhaps with something else in it."""
+    """Return a function that repeats a row of a list, optionally with changes."""
 
     def change(run: Any) -> None:
         for each in path.split("."):
@@ -178,13 +178,13 @@ def test_what_is_broken_is_found(break_it: Callable[[dict[str, Any]], None], fou
 
 
 def test_two_answers_of_one_epoch_read_the_same() -> None:
-    """Both are what they say that they have read gives; but of one epoch of the view, both can't have been."""
+    """Both answers match the views that they name, but they name different contents for one epoch of a view."""
     run = good_run()
     run["queries"].append({"id": "3", "user": "tim", "text": "alpha"})
     run["statistics"][0] |= {"asked": 2, "found": 1}
     run["answers"].append(answer(1, 4, 1, {"alpha": 1}, {}) | {"id": "3", "user": "tim", "text": "alpha"})
     assert flaws(run) == {("answers", Flaw.WENT_BACK)}
-    run["answers"][-1] |= {"postings_epoch": 5, "epoch": 3}  # nor later, when more was there already
+    run["answers"][-1] |= {"postings_epoch": 5, "epoch": 3}  # a later epoch of the view is wrong too
     assert flaws(run) == {("answers", Flaw.WENT_BACK)}
 
 

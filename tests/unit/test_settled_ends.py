@@ -1,4 +1,4 @@
-"""The fence while somebody else keeps writing: records of others delay a start, and do not prevent it."""
+"""The fence while others keep writing: their records delay a start, and do not prevent it."""
 
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ SIGNED = TEXT + tag_of(KEY.of("out", 1), TEXT, 0, None, b"v").encode()
 
 
 class Moving:
-    """A place whose topic has one record more each time that somebody asks for its end."""
+    """A place whose topic has one record more at each query of its end."""
 
     def __init__(self, header: bytes | None, *, followers: bool) -> None:
         self.topics, self.connection, self.tallies = self, None, list[ForeignTally]()
@@ -34,7 +34,7 @@ class Moving:
         return self._followers
 
     def unreplicated(self, ends: dict[str, dict[int, int]]) -> frozenset[tuple[str, int]]:
-        assert not ends, "of a topic that moves nobody can tell"
+        assert not ends, "the end of a moving topic can't be confirmed"
         return frozenset()
 
     def verifier(self, topic: str) -> Verifier:

@@ -1,4 +1,4 @@
-"""Signals, in processes of their own: a test's own are pytest's."""
+"""Signals, in separate processes: pytest handles the signals of a test's own process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Signed headers: only what the home wrote, as it wrote it and where it wrote it, is believed."""
+"""Signed headers: a record is accepted only if the home wrote it, with this content, at this place."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_records_of_an_earlier_version_are_believed_up_to_where_it_ended() -> No
 @pytest.mark.parametrize(
     "text",
     [
-        b"deadbeef/3/0.1.18/2",  # its source ends there
+        b"deadbeef/3/0.1.18/2",  # the source ends at this offset
         b"deadbeef/3/0.1.999999999/2",
         b"deadbeef/3/0.2.0/2",
         b"deadbeef/3/1.1.0/2",
@@ -130,7 +130,7 @@ def test_without_a_tag_only_what_the_input_explains_is_believed(text: bytes) -> 
 
 
 def test_a_tag_of_a_key_that_an_older_copy_lacks_is_doubtful() -> None:
-    """Results of the newer home would be released again."""
+    """Otherwise results of the newer home would be published again."""
     assert of_an_old_home(TEXT + b"0" * 24, 39, None) is UNKNOWN_TAG
     assert UNKNOWN_TAG.may_be_ours
     assert of_an_old_home(TEXT + b"0" * 24, 40, {1: 40}) is WRONG_TAG

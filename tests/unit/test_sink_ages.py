@@ -1,4 +1,4 @@
-"""A home and a sink of different ages: restored from a backup, one of them knows of epochs that the other lacks."""
+"""A home and a sink of different ages: after a restore from a backup, one of them lacks epochs that the other has."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ EPOCHS = 3
 
 
 class Sink:
-    """A target that knows how many epochs it has, and that somebody may restore."""
+    """A target that knows its number of epochs, and that can be restored."""
 
     def __init__(self) -> None:
         self.has, self.delivered = 0, list[int]()
@@ -50,21 +50,21 @@ class Sink:
 
 
 class Batch(BatchAtRest):
-    """A batch that is well."""
+    """A batch without a failure."""
 
     def health(self) -> Health:
         return Health(runs=True)
 
 
 class Logs(EpochLogs):
-    """One log of epochs, and a source that has all that was ever read."""
+    """One log of epochs, and a source that still has all records."""
 
     def ends(self, topic: str) -> OffsetFrontier:
         return super().ends(topic) if topic == LOG else EMPTY
 
 
 class World:
-    """A home with complete epochs, and what is started in it."""
+    """A home with complete epochs, and the wheels that start in it."""
 
     def __init__(self, store: Store, path: Path, sink: Sink) -> None:
         self.store, self.path, self.sink = store, path, sink
@@ -82,7 +82,7 @@ class World:
             self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
 
     def start(self, history: int = 0) -> Wheel:
-        """Open the home as a process that begins does."""
+        """Open the home as a new process does."""
         epochs = EpochLog(LOG, "b", self.path, self.store)
         self.outlet = Outlet(epochs, {"out": cast(Any, self.sink)}, None, StructType())
         logs = BatchLogs(name="b", log=LOG, topics=(SOURCE,), files=(), sinks=("out",), dead_letters=None)
@@ -94,7 +94,7 @@ class World:
         return wheel
 
     def release(self, wheel: Wheel) -> None:
-        """Look after the application until all is out."""
+        """Tick until all results are published."""
 
         def is_out() -> bool:
             wheel.turn()
@@ -116,7 +116,7 @@ def world(store: Store, tmp_path: Path) -> World:
 
 
 def test_a_sink_that_is_ahead_is_refused(world: World) -> None:
-    """Otherwise the next epoch, of other rows, has a number that the sink knows, and is dropped."""
+    """Otherwise the next epoch, with other rows, has a number that the sink knows, and is dropped."""
     world.sink.has = EPOCHS + 2
     for _ in range(2):
         with pytest.raises(HomeError) as refused:
@@ -126,7 +126,7 @@ def test_a_sink_that_is_ahead_is_refused(world: World) -> None:
 
 
 def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) -> None:
-    """It was completed after the copy was made: done again it may come out differently."""
+    """It was completed after the copy was made. If it were computed again, its results could differ."""
     world.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
     world.start()
     world.sink.has = EPOCHS + 1
@@ -139,7 +139,7 @@ def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
     world.sink.has, world.sink.delivered = 1, []
     wheel = world.start(history=EPOCHS)
     world.release(wheel)
-    assert world.sink.delivered == [1, 2], "nothing new has come, and yet they are sent"
+    assert world.sink.delivered == [1, 2], "no new epoch is complete, but these are sent again"
     world.complete(1)
     world.release(wheel)
     assert world.sink.delivered == [1, 2, 3]
@@ -148,7 +148,7 @@ def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
 def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(world: World) -> None:
     world.complete(2)
     world.sink.has, world.sink.delivered = 1, []
-    world.release(world.start())  # without history, nothing else keeps them
+    world.release(world.start())  # without history, they are kept for no other reason
     assert world.sink.delivered == [1, 2, 3, 4]
     assert not (world.path / "2-aa").exists()
 
@@ -208,9 +208,9 @@ def test_a_folder_tells_what_it_lost_from_what_was_moved_away(tmp_path: Path, mo
     assert (target.seen(), target.kept()) == (4, 4)
     for moved in path.glob("epoch=*"):
         moved.rmdir()
-    assert (target.seen(), target.kept()) == (4, 4), "its readers have taken the files"
+    assert (target.seen(), target.kept()) == (4, 4), "its readers have moved the files"
     deliver(3, 4)
-    assert not list(path.glob("epoch=*")), "an epoch is there twice"
+    assert not list(path.glob("epoch=*")), "otherwise an epoch would exist twice"
     shutil.rmtree(path)
     assert target.kept() == 0
     shutil.copytree(copy, path, dirs_exist_ok=True)

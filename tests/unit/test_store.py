@@ -1,4 +1,4 @@
-"""Store of decisions, on both databases: what was written is there when it is read again, whoever wrote meanwhile."""
+"""Store of decisions, on both databases: a read returns the written values, whatever other writers do meanwhile."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -114,7 +114,7 @@ def test_skipped_input_grows_and_is_never_taken_back(store: Store) -> None:
     store.skip_input("a", ((1, 0, 5), (0, 10, 20)))
     store.skip_input("b", ((0, 0, 1),))
     assert store.skipped_input("a") == ((0, 10, 20), (1, 0, 5))
-    # A run that was killed before it released anything finds the same input waiting, and perhaps more of it.
+    # A run that was killed before it published anything finds the same waiting input, and perhaps more.
     store.skip_input("a", ((0, 10, 20), (1, 0, 9)))
     assert store.skipped_input("a") == ((0, 10, 20), (1, 0, 9))
     store.skip_input("a", ((0, 10, 12),))
@@ -126,7 +126,7 @@ def test_skipped_input_grows_and_is_never_taken_back(store: Store) -> None:
 
 
 def voided(store: Store, topic: str) -> list[tuple[int, int, int]]:
-    """Return the voided ranges of a topic as plain numbers."""
+    """Return the void ranges of a topic as plain numbers."""
     return [(v.partition, v.first, v.last_exclusive) for v in store.voided_ranges(topic)]
 
 
@@ -202,7 +202,7 @@ def test_applications_in_one_database_do_not_meet(place: Place) -> None:
     one.create_region("counts", RECORD, {})
     assert two.region_names() == ()
     assert (one.open_incarnation("counts", -1), two.open_incarnation("counts", -1)) == (1, 1)
-    with one._writing():  # one that writes does not hold up the other
+    with one._writing():  # a writer of one store does not block the other store
         two.post_request("stop", None)
     one.close()
     two.close()
@@ -214,7 +214,7 @@ EACH = 25
 
 
 def write(store: Store, writer: int) -> list[int]:
-    """Do a writer's share: incarnations of one region that all share, and records of its own."""
+    """Write one writer's share: incarnations of a region that all share, and its own records."""
     numbers = []
     for count in range(EACH):
         numbers.append(store.open_incarnation("shared", -1))
@@ -225,7 +225,7 @@ def write(store: Store, writer: int) -> list[int]:
 
 
 def write_in_process(place: Place, writer: int) -> list[int]:
-    """Do a writer's share in a process of its own."""
+    """Write one writer's share in a separate process."""
     store = place.open()
     try:
         return write(store, writer)
@@ -234,7 +234,7 @@ def write_in_process(place: Place, writer: int) -> list[int]:
 
 
 def judge(store: Store, numbers: list[list[int]]) -> None:
-    """See that nobody's writes are lost and nobody got another's number."""
+    """Check that no write is lost and that no two writers got the same number."""
     assert sorted(n for own in numbers for n in own) == list(range(1, EACH * len(numbers) + 1))
     assert all(own == sorted(own) for own in numbers)
     for writer in range(len(numbers)):
@@ -266,7 +266,7 @@ def test_threads_make_a_store_at_once(place: Place) -> None:
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 def test_a_servers_own_isolation_does_not_matter(postgres: Postgres, tag: str, isolation: str) -> None:
-    """A snapshot from before the lock was had would give two writers one number."""
+    """With a snapshot from before the lock, two writers would get the same number."""
     options = f"-c default_transaction_isolation={isolation}".replace("e r", "e\\ r")
     stores = [Store(postgres.url(options=options), identity=tag) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:

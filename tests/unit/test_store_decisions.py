@@ -22,7 +22,7 @@ from tests.stores import Place
 
 @pytest.fixture
 def store(place: Place) -> Iterator[Store]:
-    """A fresh store whose clock says 1.5, 2.5, …"""
+    """A new store whose clock returns 1.5, 2.5, …"""
     ticks = itertools.count(1)
     opened = place.open(clock=lambda: next(ticks) + 0.5)
     yield opened
@@ -167,7 +167,7 @@ def test_a_recovery_goes_forward_and_comes_one_at_a_time(store: Store, place: Pl
     with pytest.raises(StoreError) as caught:
         store.open_recovery("another", {})
     assert (caught.value.condition, caught.value.parameters["recovery"]) == ("RECOVERY_UNFINISHED", 1)
-    again = place.open()  # a coordinator that died in between finds what was decided
+    again = place.open()  # after a crash, the next coordinator finds the decision
     assert again.unfinished_recovery() == Recovery(
         recovery=1,
         reason="region counts failed",
@@ -263,7 +263,7 @@ def test_requests_are_taken_in_order_and_answered(store: Store, place: Place) ->
     assert store.post_request("rollback", {"to": "weights@119"}) == 1
     assert store.post_request("rollback", None) == 2
     assert store.take_request("stop") is None
-    command = place.open()  # another process: the command that asked
+    command = place.open()  # another process: the command that sent the request
     first = store.take_request("rollback")
     assert first == Request(
         request=1, kind="rollback", arguments={"to": "weights@119"}, made_at_s=1.5, state="taken", answer=None
@@ -321,7 +321,7 @@ def test_what_a_dead_coordinator_had_in_hand_is_failed_and_the_rest_left(store: 
         ("open", None),
         ("taken", None),
     ]
-    with pytest.raises(StoreError):  # the dead one was only slow
+    with pytest.raises(StoreError):  # the former coordinator was only slow
         store.answer_request(1, "done after all")
 
 

@@ -1,4 +1,4 @@
-"""Faults of the store's database: what a method has returned is kept, and what raised is there whole or not at all."""
+"""Faults of the store's database: the writes of a method that returned are kept; after an error, all or none are."""
 
 import contextlib
 import socket
@@ -24,7 +24,7 @@ from tests.support import wait_until
 
 
 class Writer(threading.Thread):
-    """Makes region after region, each two rows in two tables, and notes what became of each."""
+    """Makes regions in a loop, each with two rows in two tables, and records the outcome of each."""
 
     def __init__(self, store: Store, name: str) -> None:
         super().__init__(daemon=True)
@@ -34,7 +34,7 @@ class Writer(threading.Thread):
         self.raised: dict[str, tuple[str, Certainty]] = {}
 
     def run(self) -> None:
-        """Write until asked to stop."""
+        """Write until the stop."""
         number = 0
         while not self.stopping.wait(0.002):
             number += 1
@@ -99,7 +99,7 @@ def test_a_process_killed_while_it_writes_has_what_returned_and_halves_of_nothin
     assert set(returned) <= there
     assert len(there) <= len(returned) + 1
     assert {name for n in range(len(there) + 2) if store.tails(name := f"r{n}")} == there
-    assert store.open_incarnation("r0", -1) == 1  # nothing of the dead one is in the way
+    assert store.open_incarnation("r0", -1) == 1  # the killed process does not block it
     store.close()
 
 
@@ -109,7 +109,7 @@ def test_a_process_killed_while_it_writes_has_what_returned_and_halves_of_nothin
 class Wire:
     """A socket between the store and its server that breaks once, at the first message with these bytes.
 
-    Args: after: whether the server gets that message, and answers it, before the wire breaks.
+    Args: after: whether the server receives and answers that message before the wire breaks.
     """
 
     def __init__(self, server: Path, folder: Path) -> None:
@@ -122,7 +122,7 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def break_at(self, message: bytes, *, after: bool) -> None:
-        """Break at the next message that has these bytes."""
+        """Break at the next message with these bytes."""
         self._after, self.broke, self._breaks_at = after, False, message
 
     def _accept(self) -> None:
@@ -159,18 +159,18 @@ class Wire:
         with contextlib.suppress(OSError):
             while data := server.recv(65536):
                 if cut.is_set():
-                    answered.set()  # and the store never hears of it
+                    answered.set()  # but the store never gets the answer
                     break
                 client.sendall(data)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._listener.close()
 
 
 @pytest.fixture
 def wire(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, str]]:
-    """A wire to the server, and the URL at its near end."""
+    """A wire to the server, and the URL of its near end."""
     folder = tmp_path_factory.mktemp("w")
     opened = Wire(postgres.folder, folder)
     yield opened, postgres.url().replace(sql.engine.url.quote_plus(str(postgres.folder)), str(folder))
@@ -180,10 +180,10 @@ def wire(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.mark.parametrize(
     ("message", "after", "certainty", "there"),
     [
-        (b"INSERT INTO", False, "definitely", False),  # the wire breaks before anything is written,
-        (b"INSERT INTO", True, "definitely", False),  # after it was written and not committed,
+        (b"INSERT INTO", False, "definitely", False),  # the wire breaks before the write,
+        (b"INSERT INTO", True, "definitely", False),  # after the write but before the commit,
         (b"COMMIT\0", False, "maybe", False),  # before the commit arrives,
-        (b"COMMIT\0", True, "maybe", True),  # and after it has: nobody here can tell these two apart
+        (b"COMMIT\0", True, "maybe", True),  # and after it: the store can't distinguish the last two
     ],
 )
 def test_a_wire_that_breaks_says_what_may_have_happened(
@@ -198,7 +198,7 @@ def test_a_wire_that_breaks_says_what_may_have_happened(
     assert broken.broke
     assert (caught.value.condition, caught.value.certainty) == ("STORE_AWAY", certainty)
     assert (witness.decision("epoch", "w", 1) is not None) == there
-    store.record_decision("epoch", "w", 1, "decided")  # the same store goes on, and saying it again is no harm
+    store.record_decision("epoch", "w", 1, "decided")  # the same store can continue, and a repetition does no harm
     assert [d.content for d in witness.decisions("epoch", "w")] == ["before", "decided"]
     store.close()
     witness.close()
@@ -221,7 +221,7 @@ def test_reading_never_fails_maybe(wire: tuple[Wire, str], tag: str) -> None:
 
 
 def away_urls(postgres: Postgres, folder: Path) -> dict[str, str]:
-    """Return URLs at which no store can be reached, for one reason each."""
+    """Return URLs at which no store can be reached, one for each reason."""
     secret = "s3cret&x@/"
     plain = postgres.url().partition("@")[2]
     return {
@@ -235,7 +235,7 @@ def away_urls(postgres: Postgres, folder: Path) -> dict[str, str]:
 
 
 def closed_port() -> int:
-    """Return a port at which nobody listens."""
+    """Return a port on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -268,7 +268,7 @@ def test_a_writer_that_does_not_finish_makes_the_store_away_and_not_damaged(plac
             with pytest.raises(StoreError) as caught:
                 act()
             assert (caught.value.condition, caught.value.certainty) == ("STORE_AWAY", "definitely")
-        assert waiter.request(1) is None  # readers go on
+        assert waiter.request(1) is None  # readers are not blocked
     assert waiter.post_request("stop", None) == 1
     holder.close()
     waiter.close()
@@ -325,7 +325,7 @@ def test_a_full_disk_is_no_lost_decision(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError) as caught:
         write()
-    assert caught.value.condition == "STORE_AWAY", "it is waited for"
+    assert caught.value.condition == "STORE_AWAY", "the caller waits and retries"
     store.close()
     again = Store(tmp_path / "decisions.db", must_exist=True)
     assert [d.number for d in again.decisions("epoch", "w")] == written

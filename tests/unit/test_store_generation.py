@@ -1,4 +1,4 @@
-"""Generation: the database refuses what a former owner of the home writes, in whatever order the two come."""
+"""Generation: the database refuses writes of a former owner of the home, in any order of the two owners' writes."""
 
 import inspect
 import itertools
@@ -43,7 +43,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
 
 
 def prepare(store: Store) -> None:
-    """Write what the writes above would change."""
+    """Write the data that the writes above would change."""
     store.create_region("counts", RECORD, {"counts": {0: 0}})
     store.open_incarnation("counts", 0)
     store.record_decision("epoch", "words", 1, "kept")
@@ -77,8 +77,8 @@ def test_every_write_of_a_former_owner_is_refused_and_changes_nothing(place: Pla
 
 
 def test_no_method_that_writes_is_missing_above() -> None:
-    """A new one is to be added there: what it writes must be refused, too."""
-    asks = {"post_request"}  # whoever asks something of the application is no owner of it
+    """Add each new method there: its writes must be refused too."""
+    asks = {"post_request"}  # the sender of a request is not an owner
     methods = {name: method for name, method in inspect.getmembers(Store, inspect.isfunction) if name[0] != "_"}
     found = {name for name, method in methods.items() if "_writing" in method.__code__.co_names}
     assert found == set(WRITES) | asks
@@ -104,7 +104,7 @@ def test_a_process_of_the_owner_writes_for_its_generation_and_a_visitor_may_ask(
 def test_nothing_is_written_between_the_comparison_and_the_commit(
     place: Place, monkeypatch: pytest.MonkeyPatch, fences: bool
 ) -> None:
-    """A former owner writes as fast as it can while others take charge; each sees the last of its predecessor."""
+    """A former owner writes as fast as it can while others take charge; each sees the last write of its predecessor."""
     if not fences:
         monkeypatch.setattr(Part, "_writing", lambda self: self._database.transaction(writes=True))
     former, present = place.open(), place.open()

@@ -1,4 +1,4 @@
-"""Opening a store: an older one is migrated, whole or not; a newer or torn one is refused, and never taken for new."""
+"""Opening a store: an older one is migrated, whole or not at all; a newer or torn one is refused, never replaced."""
 
 import ast
 import json
@@ -20,7 +20,7 @@ from tests.stores import RECORD, Place, contents, fill, read
 
 
 def refused(place: Place | Path, **options: bool) -> StoreError:
-    """Return the error with which a store is refused."""
+    """Return the error with which opening a store fails."""
     with pytest.raises(StoreError) as caught:
         (Store(place, **options) if isinstance(place, Path) else place.open(**options)).close()
     assert caught.value.certainty == "definitely"
@@ -29,7 +29,7 @@ def refused(place: Place | Path, **options: bool) -> StoreError:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a store in a file is."""
+    """The path of a store in a file."""
     return tmp_path / "decisions.db"
 
 
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def see_version_1(store: Store) -> None:
-    """See every row of the literal store of version 1."""
+    """Check every row of the literal store of version 1."""
     assert store.region_names() == ("counts",)
     assert store.region("counts") == RECORD
     assert [(t.valid_from_commit, t.incarnation, t.positions) for t in store.tails("counts")] == [
@@ -79,7 +79,7 @@ def test_a_new_store_and_a_migrated_one_have_the_tables_that_the_methods_use(pla
     for each in (place, older):
         each.open().close()
     new, migrated = place.columns(), older.columns()
-    kinds = {"INTEGER": "BIGINT"}  # for SQLite they are the same
+    kinds = {"INTEGER": "BIGINT"}  # in SQLite they are the same
 
     def alike(tables: dict[str, dict[str, tuple[str, bool, bool]]]) -> dict[str, dict[str, tuple[str, bool, bool]]]:
         return {t: {c: (kinds.get(k, k), n, p) for c, (k, n, p) in cs.items()} for t, cs in tables.items()}
@@ -114,8 +114,7 @@ def test_a_store_without_a_version_is_refused(place: Place) -> None:
 
 
 def crash_at_each_step(place: Place, *, older: bool) -> list[Place]:
-    """Open a store in processes that end before their 1st, 2nd, … step (a new one: every third); return what they
-    left."""
+    """Open a store in processes that end before their 1st, 2nd, … step (a new one: every third); return the stores."""
     whole = place.another("whole")
     if older:
         whole.make_version_1()
@@ -146,7 +145,7 @@ def test_a_migration_that_is_killed_at_any_step_has_happened_or_not(place: Place
 
 
 def place_version(place: Place) -> str:
-    """Return the version of a store, behind its back."""
+    """Return the version of a store, without opening the store."""
     return str(place.execute("SELECT value FROM meta WHERE name = 'schema'")[0][0])
 
 
@@ -216,7 +215,7 @@ def test_a_schema_without_tables_is_no_new_store(place: Place) -> None:
 
 
 def make_file(path: Path, count: int = 15) -> dict[str, object]:
-    """Make a store in a file, of several pages; return what is in it."""
+    """Make a store in a file of several pages; return its contents."""
     store = Store(path)
     fill(store, count)
     everything = contents(store)
@@ -341,7 +340,7 @@ def test_a_url_that_is_none_of_ours_is_refused_without_its_password(url: str) ->
 
 
 def test_a_missing_driver_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)  # what `import` finds where it is not installed
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # `import` then fails as if it were not installed
     with pytest.raises(StoreError) as caught:
         Store(f"postgresql://falkirk:{SECRET}@db/shop", identity="deadbeef")
     assert caught.value.condition == "STORE_DRIVER_MISSING"

@@ -1,4 +1,4 @@
-"""What one task of an iteration leaves in the home: values as JSON, so that reading it runs nothing."""
+"""The outcome of a task of an iteration, in the home: it is stored as JSON, so that reading it runs no code."""
 
 import ast
 import os
@@ -41,7 +41,7 @@ def test_an_outcome_is_read_as_it_was_written(outcome: Outcome) -> None:
 
 
 def task(folder: Path) -> Alone:
-    """Return a task of which only the folder counts."""
+    """Return a task of which only the folder matters."""
     nothing: dict[Any, Any] = {}
     return Alone(
         graph=Graph.__new__(Graph), rest=None, entered=frozenset(), traces=nothing, pending=nothing, rounds=nothing,
@@ -50,7 +50,7 @@ def task(folder: Path) -> Alone:
 
 
 class _Attack:
-    """What runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __init__(self, made: Path) -> None:
         self._made = made
@@ -60,7 +60,7 @@ class _Attack:
 
 
 def test_reading_what_another_user_has_put_there_runs_nothing(tmp_path: Path) -> None:
-    """Before, `outcome.pickle` was loaded: whoever may write to a shared home chose what the driver runs."""
+    """Before, `outcome.pickle` was loaded: anybody who could write to a shared home could run code in the driver."""
     made = tmp_path / "made by the attack"
     for name in ("outcome.pickle", "outcome.json"):
         (tmp_path / name).write_bytes(pickle.dumps(_Attack(made)))
@@ -79,7 +79,7 @@ def test_what_is_no_outcome_is_a_damaged_state(tmp_path: Path, text: str) -> Non
 
 
 def test_nothing_that_is_stored_is_unpickled() -> None:
-    """The checker's own temporary files, in a folder of its own that only its user may enter, are the one exception."""
+    """The one exception is the checker's own temporary files, in a folder that only its user may enter."""
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

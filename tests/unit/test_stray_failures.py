@@ -1,4 +1,4 @@
-"""A region that a stray connection ends is tried again, however often: it never ends the application."""
+"""A region that ends because of a stray connection is retried without limit: it never ends the application."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +13,7 @@ from falkirk.errors import SparkError
 
 SPARK = "\tat org.apache.spark."
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times: Lost task 0.0 (TID 4): java.lang."
-#: What Spark 4.3 says, cut short: of an HTTP request; of a message that ends too early; of a reader that is not there.
+#: Shortened errors of Spark 4.3: for an HTTP request, a message that ends too early, and a missing reader.
 STRAYS = [
     "IllegalArgumentException: Too large frame: 5135603447297303840\n"
     f"{SPARK}network.util.JavaUtils.checkArgument(JavaUtils.java:759)\n"
@@ -26,7 +26,7 @@ STRAYS = [
 ]
 OTHERS = [
     "RuntimeException: [DIVIDE_BY_ZERO]\n\tat org.apache.spark.sql.Whatever.eval(Whatever.scala:1)",
-    # A message of Spark's own is decoded well below a frame, and a record may say anything.
+    # A message of Spark's own is decoded well below a frame, and a record may contain any text.
     f"IOException: broken\n{SPARK}network.util.TransportFrameDecoder.channelRead(TransportFrameDecoder.java:101)",
     "RuntimeException: a record said TransportFrameDecoder.decodeNext and StreamingShuffleServerHandler",
 ]
@@ -41,7 +41,7 @@ def test_what_spark_says_of_it_is_known(text: str, stray: bool) -> None:
 
 
 class Live:
-    """A region whose query ends at once with the same error."""
+    """A region whose query always ends at once with the same error."""
 
     region, ready_at_s = SimpleNamespace(where=None), 0.0
 
@@ -59,8 +59,7 @@ class Live:
 def failing(
     error: Exception, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[RegionStatus, list[float], list[str]]:
-    """Let a region fail so often without a checkpoint; return its status, the pauses before it is tried again, and what
-    was said."""
+    """Let a region fail repeatedly without a checkpoint; return its status, the pauses before retries, and the log."""
     host, said, pauses = cast(Any, LiveHost.__new__(LiveHost)), list[str](), list[float]()
     monkeypatch.setattr(live_host, "fatal_of", lambda *about: None)
     monkeypatch.setattr(live_host, "damage_of", lambda *about: None)
@@ -79,7 +78,7 @@ def failing(
 
 
 def test_strays_end_a_region_again_and_again_and_never_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, the sixth in a row ended it."""
+    """Before, the sixth one in a row ended it."""
     often = FAILURES_MAX * 2
     status, pauses, said = failing(RuntimeError(ABORTED + STRAYS[0]), often, monkeypatch)
     assert (status.state, status.restarts) == ("restarting", often)

@@ -1,4 +1,4 @@
-"""The terminal: whatever a record or an error says is shown as text, and moves nothing on an operator's screen."""
+"""The terminal: text of records and errors is shown as text, and can't control the operator's screen."""
 
 import ast
 import io
@@ -25,7 +25,7 @@ from falkirk.errors import SparkError
 from falkirk.terminal import Terminal, one_line, plain
 
 PACKAGE = Path(fk.__file__).parent
-#: Markup that names no tag, sets the window's title, clears the screen, turns text round, and half a character.
+#: Markup that names no tag, a window title, a clearing of the screen, reversed text, and half a character.
 HOSTILE = "[/x] :+1: \x1b]0;owned\x07 \x1b[2J\x9b2J \u202egnp.exe \udcff [red]x[/red]\rgone"
 SHOWN = "[/x] :+1: ]0;owned [2J2J gnp.exe ? [red]x[/red]gone"
 
@@ -33,7 +33,7 @@ SHOWN = "[/x] :+1: ]0;owned [2J2J gnp.exe ? [red]x[/red]gone"
 def test_hostile_text_is_shown_as_text() -> None:
     assert plain(HOSTILE) == SHOWN
     assert one_line(f"{HOSTILE}\n\tforged") == f"{SHOWN}\\n\\tforged"
-    assert plain("Grüße,\n日本\tनमस्ते 👩‍🚀") == "Grüße,\n日本\tनमस्ते 👩‍🚀", "what people write stays"
+    assert plain("Grüße,\n日本\tनमस्ते 👩‍🚀") == "Grüße,\n日本\tनमस्ते 👩‍🚀", "normal text stays unchanged"
 
 
 @given(st.text(st.characters()))
@@ -46,7 +46,7 @@ def test_whatever_comes_no_control_is_left(text: str) -> None:
 
 @pytest.mark.parametrize("form", ["text", "cell", "title", "styled", "status", "update"])
 def test_a_console_shows_hostile_text_as_text(form: str) -> None:
-    """Before, rich's markup raised for `[/x]`: in the status line of a running application, which ended it."""
+    """Before, rich's markup raised an error for `[/x]` in the status line, which ended the application."""
     out = io.StringIO()
     terminal = Terminal(file=out, force_terminal=True, color_system=None, width=200)
     if form in ("status", "update"):
@@ -65,7 +65,7 @@ def test_a_console_shows_hostile_text_as_text(form: str) -> None:
 
 
 class _HostileRun:
-    """A coordinator whose application meets a hostile record."""
+    """A coordinator whose application has a hostile record."""
 
     def __init__(self, app: fk.App, settings: RunSettings, *, say: Any, on_status: Any) -> None:
         self._say, self._on_status = say, on_status
@@ -115,7 +115,7 @@ def test_a_host_logs_hostile_text_as_text() -> None:
 
 
 def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell with a line end looked like a row, or like the heading of an epoch."""
+    """Before, a cell with a line end looked like a row, or like the heading of an epoch."""
 
     class _Rows:
         def collect(self) -> list[Any]:
@@ -135,7 +135,7 @@ def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.Monkey
 
 
 def test_nothing_else_makes_a_console() -> None:
-    """One that is made elsewhere would take records for markup."""
+    """A console that is made elsewhere would interpret records as markup."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rich"):

@@ -12,12 +12,12 @@ import falkirk
 
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 400
-#: What the theory may import: no clock, no randomness, no input or output, nothing that is not ours or Python's.
+#: The modules that the theory may import: no clock, no randomness, no I/O, nothing from other packages.
 PURE = {
     "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "fractions", "functools",
     "gc", "heapq", "itertools", "math", "operator", "re", "types", "typing", "falkirk.errors",
 }  # fmt: skip
-#: Bracketed letters, so that this very file does not match.
+#: Some letters are in brackets, so that this file itself does not match.
 FORBIDDEN_TEXT = {
     "a path of one machine": r"[ \"'(=`]/(wor[k]|far[m]|hom[e]/[a-z]+|roo[t]|tm[p]/lab)/",
     "the address of a package registry": r"://[a-z0-9.-]*(mave[n]|pyp[i]|npmj[s]|crate[s]|sonatyp[e])[a-z0-9.-]*",
@@ -48,7 +48,7 @@ def name(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Yield the full names of what a module imports, wherever in it."""
+    """Yield the full names of a module's imports, at any depth."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -67,7 +67,7 @@ def test_theory_is_pure(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "falkirk" / "check").glob("**/*.py")), ids=name)
 def test_the_checker_shares_no_code_with_what_it_judges(path: Path) -> None:
     ours = {i for i in imports(path) if i.split(".")[0] == "falkirk"}
-    shared = {"falkirk.errors", "falkirk.terminal"}  # how something is said; neither judges, nor imports what is judged
+    shared = {"falkirk.errors", "falkirk.terminal"}  # for output only: they judge nothing, and import no judged code
     assert not {i for i in ours - shared if i.split(".")[:2] != ["falkirk", "check"]}
     assert not {i for i in imports(ROOT / "falkirk" / "terminal.py") if i.split(".")[0] == "falkirk"}
     assert not {i for i in imports(path) if i.split(".")[0] == "pyspark"}

@@ -1,4 +1,4 @@
-"""Triage of states that Spark could not load: what proves damage, and what may pass."""
+"""Triage of states that Spark could not load: proof of damage, and failures that may pass."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ LOADING = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during load
 
 
 def failed(*lines: str) -> Exception:
-    """Return the error of a query whose task failed so, as PySpark gives it."""
+    """Return the error of a query whose task failed with these lines, as PySpark gives it."""
     text = "\n".join(lines)
     return RuntimeError(f"[STREAM_FAILED] Query terminated with exception: Job aborted: Lost task 1.0: {text}")
 
@@ -42,7 +42,7 @@ def caused(cause: str) -> Exception:
     ],
 )
 def test_a_damaged_file_is_found_with_all_checkpoints_that_rest_on_it(error: Exception) -> None:
-    """The file of version 7 was written by batch 6; the checkpoint that was loaded may be a later one."""
+    """Batch 6 wrote the file of version 7; the loaded checkpoint may be a later one."""
     found = damage_of(error, FOLDER)
     assert found is not None
     assert found.first == 6
@@ -94,7 +94,7 @@ def test_content_that_can_not_be_read_is_damage(cause: str) -> None:
     ],
 )
 def test_what_may_pass_proves_nothing(error: Exception) -> None:
-    """It did: every CANNOT_LOAD_STATE_STORE cost a checkpoint, and retries walked back through healthy ones."""
+    """Before, every CANNOT_LOAD_STATE_STORE cost a checkpoint, and retries skipped healthy ones one by one."""
     assert damage_of(error, FOLDER) is None
 
 
@@ -108,7 +108,7 @@ def test_a_cause_that_java_keeps_apart_counts() -> None:
 
 
 def region_of(folder: Path, store: Store, restored: int) -> LiveRegion:
-    """Return a region that was started from a checkpoint, as far as is needed to ask it for its checkpoints."""
+    """Return a region that was started from a checkpoint, with the parts that report checkpoints."""
     live = LiveRegion.__new__(LiveRegion)
     live.logs = cast(Any, SimpleNamespace(name="counts", source="pages", output="counts"))
     live.region = cast(Any, SimpleNamespace(name="counts"))
@@ -121,7 +121,7 @@ def region_of(folder: Path, store: Store, restored: int) -> LiveRegion:
 
 
 def test_what_is_damaged_stays_so_until_it_is_dropped(tmp_path: Path, store: Store) -> None:
-    """A new host knows, and so does a command; a new checkpoint of the same number is another one."""
+    """A new host and a command both know of the damage; a new checkpoint with the same number is another one."""
     live = region_of(write(tmp_path / "checkpoint", 5), store, restored=4)
     live.distrust_checkpoints(2, "torn")
     live.distrust_checkpoints(2, "torn again")

@@ -1,4 +1,4 @@
-"""Void records: what a recovery took back, and what an older incarnation left behind a later one's fence."""
+"""Void records: those that a recovery cancelled, and those of an older incarnation after the fence of a later one."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from falkirk.logs.tail import TailFold
 from falkirk.logs.void import Void, late_behind
 from falkirk.theory.stamp import Stamp
 
-#: What the second incarnation found in partitions 0 and 1, and what the fourth found; the third never got so far.
+#: The ends of partitions 0 and 1 that the second and the fourth incarnation found; the third read none.
 FENCES = [(1, {0: 0, 1: 0}), (2, {0: 5, 1: 0}), (4, {0: 9, 1: 3})]
 
 
@@ -20,7 +20,7 @@ def test_late_is_what_an_older_incarnation_left_behind_a_fence() -> None:
     assert wrote == {4: [], 5: [1], 8: [1], 9: [1, 2, 3], 100: [1, 2, 3]}
     assert [void.has(1, o, 1) for o in (0, 2, 3)] == [True, True, True]
     assert not void.has(2, 5, 1)
-    assert not void.has(0, 100, None), "what somebody else wrote is not late: it is foreign"
+    assert not void.has(0, 100, None), "a record of another writer is not late but foreign"
 
 
 def test_a_range_that_was_taken_back_is_void_whoever_wrote_it() -> None:
@@ -70,5 +70,5 @@ def test_the_store_knows_where_each_incarnation_found_a_log_to_end(store: Store)
         for end in (0, 7):
             number = store.open_incarnation(region, -1)
             store.record_fence(region, number, fence={topic: {0: end}}, replayed_from={}, suppressible=0)
-    store.open_incarnation("writer", 3)  # it was cut off before it had read the end
+    store.open_incarnation("writer", 3)  # it was interrupted before it had read the end
     assert store.fences("hop") == ((1, {0: 0}), (2, {0: 7}))

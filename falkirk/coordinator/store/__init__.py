@@ -1,9 +1,8 @@
-"""Store: the decisions of an application, written before they are used, in SQLite inside its home or in PostgreSQL.
+"""Store: the decisions of an application, recorded before they are used, in SQLite inside its home or in PostgreSQL.
 
-What Spark records itself (offsets, commits, state) is not repeated here: one truth, not two. Here is what recovery
-needs beyond it: incarnations and their fences, positions from which an output's tail may be read, skipped input, voided
-ranges, checkpoints of what Spark does not checkpoint, decisions, recoveries, releases, and the requests that
-reach a running application.
+The store does not repeat Spark's own records (offsets, commits, state). It has the other data that recovery needs:
+incarnations and their fences, positions from which an output's tail may be read, skipped input, void ranges, decisions,
+and checkpoints that Spark does not record. It also has recoveries, releases, and requests to a running application.
 """
 
 import time
@@ -61,17 +60,17 @@ __all__ = [
 class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
     """The decisions of one application. Every method is one transaction; safe from several threads and processes.
 
-    Every method raises StoreError: `STORE_AWAY` (the database can't be reached or is busy) or `STORE_UNREADABLE`; with
-    certainty "maybe" only when the commit was under way, and then the next reader sees all of it or nothing. Every
-    method that writes also raises `HOME_TAKEN_OVER`, before it has written anything: see generation.py.
+    Every method raises StoreError: `STORE_AWAY` (the database is unreachable or busy) or `STORE_UNREADABLE`. Their
+    certainty is "maybe" only if the commit was in progress; then the next reader sees either all of it or nothing.
+    Every method that writes also raises `HOME_TAKEN_OVER`, before it writes anything: see generation.py.
 
     Args:
         place: a file, or the URL of a database: `sqlite:///…` or `postgresql://user:password@host/database`.
-        identity: the home's; names the application's schema in PostgreSQL.
-        clock: gives the present time, in seconds since 1970.
-        timeout_s: how long to wait for other writers, or for a server, before it counts as away.
-        must_exist: refuse to make a new store, because there was one: an empty one would be taken for a new beginning.
-        generation: that of the owner for whom this process writes; None: `take_charge` follows, or a visitor writes.
+        identity: the home's identity; names the application's schema in PostgreSQL.
+        clock: returns the present time, in seconds since 1970.
+        timeout_s: how long to wait for other writers, or for a server, until it counts as unreachable.
+        must_exist: refuse to make a new store, because there was one: with an empty one, regions would start over.
+        generation: the generation of this process's owner; None: `take_charge` follows, or a visitor writes.
     Raises: StoreError: as above, and `STORE_VERSION`, `STORE_DRIVER_MISSING`, `STORE_URL_INVALID`. An older version is
         migrated.
     """
@@ -94,7 +93,7 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
             raise
 
     def close(self) -> None:
-        """Release the database."""
+        """Close the connections to the database."""
         self._database.engine.dispose()
 
 
@@ -104,13 +103,13 @@ def _database(place: Path | str, identity: str | None, timeout_s: float) -> Data
     try:
         url = sql.make_url(place)
     except (sql.exc.ArgumentError, ValueError):
-        raise _invalid("it can't be read") from None  # the cause may quote the URL, and so its password
+        raise _invalid("it can't be read") from None  # the cause may quote the URL with its password
     if url.drivername.split("+")[0] == "sqlite":
         if not url.database or url.database.startswith((":", "file:")) or url.query:
             raise _invalid("it names no file")
         return SqliteDatabase(Path(url.database), timeout_s=timeout_s)
     if url.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
-        if place.count("@") > 1:  # what follows the first would be taken for the host, and shown
+        if place.count("@") > 1:  # the text after the first would count as the host, and errors would show it
             raise _invalid("it has more than one @")
         return PostgresDatabase(url, identity=identity, timeout_s=timeout_s)
     raise _invalid(f"{url.drivername!r} is no kind of store")
@@ -119,7 +118,7 @@ def _database(place: Path | str, identity: str | None, timeout_s: float) -> Data
 def _invalid(reason: str) -> StoreError:
     return StoreError(
         "STORE_URL_INVALID",
-        f"the store's URL is of no use: {reason}.",
+        f"the store's URL is invalid: {reason}.",
         hint="Write sqlite:///path/decisions.db, or postgresql://user:password@host/database, with the special "
         "characters of a password as %xx.",
     )

@@ -1,4 +1,4 @@
-"""Decisions: what is fixed before it is used, and the Ξ of processors whose checkpoints Spark does not record."""
+"""Decisions: stores values that are fixed before they are used, and the Ξ of checkpoints that Spark does not record."""
 
 import secrets
 from typing import Any
@@ -11,7 +11,7 @@ from falkirk.coordinator.store.values import CheckpointRecord, Decision, Waterma
 from falkirk.errors import StoreError
 from falkirk.logs.signing import SigningKey
 
-#: Before all numbers.
+#: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
 
 
@@ -21,12 +21,12 @@ _SECRET_BYTES = 32
 
 
 class DecisionStore(Part):
-    """The part of the store that batches use: their epochs, states and what they keep."""
+    """The part of the store for batches: their epochs, states and other records."""
 
     def record_decision(self, kind: str, name: str, number: int, content: object) -> None:
-        """Record a decision, before anything is done that follows it. The same one again changes nothing.
+        """Record a decision, before anything is done that depends on it. Repeating the same one changes nothing.
 
-        Raises: StoreError: `DECISION_CONTRADICTED`: another one is recorded; that one holds.
+        Raises: StoreError: `DECISION_CONTRADICTED`: another one is recorded, and stays valid.
         """
         text = dump(content)
         same = (decisions.c.kind == kind) & (decisions.c.name == name) & (decisions.c.number == number)
@@ -39,14 +39,14 @@ class DecisionStore(Part):
                 raise self._contradicted(f"{kind} {name!r} {number}", known, text)
 
     def decision(self, kind: str, name: str, number: int) -> Decision | None:
-        """Return a decision, or None while it is open."""
+        """Return a decision, or None if there is none yet."""
         found = self._decisions(
             decisions.c.kind == kind, decisions.c.name == name, decisions.c.number == number, newest=False
         )
         return found[0] if found else None
 
     def decisions(self, kind: str, name: str, first: int = ANY) -> tuple[Decision, ...]:
-        """Return the decisions of a kind about a name, by number, from the `first` on."""
+        """Return the decisions of a kind about a name, sorted by number, from `first` on."""
         return self._decisions(
             decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first, newest=False
         )
@@ -57,27 +57,27 @@ class DecisionStore(Part):
         return {decision.name: decision.content for decision in found}
 
     def signing_key(self) -> SigningKey:
-        """Return the secret by which this home signs its records. The first call makes it."""
+        """Return the secret with which this home signs its records. The first call makes it."""
         kind, name = _SIGNING
         known = self.decision(kind, name, 0)
         if known is None:
             self._make_signing_key(kind, name)
             known = self.decision(kind, name, 0)
-            assert known is not None, "it was made"
+            assert known is not None, "_make_signing_key records a key"
         secret, since_birth = known.content["secret"], known.content["since_birth"]
         return SigningKey(secret=bytes.fromhex(secret), since_birth=since_birth is True)
 
     def _make_signing_key(self, kind: str, name: str) -> None:
         with self._writing() as db:
             if db.execute(sql.select(decisions.c.number).where(decisions.c.kind == kind)).first() is not None:
-                return  # another process was faster
+                return  # another process has made it
             is_new = all(db.execute(sql.select(table).limit(1)).first() is None for table in (decisions, regions))
             content = dump({"secret": secrets.token_hex(_SECRET_BYTES), "since_birth": is_new})
             made = {"kind": kind, "name": name, "number": 0, "content": content, "made_at_s": self._clock()}
             db.execute(decisions.insert().values(**made))
 
     def newest_decision(self, kind: str, name: str) -> Decision | None:
-        """Return the decision with the greatest number."""
+        """Return the decision with the greatest number, or None if there is none."""
         found = self._decisions(decisions.c.kind == kind, decisions.c.name == name, newest=True)
         return found[0] if found else None
 
@@ -98,7 +98,7 @@ class DecisionStore(Part):
             )
 
     def add_checkpoint(self, processor: str, point: int, metadata: object) -> None:
-        """Record that a checkpoint is durable, with its Ξ: only then may anything rest on it.
+        """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
         """
@@ -113,9 +113,9 @@ class DecisionStore(Part):
                 raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
 
     def replace_checkpoint(self, processor: str, point: int, known: object, metadata: object) -> None:
-        """Record a Ξ that says all that the `known` one has said of a checkpoint, and more.
+        """Record a Ξ that adds facts to the `known` one of a checkpoint.
 
-        Raises: StoreError: `DECISION_CONTRADICTED`: another one than that is recorded, or none.
+        Raises: StoreError: `DECISION_CONTRADICTED`: the recorded one is not `known`, or there is none.
         """
         before, text = dump(known), dump(metadata)
         same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
@@ -126,7 +126,7 @@ class DecisionStore(Part):
             db.execute(checkpoints.update().where(same).values(metadata=text))
 
     def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
-        """Return the checkpoints of a processor, oldest point first, from the `first` on."""
+        """Return the checkpoints of a processor, oldest point first, from `first` on."""
         mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
         query = sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
         with self._reading() as db:
@@ -138,7 +138,7 @@ class DecisionStore(Part):
             )
 
     def forget_epochs(self, kind: str, name: str, below: int) -> None:
-        """Forget the decisions about a name, and the checkpoints that followed them, before this number."""
+        """Delete the decisions about a name below this number, and the checkpoints that followed them."""
         with self._writing() as db:
             db.execute(
                 decisions.delete().where(decisions.c.kind == kind, decisions.c.name == name, decisions.c.number < below)
@@ -146,7 +146,7 @@ class DecisionStore(Part):
             db.execute(checkpoints.delete().where(checkpoints.c.processor == name, checkpoints.c.point < below))
 
     def set_watermark(self, processor: str, kind: WatermarkKind, frontier: object) -> None:
-        """Record the present low watermark of a processor in place of the last."""
+        """Record the present low watermark of a processor, and delete the previous one."""
         text = dump(frontier)
         same = (watermarks.c.processor == processor) & (watermarks.c.kind == kind)
         with self._writing() as db:
@@ -156,7 +156,7 @@ class DecisionStore(Part):
             )
 
     def watermarks(self) -> tuple[Watermark, ...]:
-        """Return the last watermarks of all processors, by processor and kind."""
+        """Return the last watermarks of all processors, sorted by processor and kind."""
         with self._reading() as db:
             found = [
                 Watermark(processor=row.processor, kind=row.kind, frontier=load(row.frontier), at_s=row.at_s)
@@ -167,9 +167,9 @@ class DecisionStore(Part):
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
         return StoreError(
             "DECISION_CONTRADICTED",
-            f"{what} is recorded already, and otherwise: {known:.200}, not {asked:.200}.",
+            f"{what} is already recorded with another value: {known:.200}, not {asked:.200}.",
             where=self._database.where,
-            hint="Do two coordinators run for one home?",
+            hint="Find out if two coordinators run for this home, and stop one of them.",
             known=load(known),
             asked=load(asked),
         )

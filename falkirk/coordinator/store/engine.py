@@ -1,8 +1,9 @@
-"""Engine: transactions on a store's database, and what its failures mean.
+"""Engine: runs transactions on a store's database, and translates its failures.
 
-Every method of the store is one transaction. One that writes is alone from its first statement on (SQLite's BEGIN
-IMMEDIATE, a lock per application in PostgreSQL), so what it reads is still so when it writes, and no statement needs
-a dialect's own upsert. An error before the commit was sent says that nothing happened; after it, that it maybe did.
+Every method of the store is one transaction. A transaction that writes is the only writer from its first statement on
+(SQLite's BEGIN IMMEDIATE, a lock per application in PostgreSQL). So the values that it has read do not change before it
+writes, and no statement needs the upsert of a dialect. An error before the commit was sent means that nothing was
+written. An error after it means that all or nothing was written.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from falkirk.errors import Certainty, StoreError
 class Database(ABC):
     """A database that holds, or will hold, the store of one application.
 
-    Attributes: engine: SQLAlchemy's. where: what to call the database in errors; never holds a password.
+    Attributes: engine: SQLAlchemy's. where: the database's name in errors; it never contains a password.
     """
 
     engine: sql.Engine
@@ -26,9 +27,9 @@ class Database(ABC):
 
     @abstractmethod
     def make(self, build: Callable[[sql.Connection], None], *, must_exist: bool) -> None:
-        """Make the store, whole or not at all, if none is there; `build` makes the tables of a new one.
+        """Make the store, whole or not at all, if there is none; `build` makes the tables of a new one.
 
-        Raises: StoreError: `STORE_UNREADABLE`: none can be there, or `must_exist` and none is.
+        Raises: StoreError: `STORE_UNREADABLE`: none can be made, or `must_exist` and there is none.
         """
 
     @abstractmethod
@@ -40,20 +41,20 @@ class Database(ABC):
 
     @abstractmethod
     def prepare_migration(self, connection: sql.Connection) -> None:
-        """Let unqualified table names mean the store's, until the transaction ends."""
+        """Make unqualified table names refer to the store's tables, until the transaction ends."""
 
     @abstractmethod
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
-        """Begin the transaction; as the only writer, if it writes."""
+        """Begin the transaction. If it writes, it is the only writer."""
 
     @abstractmethod
     def _is_away(self, error: sql.exc.DBAPIError) -> bool:
-        """Tell whether the database could not be reached or is busy, rather than damaged."""
+        """Return whether the database is unreachable or busy, rather than damaged."""
 
     @property
     @abstractmethod
     def _advice(self) -> tuple[str, str]:
-        """What to do when the database is away, and when it is damaged."""
+        """The hints for an unreachable and for a damaged database."""
 
     def _reason(self, error: sql.exc.DBAPIError) -> str:
         return " ".join(str(error.orig).split()).rstrip(".")
@@ -62,7 +63,7 @@ class Database(ABC):
     def transaction(self, *, writes: bool) -> Iterator[sql.Connection]:
         """Yield a connection in a transaction that ends with the block.
 
-        Raises: StoreError: `STORE_AWAY`, `STORE_UNREADABLE`, `DECISION_CONTRADICTED`; see above on certainty.
+        Raises: StoreError: `STORE_AWAY`, `STORE_UNREADABLE`, `DECISION_CONTRADICTED`; for the certainty see above.
         """
         certainty: Certainty = "definitely"
         try:
@@ -70,27 +71,27 @@ class Database(ABC):
                 self._begin(connection, writes=writes)
                 yield connection
                 if writes:
-                    certainty = "maybe"  # from here on only the commit itself can fail
+                    certainty = "maybe"  # from here on, only the commit itself can fail
         except sql.exc.IntegrityError as error:
             raise StoreError(
                 "DECISION_CONTRADICTED",
-                f"the store holds something else under the same key already: {self._reason(error)}.",
+                f"the store already has another value under the same key: {self._reason(error)}.",
                 where=self.where,
-                hint="Do two coordinators run for one home?",
+                hint="Find out if two coordinators run for this home, and stop one of them.",
             ) from error
         except sql.exc.DBAPIError as error:
             if self._is_away(error):
                 raise self.away(self._reason(error), certainty) from error
             raise self.unreadable(self._reason(error), certainty) from error
-        except sql.exc.TimeoutError as error:  # SQLAlchemy's own: every connection of the pool is in use
+        except sql.exc.TimeoutError as error:  # SQLAlchemy's own: all connections of the pool are in use
             raise self.away("all of this process's connections are in use", certainty) from error
         except DamagedValue as error:
             raise self.unreadable(f"a value in it is damaged: {error}") from error
-        except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its complaint, and Python can't read it
+        except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its error, which Python can't decode
             raise self.unreadable("a text in it is damaged", certainty) from error
 
     def away(self, reason: str, certainty: Certainty) -> StoreError:
-        """Return the error of a database that can't be reached."""
+        """Return the error for a database that can't be reached."""
         return StoreError(
             "STORE_AWAY",
             f"the store of decisions does not answer: {reason}.",
@@ -100,7 +101,7 @@ class Database(ABC):
         )
 
     def unreadable(self, reason: str, certainty: Certainty = "definitely") -> StoreError:
-        """Return the error of a store that is torn."""
+        """Return the error for a damaged store."""
         return StoreError(
             "STORE_UNREADABLE",
             f"the store of decisions can't be used: {reason}.",
@@ -111,7 +112,7 @@ class Database(ABC):
 
 
 def driver_missing(command: str, error: ImportError) -> StoreError:
-    """Return the error of a database whose Python driver is not installed."""
+    """Return the error for a database whose Python driver is not installed."""
     return StoreError(
         "STORE_DRIVER_MISSING",
         f"the driver of the store's database is not installed: {error}.",

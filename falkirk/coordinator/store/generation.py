@@ -1,10 +1,9 @@
-"""Generation: the number of the home's present owner. A write by an older owner is refused.
+"""Generation: the number of the home's present owner. The store refuses writes of an older owner.
 
 Locks and process lists can miss an owner: an orphaned host, a home on a shared file system, a store that two machines
-reach. So each owner takes the next generation when it takes charge, and each of its writes compares that number in the
-same transaction. A write is alone from its first statement on (engine.py), so no owner can change between the
-comparison and the commit. A standby coordinator or a lease needs no other fence: whoever takes charge takes the next
-generation.
+reach. So each new owner takes the next generation, and each of its writes compares that number in the same transaction.
+A write is the only one from its first statement on (engine.py), so the owner can't change between the comparison and
+the commit. A standby coordinator or a lease needs no other fence, because each new owner takes the next generation.
 """
 
 from typing import Any
@@ -19,7 +18,7 @@ _ROW = meta.c.name == "generation"
 
 
 def take_next(db: sql.Connection, holder: str) -> int:
-    """Record the next generation and who holds it; return its number, from 1."""
+    """Record the next generation and its holder; return its number, from 1."""
     known = _present(db)
     number = 1 if known is None else int(known["generation"]) + 1
     db.execute(meta.delete().where(_ROW))
@@ -37,9 +36,9 @@ def require(db: sql.Connection, generation: int, where: object) -> None:
     if present != generation:
         raise StoreError(
             "HOME_TAKEN_OVER",
-            f"this process has generation {generation} of the home, and generation {present} ({holder}) took over.",
+            f"this process has generation {generation} of the home, but generation {present} ({holder}) took over.",
             where=where,
-            hint="This process ends. To run the application here, stop the other one first and start this one again.",
+            hint="This process ends. To run the application here, stop the other one first, then start this one again.",
             generation=generation,
             present=present,
             holder=holder,

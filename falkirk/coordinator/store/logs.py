@@ -1,4 +1,4 @@
-"""Logs: which records of a topic count as nothing, and how far a held log has been released."""
+"""Logs: stores which records of a topic are void, and how far a held log has been released."""
 
 import sqlalchemy as sql
 
@@ -9,11 +9,12 @@ from falkirk.errors import InternalError
 
 
 class LogStore(Part):
-    """The part of the store about what is in Kafka."""
+    """The part of the store for the contents of Kafka."""
 
     def void_range(self, topic: str, partition: int, first: int, last_exclusive: int) -> None:
-        """Record that the records [first, last_exclusive) count as nothing: a fenced incarnation wrote them, or
-        what a recovery takes back. Done twice, it is as done once.
+        """Record that the records [first, last_exclusive) are void.
+
+        A fenced incarnation wrote them, or a recovery cancels them. Idempotent.
 
         Raises: InternalError: `RANGE_MALFORMED`.
         """
@@ -21,23 +22,23 @@ class LogStore(Part):
             record_void(db, topic, partition, first, last_exclusive, None)
 
     def voided_ranges(self, topic: str) -> tuple[VoidedRange, ...]:
-        """Return the voided ranges of a topic, in order; those that overlap or touch come as one."""
+        """Return the void ranges of a topic, in order; ranges that overlap or touch are merged."""
         with self._reading() as db:
             query = sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic)
             found = sorted((int(r[0]), int(r[1]), int(r[2])) for r in db.execute(query))
         return _merged(found)
 
     def fences(self, topic: str) -> tuple[tuple[int, dict[int, int]], ...]:
-        """Return where a topic ended when each incarnation of its writer began, oldest first."""
+        """Return the ends of a topic at the start of each incarnation of its writer, oldest first."""
         with self._reading() as db:
             query = sql.select(incarnations.c.incarnation, incarnations.c.fence).where(incarnations.c.fence.isnot(None))
             found = [(row.incarnation, load_positions(row.fence)) for row in db.execute(query)]
         return tuple(sorted(((number, ends[topic]) for number, ends in found if topic in ends), key=lambda f: f[0]))
 
     def record_release(self, sink: str, topic: str, partition: int, released_exclusive: int) -> None:
-        """Record that a held log has been copied out to a sink up to here.
+        """Record that a held log has been copied to a sink up to this offset.
 
-        Raises: InternalError: `RELEASE_BACKWARDS`: more than that is out already, and nothing can take it back.
+        Raises: InternalError: `RELEASE_BACKWARDS`: more is already published, and can't be taken back.
         """
         same = (releases.c.sink == sink) & (releases.c.topic == topic) & (releases.c.partition == partition)
         with self._writing() as db:
@@ -60,7 +61,7 @@ class LogStore(Part):
                 db.execute(releases.update().where(same).values(released_exclusive=released_exclusive))
 
     def releases(self, sink: str) -> tuple[Release, ...]:
-        """Return how far each held log of a sink has been copied out."""
+        """Return how far each held log of a sink has been copied to it."""
         with self._reading() as db:
             found = [
                 Release(
@@ -77,12 +78,12 @@ class LogStore(Part):
 def record_void(
     db: sql.Connection, topic: str, partition: int, first: int, last_exclusive: int, recovery: int | None
 ) -> None:
-    """Record a voided range in a transaction that is under way, unless it is empty or there already.
+    """Record a void range in an open transaction, unless it is empty or already recorded.
 
     Raises: InternalError: `RANGE_MALFORMED`.
     """
     if not 0 <= first <= last_exclusive or partition < 0:
-        raise InternalError("RANGE_MALFORMED", f"no range: {topic!r} {partition} [{first}, {last_exclusive}).")
+        raise InternalError("RANGE_MALFORMED", f"invalid range: {topic!r} {partition} [{first}, {last_exclusive}).")
     row = {"topic": topic, "partition": partition, "first": first, "last_exclusive": last_exclusive}
     same = sql.and_(*[voids.c[name] == value for name, value in row.items()])
     if first < last_exclusive and db.execute(sql.select(voids).where(same)).first() is None:

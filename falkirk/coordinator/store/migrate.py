@@ -1,8 +1,8 @@
-"""Migrations: how the tables of each version come out of those of the version before, all in one transaction.
+"""Migrations: converts the tables of each version into those of the next one, all in one transaction.
 
-The statements are text, and final: what a released Falkirk has run on somebody's store is never edited, only added to.
-A new store runs all of them too, so there is one way to a version. Both databases take data definition
-into a transaction, so a crash between any two statements leaves the store as it was.
+The statements are text, and final. A statement that a released Falkirk has run on a user's store is never edited; new
+statements are only added. A new store runs all of them too, so there is one way to a version. In both databases,
+transactions include data definition, so a crash between any two statements leaves the store unchanged.
 """
 
 import sqlalchemy as sql
@@ -58,7 +58,7 @@ _VERSION_2 = (
         state VARCHAR NOT NULL, answer VARCHAR, PRIMARY KEY (request))""",
     "UPDATE meta SET value = '2' WHERE name = 'schema'",
 )
-#: What turns version n into version n + 1, for n = 0 (nothing at all), 1, …
+#: The statements that turn version n into version n + 1, for n = 0 (no tables), 1, …
 MIGRATIONS = (_VERSION_1, _VERSION_2)
 
 
@@ -66,7 +66,7 @@ def open_store(database: Database, *, must_exist: bool) -> None:
     """Make, migrate or refuse the store in this database.
 
     Args: must_exist: refuse to make a new one.
-    Raises: StoreError: `STORE_VERSION` (a newer Falkirk's), `STORE_UNREADABLE` (torn), `STORE_AWAY`.
+    Raises: StoreError: `STORE_VERSION` (written by a newer Falkirk), `STORE_UNREADABLE` (torn), `STORE_AWAY`.
     """
     database.make(lambda db: _migrate(database, db, 0), must_exist=must_exist)
     with database.transaction(writes=False) as db:
@@ -76,7 +76,7 @@ def open_store(database: Database, *, must_exist: bool) -> None:
             _see_tables(db)
     if present != SCHEMA_VERSION:
         with database.transaction(writes=True) as db:
-            _migrate(database, db, _version(database, db))  # another process may have migrated it meanwhile
+            _migrate(database, db, _version(database, db))  # another process may have migrated it since
 
 
 def _version(database: Database, connection: sql.Connection) -> int:
@@ -86,9 +86,9 @@ def _version(database: Database, connection: sql.Connection) -> int:
     if found not in map(str, range(1, SCHEMA_VERSION + 1)):
         raise StoreError(
             "STORE_VERSION",
-            f"the store has version {found}, this Falkirk reads up to {SCHEMA_VERSION}.",
+            f"the store has version {found}, but this Falkirk reads versions up to {SCHEMA_VERSION}.",
             where=database.where,
-            hint="Use the Falkirk that wrote it, or a new home.",
+            hint="Use the Falkirk that wrote the store, or a new home.",
             found=found,
             expected=str(SCHEMA_VERSION),
         )
@@ -104,6 +104,6 @@ def _migrate(database: Database, connection: sql.Connection, present: int) -> No
 
 
 def _see_tables(connection: sql.Connection) -> None:
-    """Fail if a table or a column is missing: a store that lost one must not pass for one that has it empty."""
+    """Fail if a table or a column is missing, because a lost table must not be mistaken for an empty one."""
     rows = [sql.select(table).limit(0).subquery() for table in metadata.sorted_tables]
     connection.execute(sql.union_all(*[sql.select(sql.literal(1)).select_from(each) for each in rows])).all()

@@ -1,4 +1,4 @@
-"""Part: what the parts of the store have in common: a database, a clock, and the owner for whom they write."""
+"""Part: the base of the parts of the store, with a database, a clock, and the owner for whom they write."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +12,7 @@ from falkirk.coordinator.store.engine import Database
 class Part:
     """Base of the parts that make up a Store.
 
-    Attributes: generation: that of the owner who writes; None: of a visitor, whose writes nobody compares.
+    Attributes: generation: the generation of the owner who writes; None: a visitor writes, and nothing is compared.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float], generation: int | None = None) -> None:
@@ -24,9 +24,9 @@ class Part:
 
     @contextmanager
     def _writing(self) -> Iterator[sql.Connection]:
-        """Begin a transaction that is alone until it ends.
+        """Begin a transaction that is the only writer until it ends.
 
-        Raises: StoreError: `HOME_TAKEN_OVER`: a newer owner has taken charge; nothing was written.
+        Raises: StoreError: `HOME_TAKEN_OVER`: the home has a newer owner; nothing was written.
         """
         with self._database.transaction(writes=True) as db:
             if self.generation is not None:
@@ -34,10 +34,10 @@ class Part:
             yield db
 
     def take_charge(self, holder: str) -> int:
-        """Become the owner, and refuse all writes of former ones from now on; return the new generation.
+        """Become the owner, and refuse all writes of former owners from now on; return the new generation.
 
-        Args: holder: who that is, for the error of those that are refused.
-        Raises: StoreError: `HOME_TAKEN_OVER`: this owner was replaced itself.
+        Args: holder: a description of this owner, for the error that former owners get.
+        Raises: StoreError: `HOME_TAKEN_OVER`: this owner itself was replaced.
         """
         with self._writing() as db:
             number = generation.take_next(db, holder)
@@ -45,7 +45,7 @@ class Part:
         return number
 
     def require_charge(self) -> None:
-        """Refuse an owner that was replaced. A visitor passes.
+        """Refuse an owner that was replaced. A visitor is not refused.
 
         Raises: StoreError: `HOME_TAKEN_OVER`.
         """

@@ -1,7 +1,7 @@
-"""Recoveries: which rollback is under way, so that one that was interrupted is finished as it was decided.
+"""Recoveries: stores the rollback in progress, so that an interrupted one is finished as decided.
 
-Deciding is the first step and done once: a coordinator that dies while it restores finds the decision, and goes on with
-that one whatever has failed since. At most one recovery is unfinished.
+The decision is the first step, and is made once. If a coordinator dies while it restores, the next one finds the
+decision and completes it, even if other parts have failed since. At most one recovery is unfinished.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _STATES: tuple[RecoveryState, ...] = get_args(RecoveryState)
 
 
 class RecoveryStore(Part):
-    """The part of the store that the recovery protocol uses."""
+    """The part of the store for the recovery protocol."""
 
     def open_recovery(
         self,
@@ -28,12 +28,12 @@ class RecoveryStore(Part):
         *,
         voids: Sequence[tuple[str, int, int, int]] = (),
     ) -> int:
-        """Record to which checkpoint each processor returns (None: it stays), before any does; return the number.
+        """Record the checkpoint to which each processor returns (None: it stays), before any does; return the number.
 
-        Args: voids: what counts as nothing from then on, recorded with it or not at all: (topic, partition, first,
+        Args: voids: the records that become void, recorded in the same transaction: (topic, partition, first,
             last exclusive).
-        Raises: StoreError: `RECOVERY_UNFINISHED`: another one is under way, and comes first. InternalError: as
-            `void_range`.
+        Raises: StoreError: `RECOVERY_UNFINISHED`: another recovery is in progress, and must end first. InternalError:
+            as `void_range`.
         """
         text = dump(dict(decided))
         with self._writing() as db:
@@ -41,9 +41,9 @@ class RecoveryStore(Part):
             if under_way is not None:
                 raise StoreError(
                     "RECOVERY_UNFINISHED",
-                    f"recovery {under_way} is under way, and has to be finished first.",
+                    f"recovery {under_way} is in progress, and must be finished first.",
                     where=self._database.where,
-                    hint="Do two coordinators run for one home?",
+                    hint="Find out if two coordinators run for this home, and stop one of them.",
                     recovery=under_way,
                 )
             number = int(db.execute(sql.select(sql.func.max(recoveries.c.recovery))).scalar() or 0) + 1
@@ -61,9 +61,9 @@ class RecoveryStore(Part):
         return number
 
     def advance_recovery(self, recovery: int, state: RecoveryState) -> None:
-        """Record how far a recovery has come. The present state again changes nothing.
+        """Record the progress of a recovery. Repeating the present state changes nothing.
 
-        Raises: InternalError: `RECOVERY_BACKWARDS`: it has come further, or there is no such recovery.
+        Raises: InternalError: `RECOVERY_BACKWARDS`: it is in a later state, or there is no such recovery.
         """
         with self._writing() as db:
             known = db.execute(sql.select(recoveries.c.state).where(recoveries.c.recovery == recovery)).scalar()
@@ -80,7 +80,7 @@ class RecoveryStore(Part):
                 db.execute(recoveries.update().where(recoveries.c.recovery == recovery).values(state=state, **ended))
 
     def newest_recovery(self) -> Recovery | None:
-        """Return the last recovery, or None when there has been none."""
+        """Return the last recovery, or None if there has been none."""
         with self._reading() as db:
             row = db.execute(sql.select(recoveries).order_by(recoveries.c.recovery.desc()).limit(1)).one_or_none()
             if row is None:
@@ -95,6 +95,6 @@ class RecoveryStore(Part):
             )
 
     def unfinished_recovery(self) -> Recovery | None:
-        """Return the recovery that has to be gone on with, if any; it is always the last."""
+        """Return the recovery that must be finished, if any; it is always the last one."""
         newest = self.newest_recovery()
         return None if newest is None or newest.state == "done" else newest

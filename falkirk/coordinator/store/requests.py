@@ -1,7 +1,8 @@
-"""Requests: what commands ask of the application while it runs, and its answers.
+"""Requests: stores requests of commands to a running application, and its answers.
 
-Any process may post; the coordinator takes each once, in the order they came. One that dies with a request in hand may
-have done it or not, so its successor fails it (`fail_taken`) and whoever asked decides what to do.
+Any process may post a request. The coordinator takes each one once, in the order of posting. If a coordinator dies
+after it took a request, nobody knows if it was carried out. So its successor fails it (`fail_taken`), and the sender
+decides what to do.
 """
 
 import sqlalchemy as sql
@@ -16,7 +17,7 @@ class RequestStore(Part):
     """The part of the store through which commands reach a running application."""
 
     def post_request(self, kind: str, arguments: object) -> int:
-        """Ask something of the running application; return the request's number."""
+        """Post a request to the running application; return the request's number."""
         text = dump(arguments)
         with self._writing() as db:
             number = int(db.execute(sql.select(sql.func.max(requests.c.request))).scalar() or 0) + 1
@@ -28,10 +29,10 @@ class RequestStore(Part):
         return number
 
     def take_request(self, kind: str) -> Request | None:
-        """Take the oldest open request of a kind: nobody else gets it. None when there is none."""
+        """Take the oldest open request of a kind, so that no other process gets it; return None if there is none."""
         wanted = sql.select(requests).where(requests.c.state == "open", requests.c.kind == kind)
         oldest = wanted.order_by(requests.c.request).limit(1)
-        with self._reading() as db:  # most looks find nothing, and they are no writes
+        with self._reading() as db:  # most calls find nothing, and then need no write
             if db.execute(oldest).first() is None:
                 return None
         with self._writing() as db:
@@ -42,15 +43,15 @@ class RequestStore(Part):
             return _request(row, state="taken")
 
     def is_asked(self, kind: str) -> bool:
-        """Tell whether a request of this kind is open."""
+        """Return whether a request of this kind is open."""
         wanted = sql.select(requests.c.request).where(requests.c.state == "open", requests.c.kind == kind)
         with self._reading() as db:
             return db.execute(wanted.limit(1)).first() is not None
 
     def answer_request(self, request: int, answer: object, *, failed: bool = False) -> None:
-        """Answer a request that was taken. The same answer again changes nothing.
+        """Answer a request that was taken. Repeating the same answer changes nothing.
 
-        Raises: StoreError: `REQUEST_NOT_TAKEN`: it is not in hand, or was answered otherwise (perhaps by
+        Raises: StoreError: `REQUEST_NOT_TAKEN`: nobody has taken it, or it has another answer (perhaps from
             `fail_taken`).
         """
         text, state = dump(answer), "failed" if failed else "done"
@@ -64,22 +65,22 @@ class RequestStore(Part):
                     "REQUEST_NOT_TAKEN",
                     f"request {request} is {found}, so it can't be answered.",
                     where=self._database.where,
-                    hint="Another coordinator has begun since it was taken.",
+                    hint="Another coordinator has started since it was taken: send the request again.",
                     request=request,
                     found=found,
                 )
             db.execute(requests.update().where(requests.c.request == request).values(state=state, answer=text))
 
     def request(self, request: int) -> Request | None:
-        """Return a request as it is now, without waiting; None when there is no such one."""
+        """Return the present state of a request, without waiting; None if there is no such request."""
         with self._reading() as db:
             row = db.execute(sql.select(requests).where(requests.c.request == request)).one_or_none()
             return None if row is None else _request(row, state=row.state)
 
     def fail_taken(self, kind: str, reason: str) -> None:
-        """Fail every request of a kind in hand, answering with `{"reason": …}`. (Those of others may be in hand now.)
+        """Fail every taken request of a kind, with the answer `{"reason": …}`. Other kinds may still be in progress.
 
-        Called by a coordinator before it takes its first: whoever had these in hand is dead.
+        A coordinator calls this before it takes its first request, because the process that took these is dead.
         """
         answer, taken = dump({"reason": printable(reason)}), (requests.c.state == "taken", requests.c.kind == kind)
         with self._writing() as db:

@@ -1,8 +1,8 @@
-"""The store in a SQLite file, the default: nothing to set up, and nothing but the home to keep.
+"""SQLite: keeps the store in a SQLite file, the default. It needs no setup, and nothing outside the home.
 
-A new file is built beside its place and renamed, so a file that is there is a whole store or a torn one; an empty
-one is never taken for a new one. Write-ahead logging lets readers go on beside a writer, and every commit is on the
-disk (synchronous=FULL) before a method returns.
+A new file is built under another name and renamed. So an existing file is a whole store or a torn one, and an empty
+file is never mistaken for a new store. With write-ahead logging, readers continue beside a writer. Every commit is on
+the disk (synchronous=FULL) before a method returns.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from falkirk.coordinator.store.engine import Database
 from falkirk.local import private
 
 _PAGE_MIN = 512
-#: What passes: another writer, a full disk.
+#: The errors that pass: another writer, a full disk.
 _AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
 
 
 class SqliteDatabase(Database):
-    """The store in a file."""
+    """The store in a SQLite file."""
 
     def __init__(self, path: Path, *, timeout_s: float) -> None:
         self._path, self._timeout_s = path.absolute(), timeout_s
@@ -34,8 +34,8 @@ class SqliteDatabase(Database):
     @property
     def _advice(self) -> tuple[str, str]:
         return (
-            "Is the disk full? Or does another process write to it and not finish: is it stopped?",
-            "Is the file damaged? Restore it from a backup, or use a new home.",
+            "Free disk space if the disk is full. Otherwise find a stopped process that has not finished its write.",
+            "Restore the file from a backup, or use a new home.",
         )
 
     def _open(self, path: Path, mode: str) -> sql.Engine:
@@ -49,8 +49,8 @@ class SqliteDatabase(Database):
         try:
             if self._path.exists():
                 found = private.require_ours(self._path)
-                if found.st_size < _PAGE_MIN:  # SQLite would begin a database there
-                    raise self.unreadable("the file is empty, or cut off")
+                if found.st_size < _PAGE_MIN:  # SQLite would make a new database in it
+                    raise self.unreadable("the file is empty or truncated")
                 if found.st_mode & 0o077 and found.st_uid == os.geteuid():
                     self._path.chmod(0o600)
                 return
@@ -64,18 +64,18 @@ class SqliteDatabase(Database):
 
     def _make(self, build: Callable[[sql.Connection], None]) -> None:
         if self._path.with_name(f"{self._path.name}-wal").exists():
-            # SQLite would replay it into the new file.
-            raise self.unreadable("its write-ahead log is there and the file itself is gone")
+            # SQLite would replay this log into the new file.
+            raise self.unreadable("its write-ahead log exists, but the file itself is missing")
         fresh = self._path.with_name(f".{self._path.name}.new")
-        for left_over in ("", "-wal", "-shm", "-journal"):  # of a process that was killed here; we hold the lock
+        for left_over in ("", "-wal", "-shm", "-journal"):  # left by a killed process; this one holds the lock
             fresh.with_name(f"{fresh.name}{left_over}").unlink(missing_ok=True)
-        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # the files beside it get its rights
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # its other files get the same rights
         present, self.engine = self.engine, self._open(fresh, "rwc")
         try:
             with self.transaction(writes=True) as db:
                 build(db)
         finally:
-            self.engine.dispose()  # the last connection moves the write-ahead log into the file
+            self.engine.dispose()  # the last connection copies the write-ahead log into the file
             self.engine = present
         os.replace(fresh, self._path)
         _synchronise(self._path.parent)
@@ -87,7 +87,7 @@ class SqliteDatabase(Database):
             raise self.unreadable(f"SQLite finds: {found}")
 
     def prepare_migration(self, connection: sql.Connection) -> None:
-        """Do nothing: a file has one set of tables."""
+        """Do nothing: a file has only one set of tables."""
 
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -97,14 +97,14 @@ class SqliteDatabase(Database):
 
 
 def _durable(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # transactions begin with `_begin`, not at the first write
+    connection.isolation_level = None  # transactions begin with `_begin`, not with the first write
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which leaves no file behind."""
+    """Hold a lock on a folder. It leaves no file behind."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""The tables of the present version, for queries; migrate.py makes them, on SQLite and PostgreSQL alike.
+"""Tables: the tables of the present version, for queries. migrate.py makes them, in SQLite and in PostgreSQL.
 
-Structured values are JSON in text columns, times are seconds since 1970, and every count is 64 bits wide, since
-Kafka's offsets are. A PostgreSQL store puts these tables in a schema of the application's own.
+Structured values are JSON in text columns, times are seconds since 1970, and every count has 64 bits, as
+Kafka's offsets do. A PostgreSQL store has these tables in a schema of the application.
 """
 
 import sqlalchemy as sql
