@@ -1,9 +1,13 @@
-"""What a name in the JVM stands for, asked once (py4j asks at each mention).
+"""The JVM of a session: its names, asked for once (py4j asks at each mention), and its standard error.
 
 `jvm.org.apache.spark.X` is five questions, and each about a package makes the JVM look for a class of that name in each
 of some 250 jars. PySpark and we mention a few names thousands of times while a plan or an epoch is put together.
 """
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
@@ -49,3 +53,24 @@ def remember_names(session: SparkSession) -> None:
     SparkContext._jvm = view
     for holder, name in ((session.sparkContext._gateway, "jvm"), (session, "_jvm")):
         setattr(holder, name, view)
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Keep what a JVM that starts here writes to standard error, as long as it lives, from the terminal.
+
+    The JVM warns of Spark's incubator modules, and Spark logs errors that it also raises. If the JVM does not start,
+    its output is shown.
+    """
+    ours = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            written.seek(0)
+            os.write(ours, written.read())
+            raise
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)
