@@ -31,8 +31,8 @@ from falkirk.stored import parse_json
 
 log = logging.getLogger("falkirk")
 
-#: The longest time between an executor's decision to exit and its end. Its tasks run on meanwhile. It waits 10 s for the
-#: thread that sends heartbeats, which is the one that decided, and then stops everything else.
+#: The longest time between an executor's decision to exit and its end. Its tasks run on meanwhile. It waits 10 s for
+#: the thread that sends heartbeats, which is the one that decided, and then stops everything else.
 EXIT_S = 20.0
 #: The longest time until an executor ends after its port was closed.
 CLOSED_S = 3.0

@@ -1,9 +1,13 @@
-"""Caches what names in the JVM refer to, because py4j looks a name up at each use.
+"""Caches what names in the JVM refer to, because py4j looks a name up at each use; and redirects its standard error.
 
 `jvm.org.apache.spark.X` takes five lookups. For each package in the name, the JVM searches some 250 jars for a class of
 that name. PySpark and Falkirk use a few names thousands of times while they build a plan or an epoch.
 """
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
@@ -49,3 +53,24 @@ def remember_names(session: SparkSession) -> None:
     SparkContext._jvm = view
     for holder, name in ((session.sparkContext._gateway, "jvm"), (session, "_jvm")):
         setattr(holder, name, view)
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Keep what a JVM that starts here writes to standard error, as long as it lives, from the terminal.
+
+    The JVM warns of Spark's incubator modules, and Spark logs errors that it also raises. If the JVM does not start,
+    its output is shown.
+    """
+    ours = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            written.seek(0)
+            os.write(ours, written.read())
+            raise
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)

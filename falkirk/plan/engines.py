@@ -9,7 +9,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from falkirk.app import App
 from falkirk.cut import OnArrival
@@ -25,32 +25,38 @@ if TYPE_CHECKING:
 _NOT_LIVE = {
     "map_rows": "map_rows() calls Python, which Real-time Mode does not run",
     "stateful": "stateful() keeps a state in Python, which Real-time Mode does not run",
-    "join": "join() keeps both of its streams, which Real-time Mode can't",
+    "join": "join() keeps both streams, which Real-time Mode does not support",
 }
 
 
-def in_engines(app: App) -> App:
+Recorded = dict[str, Any]
+"""What the functions of streams returned, by the name of the processor."""
+
+
+def in_engines(app: App, recorded: Recorded | None = None) -> App:
     """Return the application with those of its live processors that can't run live as micro-batches.
 
+    Args: recorded: gets what the function of each stream returned. It is called once, however often this looks.
     Raises: DefinitionError: `ENGINE_UNSUITABLE`: one that is to run live can't, or one that is to run in micro-batches
         has a step that runs live alone; what a processor's function raises.
     """
+    recorded = {} if recorded is None else recorded
     chosen = copy.copy(app)
     chosen.processors = dict(app.processors)
     changed = True
     while changed:  # what reads one in micro-batches is one itself
         changed = False
         for name, processor in chosen.processors.items():
-            reason = None if processor.cut is not None else _reason(processor, chosen.processors)
+            reason = None if processor.cut is not None else _reason(processor, chosen.processors, recorded)
             if reason is not None:
-                chosen.processors[name] = _in_micro_batches(processor, reason)
+                chosen.processors[name] = _in_micro_batches(processor, reason, recorded)
                 changed = True
     return chosen
 
 
-def _reason(processor: Processor, all_: Mapping[str, Processor]) -> str | None:
+def _reason(processor: Processor, all_: Mapping[str, Processor], recorded: Recorded) -> str | None:
     """Return why a processor does not run live, or None when it does."""
-    found = _against_live(processor, all_)
+    found = _against_live(processor, all_, recorded)
     if processor.engine == "live" and found is not None:
         raise DefinitionError(
             "ENGINE_UNSUITABLE",
@@ -59,22 +65,32 @@ def _reason(processor: Processor, all_: Mapping[str, Processor]) -> str | None:
             hint='Leave engine= out, or write engine="micro-batch".',
             processor=processor.name,
         )
-    return "it was asked for" if processor.engine == "micro-batch" and found is None else found
+    return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
 
 
-def _against_live(processor: Processor, all_: Mapping[str, Processor]) -> str | None:
+def _against_live(processor: Processor, all_: Mapping[str, Processor], recorded: Recorded) -> str | None:
     for read in processor.reads:
         if read in all_ and all_[read].cut is not None:
             return f"it reads {read!r}, which runs in batches"
-    steps = [step for step in _steps(_result(processor)) if step.operation in _NOT_LIVE]
+    steps = [step for step in _steps(_node(recorded_of(processor, recorded))) if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
     return None
 
 
-def _result(processor: Processor) -> Node:
-    """Return what a processor's function records. What is wrong with it is said by whoever plans it."""
-    result = processor.body(*[Stream(ProcessorNode(name=read)) for read in processor.reads])
+def recorded_of(processor: Processor, recorded: Recorded) -> Any:
+    """Return what the function of a stream returns, calling it only if it was not called before."""
+    if processor.name not in recorded:
+        recorded[processor.name] = _called(processor)
+    return recorded[processor.name]
+
+
+def _called(processor: Processor) -> Any:
+    return processor.body(*[Stream(ProcessorNode(name=read)) for read in processor.reads])
+
+
+def _node(result: object) -> Node:
+    """Return the last step of what a function returned. The planner reports a function that returns no stream."""
     return result.node if isinstance(result, Stream) else ProcessorNode(name="")
 
 
@@ -86,11 +102,11 @@ def _steps(node: Node) -> list[Step]:
     return [*_steps(node.parent), *others, node]
 
 
-def _in_micro_batches(processor: Processor, reason: str) -> Processor:
+def _in_micro_batches(processor: Processor, reason: str, recorded: Recorded) -> Processor:
     from falkirk.plan import frames, mechanisms
 
     mechanisms.check_live(processor, reason)
-    steps = _steps(_result(processor))
+    steps = _steps(_node(recorded_of(processor, recorded)))
     keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:
         raise DefinitionError(
@@ -122,7 +138,7 @@ def _replayed(processor: Processor) -> "Callable[..., DataFrame]":
     from falkirk.plan.replay import replay
 
     def body(*given: "DataFrame") -> "DataFrame":
-        return replay(_result(processor), dict(zip(processor.reads, given, strict=True)), processor)
+        return replay(_node(_called(processor)), dict(zip(processor.reads, given, strict=True)), processor)
 
     functools.update_wrapper(body, processor.body)  # what was said of the one is true of the other
     return body

@@ -33,7 +33,7 @@ from falkirk.plan import avro, columns, determinism, frames, mechanisms, promise
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import told_direct
 from falkirk.plan.draft import Draft, Log
-from falkirk.plan.engines import in_engines
+from falkirk.plan.engines import Recorded, in_engines, recorded_of
 from falkirk.plan.fingerprint import DECIDING, fingerprint, text_of
 from falkirk.plan.frames import Frame
 from falkirk.plan.inference.formula import deciding
@@ -62,8 +62,9 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
         )
     bind(app, identity)
     check_declared(app)
-    app = in_engines(app)
-    planner = _Planner(app=app, session=session, identity=identity)
+    recorded: Recorded = {}
+    app = in_engines(app, recorded)
+    planner = _Planner(app=app, session=session, identity=identity, recorded=recorded)
     for sink in app.sinks.values():
         planner.add_sink(sink)
     for region in planner.regions:
@@ -92,6 +93,8 @@ class _Planner:
     app: App
     session: SparkSession
     identity: str
+    recorded: Recorded
+    begun: dict[tuple[str, str], Frame] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     batches: BatchPlanner = field(init=False)
     properties: dict[str, Properties] = field(default_factory=dict)
@@ -194,8 +197,10 @@ class _Planner:
         return replace(begun, repeated_by=log.repeated_by)
 
     def _begin(self, source: SourceNode) -> Draft:
-        empty = self.session.createDataFrame([], KAFKA_DDL)
-        frame = parse(empty, parsing(source.topic))
+        known = source.name, source.topic.topic
+        if (frame := self.begun.get(known)) is None:
+            empty = self.session.createDataFrame([], KAFKA_DDL)
+            frame = self.begun[known] = parse(empty, parsing(source.topic))
         columns.require(
             source.topic.keys, frame.columns, source.topic.where,
             lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",
@@ -216,7 +221,7 @@ class _Planner:
             )
         upstream = processor.reads[0]
         draft = self._read(upstream, processor.where, direct=False)
-        result = processor.body(Stream(ProcessorNode(name=upstream)))
+        result = recorded_of(processor, self.recorded)
         if not isinstance(result, Stream) or root_of(result.node) != ProcessorNode(name=upstream):
             raise DefinitionError(
                 "NOT_A_STREAM",

@@ -4,8 +4,8 @@ Spark repeats a task whose executor was lost, drained or preempted. It does not 
 `spark.task.maxFailures` does not prevent the repetition. The second attempt starts at the same input and would send the
 task's records again. The barrier can't drop them: it is a constant of the plan, with only the results published before
 the query started. So before each record, the task asks Spark for its attempt number, and fails unless it is the first.
-Spark then ends the query, and the next incarnation starts with a new barrier. A second attempt
-that meets no record does harm as well: see losses.py.
+Spark then ends the query, and the next incarnation starts with a new barrier. A second attempt that meets no record
+does harm as well: see losses.py.
 
 SQL has no function for the attempt number. The expression calls Spark's `TaskContext` in the task's own JVM.
 """

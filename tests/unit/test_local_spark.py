@@ -1,5 +1,7 @@
 """Missing settings of a user's session are reported with the needed value, the value found and the reason."""
 
+import contextlib
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
 from falkirk.local import spark as local_spark
+from falkirk.local.jvm import unseen
 from falkirk.local.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
 from falkirk.logs.connection import Connection
 
@@ -118,6 +121,23 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
     monkeypatch.setattr(local_spark, "remember_names", lambda session: None)
     session("application", master=master, **options)
     return built
+
+
+def test_a_session_for_seconds_compiles_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, option = "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"
+    assert option in started(monkeypatch, "local[4]", brief=True)[name].split()
+    assert option not in started(monkeypatch, "local[4]").get(name, "").split()
+
+
+def test_what_a_new_jvm_writes_is_seen_only_if_it_does_not_start(capfd: pytest.CaptureFixture[str]) -> None:
+    with unseen():
+        os.write(2, b"WARNING: Using incubator modules")
+    os.write(2, b"seen")
+    assert capfd.readouterr().err == "seen"
+    with contextlib.suppress(OSError), unseen():
+        os.write(2, b"Error: could not create the Java Virtual Machine")
+        raise OSError
+    assert capfd.readouterr().err == "Error: could not create the Java Virtual Machine"
 
 
 @pytest.mark.parametrize(("master", "found"), [("spark://a:7077", "10"), ("yarn", "10"), ("local[4]", None)])

@@ -12,7 +12,7 @@ from falkirk.errors import GuaranteeError
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan.determinism import InBatch
 from falkirk.plan.inference.functions import ITSELF
-from falkirk.plan.inference.structure import IN_SQL, OF_ROWS, Leaves
+from falkirk.plan.inference.structure import IN_SQL, OF_ROWS, Leaves, structure_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,11 @@ class Called:
     def computed(self) -> list[InBatch]:
         """What is computed before that, and decides what it comes to."""
         return [*map(self.seen, self.rehearsal.computed), *self.escaped]
+
+    def plans(self) -> list[Any]:
+        """Return the structures of all plans in `apart` and `computed`, without an inference for each."""
+        structures = [structure_of(data, self.leaves) for data in (*self.apart, *self.rehearsal.computed)]
+        return [*structures, *_plans(self.escaped)]
 
     def makes_rows(self, given: Collection[str]) -> bool:
         """Whether there are rows in its result that are neither its inputs' nor in its plan. Args: given: inputs."""
@@ -92,9 +97,9 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
     in_state = any(each.undetermined for each in begun_with)
     if not in_state and processor.iteration is None:  # an iteration's program is written down at its first call
         other = again()
-        then = [*map(other.seen, other.apart), *other.computed]
-        in_state = _plans(begun_with) != _plans(then[not call.is_one :])
-        if in_state or (not doubtful and _plans(every) != _plans(then)):
+        then = other.plans()
+        in_state = _plans(begun_with) != then[not call.is_one :]
+        if in_state or (not doubtful and _plans(every) != then):
             doubtful.add(ITSELF)
     words = dict.fromkeys(word for each in every for word in each.words)
     return BatchDoubts(found=names, operations=tuple(sorted(doubtful)), in_state=in_state, words=tuple(words))

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.plan.inference.functions import Nature, entry_of
 from falkirk.plan.inference.lineage import identity_of
-from falkirk.plan.inference.structure import analyzed, name_of
+from falkirk.plan.inference.structure import analyzed, name_of, tree_of
 
 _Nodes = Sequence[dict[str, Any]]
 #: Fields of an expression that differ from one analysis to the next, or that only point to its parts.
@@ -34,7 +34,7 @@ def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str],
 
     Args: began: the names of the columns at which formulas end, by Catalyst's identity.
     """
-    nodes, writer = _nodes(data), _Writer(began=began)
+    nodes, writer = tree_of(data), _Writer(began=began)
     writer.read(nodes)
     grouping = [one for node in nodes for one in node.get("groupingExpressions", ())]
     return _columns(data, writer), [_short(writer.text(one)) for one in grouping]
@@ -45,16 +45,12 @@ def deciding(data: DataFrame, names: Collection[str], began: Mapping[int, str]) 
 
     Args: names: of the columns. began: as of `formulas`.
     """
-    nodes, writer = _nodes(data), _Writer(began=began)
+    nodes, writer = tree_of(data), _Writer(began=began)
     writer.read(nodes)
     rows = {f"where {writer.text(node['condition'])}" for node in nodes if name_of(node) == "Filter"}
     rows |= {f"each of {writer.text(node['generator'])}" for node in nodes if "generator" in node}
     columns = [f"{name}: {text}" for name, text in _columns(data, writer).items() if name in names]
     return "; ".join([*columns, *sorted(rows)])
-
-
-def _nodes(data: DataFrame) -> list[dict[str, Any]]:
-    return list(json.loads(str(analyzed(data).toJSON())))
 
 
 def _columns(data: DataFrame, writer: "_Writer") -> dict[str, str]:

@@ -4,7 +4,6 @@ A column that is only passed through keeps its identity (exprId), so what a colu
 identities, whatever it is called on the way.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.plan.inference import clocks
-from falkirk.plan.inference.structure import name_of
+from falkirk.plan.inference.structure import analyzed, name_of, tree_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +37,11 @@ class Lineage:
     @classmethod
     def of(cls, data: DataFrame) -> "Lineage":
         """Return the lineage of a DataFrame's columns."""
-        plan = data._jdf.queryExecution().analyzed()
-        output = plan.output()
+        output = analyzed(data).output()
         attributes = [output.apply(i) for i in range(output.size())]
         made: dict[int, Expression] = {}
         conditions = []
-        for node in json.loads(plan.toJSON()):
+        for node in tree_of(data):
             if "condition" in node and isinstance(node["condition"], list):
                 conditions.append(_expression(node["condition"]))
             if "generator" in node:

@@ -7,6 +7,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
 from falkirk.asserting import Word, word_of
+from falkirk.plan.inference.structure import name_of, tree_of
 
 #: Catalyst's classes that stand for Python functions.
 PYTHON = frozenset(
@@ -31,10 +32,19 @@ def words(data: DataFrame) -> tuple[Word, ...] | None:
 
 def functions(data: DataFrame) -> Iterator[Any]:
     """Yield the Python functions in a plan; None for one that can't be had."""
+    if not _mentions_python(tree_of(data)):
+        return  # a walk through the plan is a call to the JVM for each expression
     udf = _class(data.sparkSession, "PythonFuncExpression")
     for expression in expressions(data._jdf.queryExecution().analyzed()):
         if udf.isInstance(expression):
             yield _function(expression)
+
+
+def _mentions_python(node: Any) -> bool:
+    """Tell whether any class in a plan, as Spark's JSON, is one for Python functions."""
+    if isinstance(node, dict):
+        return name_of(node) in PYTHON or any(map(_mentions_python, node.values()))
+    return isinstance(node, list) and any(map(_mentions_python, node))
 
 
 def replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:
@@ -85,7 +95,8 @@ def expressions(plan: Any, *, into: bool = True) -> Iterator[Any]:
     Args: into: yield the parts as well.
     """
     for node in nodes(plan):
-        parts = [node.expressions().apply(i) for i in range(node.expressions().size())]
+        found = node.expressions()
+        parts = [found.apply(i) for i in range(found.size())]
         while parts:
             expression = parts.pop()
             yield expression

@@ -8,6 +8,7 @@ are known by what they are: an input by its name, rows of the program's own by t
 
 import json
 import re
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -39,6 +40,9 @@ _LAMBDA = re.compile(r"(?<=lambda )(\w+?)_\d+(?=#)")
 #: The name of an observation, and the number of the DataFrame that asks for it.
 _OBSERVED = re.compile(r"^([\s:+-]*CollectMetrics )[^,]*(.*?)(, \d+)?$")
 _OPERATOR = re.compile(r"^[\s:+-]*(?=\w)")
+
+#: JSON of plans that were read before. A DataFrame's analysed plan never changes, and is asked for several times.
+_TREES: "weakref.WeakKeyDictionary[DataFrame, Any]" = weakref.WeakKeyDictionary()
 
 Leaf = tuple[str, int]
 """What a leaf of a plan reads, by its identity in the JVM: Spark copies leaves, but not what they read."""
@@ -85,8 +89,10 @@ def analyzed(data: DataFrame) -> Any:
 
 
 def tree_of(data: DataFrame) -> Any:
-    """Return a DataFrame's analysed plan as Spark's JSON."""
-    return json.loads(str(analyzed(data).toJSON()))
+    """Return a DataFrame's analysed plan as Spark's JSON. It is shared: do not change it."""
+    if (tree := _TREES.get(data)) is None:
+        tree = _TREES[data] = json.loads(str(analyzed(data).toJSON()))
+    return tree
 
 
 def leaves_of(plan: Any) -> Iterator[Any]:
