@@ -29,6 +29,8 @@ app.sink("counts", counts, fk.Kafka("{counts}", key="word"))
 def test_nothing_but_the_answer_is_printed(command: str, broker: Broker, tag: str, tmp_path: Path) -> None:
     wire, file = Wire(bootstrap=broker.bootstrap, tag=tag), tmp_path / "quiet.py"
     topics = {name: wire.topic(name, 2) for name in ("words", "counts")}
+    wire.send(topics["words"], [{"word": "a"}], key="a")
+    wire.send(topics["counts"], [{"word": "a", "count": 1}], key="a")
     file.write_text(APPLICATION.format(broker=broker.bootstrap, **topics))
     done = subprocess.run(
         [sys.executable, "-m", "falkirk.cli", command, str(file)], capture_output=True, text=True, cwd=tmp_path
