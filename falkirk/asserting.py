@@ -26,7 +26,7 @@ class Word:
     because: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}() is deterministic by your word ({self.where.place}){self.because and f': {self.because}'}"
+        return f"you declare {self.name}() deterministic ({self.where.place}){self.because and f': {self.because}'}"
 
 
 @overload

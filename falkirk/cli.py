@@ -98,16 +98,28 @@ def run(
 @_broker
 @_home
 @_master
+@click.option("--why", "output", metavar="OUTPUT", help="Explain one output: reasons, failures and costs.")
+@click.option("--graph", type=click.Choice(["mermaid"]), help="Print the graph in this language.")
 @_json
-def plan(file: Path, broker: str | None, home: Path | None, master: str | None, as_json_: bool) -> None:
-    """Print how the application in FILE will run: regions, hops with reasons, and core slots needed and available."""
+def plan(
+    file: Path, broker: str | None, home: Path | None, master: str | None, output: str | None, graph: str | None,
+    as_json_: bool,
+) -> None:  # fmt: skip
+    """Show how FILE's application will run: the promise for each output, when results are published, and why.
+
+    Nothing is started. Without a broker, two partitions are assumed for each topic.
+    """
     from falkirk.plan.preview import preview
 
-    shown = preview(load_application(file), kafka=broker, home=home, master=master)
+    shown, terminal = preview(load_application(file), kafka=broker, home=home, master=master), Terminal()
+    width = terminal.width if terminal.is_terminal else None
     if as_json_:
         click.echo(json.dumps(shown.as_json(), indent=1))
+    elif graph is not None:
+        click.echo(shown.mermaid(), nl=False)
     else:
-        Terminal().print(shown.renderable())
+        told = shown.why(output, width) if output is not None else shown.renderable(*([width] if width else []))
+        terminal.print(told, soft_wrap=True)
 
 
 @main.command()
@@ -162,7 +174,7 @@ def check(file: Path, broker: str | None, local: bool, names: tuple[str, ...], m
             sinks=unknown,
         )
     connection, good = broker_of(app, local_broker() if local else broker), True
-    spark = session(app.name, master="local[2]")
+    spark = session(app.name, master="local[2]", shows_log=False)
     for sink in app.sinks.values():
         if names and sink.name not in names:
             continue
@@ -212,7 +224,7 @@ def audit(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool
 
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
-    spark = session(app.name, master="local[2]", state_partitions=app.state_partitions)
+    spark = session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
     found = run_audit(app, connection, spark, rows)
     if as_json_:
         click.echo(json.dumps([as_json(finding) for finding in found], indent=1))

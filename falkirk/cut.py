@@ -96,7 +96,7 @@ class OnArrival:
     records_max: int = RECORDS_MAX
 
     def __str__(self) -> str:
-        return "as soon as anything has come"
+        return "as soon as a record arrives"
 
     def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
         """See `Cut`."""

@@ -360,11 +360,11 @@ def _check_policy(processor: Processor, *, stateful: bool) -> None:
 def kept_in_words(
     state: StructType | None, slots: Mapping[str, StructType], iteration: Iteration | None
 ) -> str:  # fmt: skip
-    """Say what a batch keeps from one epoch to the next; nothing, if it keeps nothing."""
+    """Return the state of a batch between epochs, in words; "" if it has none."""
     kept = [] if state is None else [*state.names]
-    kept += [f"what {slot.rpartition('-')[0]} keeps" for slot in slots]
+    kept += [f"the state of {slot.rpartition('-')[0]}" for slot in slots]
     if iteration is not None:
-        kept.append(f"what its loops keep, of at most {iteration.rounds:,} rounds")
+        kept.append(f"the state of its loops, of at most {iteration.rounds:,} rounds")
     return ", ".join(kept)
 
 

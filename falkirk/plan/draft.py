@@ -61,5 +61,5 @@ class Draft:
         """
         drawn = self.doubts.drawn_for(self.frame)
         if drawn:
-            return f"each of them would see another {spoken(drawn[0])}"
-        return None if self.ordered_by is None else f"each of them would have another order in {self.ordered_by}"
+            return f"each would get another value of {spoken(drawn[0])}"
+        return None if self.ordered_by is None else f"each would get another order of {self.ordered_by}"

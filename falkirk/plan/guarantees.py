@@ -1,7 +1,7 @@
-"""Guarantees: of each sink what is promised, when its results leave, why, and what a failure costs.
+"""Guarantees: for each output the promise, when its results are published, why, and what a failure costs.
 
-The reasons are a chain from the source to the sink. What goes back when something fails is not written down here: it is
-the solver's answer (Falkirk Wheel, Figure 6) for an application in which every region has saved once and gone on.
+The reasons are a chain from the source to the sink. Which regions restart after a failure is not written down here:
+it is the solver's answer (Falkirk Wheel, Figure 6) for an application in which every region has saved one checkpoint.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,12 +12,27 @@ from falkirk.coordinator.layout import Layout
 from falkirk.coordinator.ports import Point
 from falkirk.coordinator.rollback import decide
 from falkirk.coordinator.shape import layout_of
+from falkirk.cut import ByClock, ByRows, ByTime, Cut
+from falkirk.declared import Sink
 from falkirk.endpoints import Console
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch
 from falkirk.plan.inference.functions import entry_of, spoken
 from falkirk.plan.inference.live import IN_STATE
 from falkirk.plan.published import address
+from falkirk.plan.reasons import (
+    Reason,
+    costs_of_batch,
+    costs_of_region,
+    durable_of_batch,
+    durable_of_region,
+    in_short,
+    listed,
+    merged,
+    of_batch,
+    of_region,
+    repeats_by_policy,
+)
 from falkirk.plan.region import Plan, Region, Undetermined
 from falkirk.policy import Delivery, Lazy
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -27,14 +42,22 @@ Release = Literal["on arrival", "with its epoch", "behind a checkpoint"]
 
 _SAID = {
     Delivery.EXACTLY_ONCE: "exactly once",
-    Delivery.REPEATED: "state exact, results since the last checkpoint repeated after a failure",
-    Delivery.AT_MOST_ONCE: "at most once: waiting input is skipped after a failure",
+    Delivery.REPEATED: "repeated after a failure",
+    Delivery.AT_MOST_ONCE: "at most once",
     Delivery.AT_LEAST_ONCE: "at least once",
 }
-#: Of repeated results that depend on something that is drawn anew.
-_REDRAWN = "each input counted once, results since the last checkpoint come again after a failure, perhaps as others"
-#: Of what is drawn where nothing waits and nothing that comes again is dropped.
-_AGAIN = "nothing waits for it, and what comes again after a failure is drawn anew"
+#: What a promise means for a reader, beyond its name.
+_MEANS = {
+    Delivery.EXACTLY_ONCE: "each result is published once",
+    Delivery.REPEATED: "the state is exact; results since the last checkpoint are published again after a failure",
+    Delivery.AT_MOST_ONCE: "input that waits during a failure is skipped",
+    Delivery.AT_LEAST_ONCE: "no result is lost, and some are published again after a failure",
+}
+#: Of repeated results that depend on a value that differs on replay.
+_REDRAWN = (
+    "each input is counted once; results since the last checkpoint are published again after a failure, and may differ "
+    "from the first ones"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +66,14 @@ class Promise:
 
     Args:
         to: where it writes.
-        release: when a result leaves, at the earliest. awaits: whose checkpoints it waits for. within_s: how long that
-            that takes at most, in seconds, if anything says so. held: the log in which it waits.
-        reasons: why, from the source on. advice: what would let results leave earlier.
-        redrawn: what comes again may be something else.
-        goes_back: of each region before it, who goes back to a checkpoint when that one fails. within: of these the
-            processors.
-        durable: what is kept on the way, and where. costs: what the promise takes.
+        release: when a result is published, at the earliest. awaits: the regions for whose checkpoints it waits.
+            within_s: the longest wait in seconds, if it is known. held: the log in which results wait. cut: when an
+            epoch is complete, of a batch.
+        reasons: why, from the source on. advice: what would let results be published earlier.
+        redrawn: a repeated result may differ from the first one.
+        goes_back: of each region before it, the regions that restart from a checkpoint when that one fails. within: of
+            these the processors.
+        durable: what is kept on the way, and where. costs: what the promise costs.
     """
 
     sink: str
@@ -59,7 +83,8 @@ class Promise:
     awaits: tuple[str, ...] = ()
     within_s: float | None = None
     held: str | None = None
-    reasons: tuple[str, ...]
+    cut: Cut | ByTime | None = None
+    reasons: tuple[Reason, ...]
     advice: tuple[str, ...] = ()
     redrawn: bool = False
     goes_back: Mapping[str, tuple[str, ...]]
@@ -68,27 +93,69 @@ class Promise:
     costs: tuple[str, ...] = ()
 
     @property
-    def headline(self) -> str:
-        """What is promised, in a line."""
-        said = _REDRAWN if self.redrawn else _SAID[self.delivery]
-        text = f"{said}, released {self.release}"
+    def promise(self) -> str:
+        """The promise in a few words."""
+        return f"{_SAID[self.delivery]}{', may differ' if self.redrawn else ''}"
+
+    @property
+    def meaning(self) -> str:
+        """What the promise means for a reader."""
+        return _REDRAWN if self.redrawn else _MEANS[self.delivery]
+
+    @property
+    def when(self) -> str:
+        """When results are published, in a few words."""
         if self.release == "behind a checkpoint":
-            covers = f"a checkpoint of {self.awaits[0]} covers"
-            if len(self.awaits) > 1:
-                covers = f"checkpoints of {_listed(self.awaits)} cover"
-            text = f"{said}, released once {covers} everything that a result depends on"
-        return text if self.within_s is None else f"{text}, at most about {self.within_s:g} s later"
+            several = f"{len(self.awaits)} checkpoints" if len(self.awaits) > 1 else "a checkpoint"
+            return f"after {several}" if self.within_s is None else f"after {several}, ≤ {seconds(self.within_s)}"
+        return "on arrival" if self.release == "on arrival" else f"with its epoch, {epochs(self.cut)}"
+
+    @property
+    def waiting(self) -> str:
+        """When results are published, as a sentence."""
+        if self.release == "behind a checkpoint":
+            whose = listed([f"a checkpoint of {name}" for name in self.awaits])
+            longest = "" if self.within_s is None else f", at most about {seconds(self.within_s)} later"
+            return f"A result is published after {whose}{longest}."
+        if self.release == "on arrival":
+            return "A result is published on arrival, within milliseconds."
+        return f"A result is published with its epoch. An epoch is complete {self.cut}."
+
+    @property
+    def why(self) -> str:
+        """Why then, in a few words."""
+        return in_short(self.reasons)
 
     def as_json(self) -> dict[str, object]:
         """Return it as plain values."""
         return {
             "sink": self.sink, "to": self.to, "delivery": self.delivery.value, "release": self.release,
-            "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held, "reasons": list(self.reasons),
+            "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held,
+            "reasons": [str(reason) for reason in self.reasons], "details": [each.as_json() for each in self.reasons],
             "advice": list(self.advice), "durable": list(self.durable), "costs": list(self.costs),
-            "redrawn": self.redrawn,
+            "redrawn": self.redrawn, "promise": self.promise, "when": self.when, "why": self.why,
             "goes_back": {name: list(others) for name, others in self.goes_back.items()},
             "processors": {name: list(processors) for name, processors in self.within.items()},
         }  # fmt: skip
+
+
+def seconds(duration_s: float) -> str:
+    """Return a duration in words: seconds, or minutes or hours where those are whole."""
+    for unit_s, unit in ((3_600, "h"), (60, "min")):
+        if duration_s >= unit_s and duration_s % unit_s == 0:
+            return f"{duration_s / unit_s:g} {unit}"
+    return f"{duration_s:g} s"
+
+
+def epochs(cut: Cut | ByTime | None) -> str:
+    """Return when an epoch is complete, in a few words."""
+    if isinstance(cut, ByClock):
+        return f"every {seconds(cut.every_s)}"
+    if isinstance(cut, ByRows):
+        return f"every {cut.rows:,} records"
+    if isinstance(cut, ByTime):
+        return f"every {seconds(cut.every_us / 1e6)} of {cut.column}"
+    return "on arrival"
 
 
 def promises_of(plan: Plan) -> tuple[Promise, ...]:
@@ -103,9 +170,9 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
     path, waits = _path(plan, region), region.released_to is not None
     awaited = plan.awaited_by(region) if waits else ()
     goes_back = _goes_back(layout, tuple(each.name for each in path))
-    same = ", ".join(dict.fromkeys(name for each in path if _is_same(each) for name in each.processors))
-    reasons = [f"{same}: every step gives the same on a replay, so that results need not wait"] if same else []
-    reasons += [reason for each in path for reason in _reasons(each, waits=waits)]
+    reasons = [reason for each in path for reason in of_region(each, waits=waits)]
+    if not waits and not any(reason.kind == "repeated" for reason in reasons):
+        reasons += repeats_by_policy(region)
     return Promise(
         sink=region.name,
         to=f"topic {(region.released_to or region.output).topic}",
@@ -114,13 +181,13 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         awaits=tuple(each.name for each in awaited),
         within_s=sum(map(plan.awaited_s, awaited)) if awaited else None,
         held=None if region.released_to is None else region.output.topic,
-        reasons=tuple(dict.fromkeys(reasons)),
+        reasons=merged(reasons),
         advice=_advice(region.undetermined) if awaited else (),
         redrawn=region.delivery is Delivery.REPEATED and mechanisms.is_redrawn(region),
         goes_back=goes_back,
         within=_within(plan, goes_back),
-        durable=tuple(text for each in path for text in _durable(each)),
-        costs=tuple(text for each in path for text in _costs(each)),
+        durable=tuple(text for each in path for text in durable_of_region(each)),
+        costs=tuple(text for each in path for text in costs_of_region(each)),
     )
 
 
@@ -133,66 +200,14 @@ def _path(plan: Plan, region: Region) -> list[Region]:
     return found
 
 
-def _reasons(region: Region, *, waits: bool) -> Iterator[str]:
-    """Say why a region's results leave when they do. Args: waits: what comes of them in the end waits."""
-    name = ", ".join(region.processors) or region.name
-    for word in region.words:
-        yield f"{name}: {word}"
-    for drawn in region.drawn:
-        told = "no two results depend on it, so that each is there once all the same, as it was drawn first"
-        yield f"{drawn}: {_why(drawn)}; {_AGAIN if region.repeats else told}"
-    own = region.undetermined if not region.deterministic else None
-    if own is not None and own.operations:
-        theorem = f"by Theorem 1 results wait for a checkpoint of {region.name}"
-        yield f"{own}: {_why(own)}; {own.why}: {theorem if waits else _AGAIN}"
-    elif own is not None:
-        after = "its results count once a checkpoint covers them"
-        yield f"{own}: {after if waits else 'what no checkpoint covers comes again after a failure'}"
-    if region.hop is not None:
-        order = "the order in which records are in that log is the one that counts"
-        yield f"{region.hop.reason} ({region.where.place}): {order}"
-
-
-def _is_same(region: Region) -> bool:
-    """Tell whether all that a region does is the same on a replay, by what is known of it."""
-    return region.deterministic and not region.drawn and not region.words and bool(region.processors)
-
-
-def _durable(region: Region) -> Iterator[str]:
-    if not region.reads_hop:
-        yield f"input: topic {region.source.topic.topic}"
-    kept = "state and offsets" if region.stateful else "offsets"
-    yield f"{region.name}: {kept} in the home, every {region.interval_s:g} s"
-    if region.hop is not None:
-        yield f"log {region.hop.topic}, about {region.record_bytes} bytes a record"
-
-
-def _costs(region: Region) -> Iterator[str]:
-    if region.hop is not None:
-        yield f"{region.name}: each record is written once more, about {region.record_bytes} bytes"
-    if region.released_to is not None:
-        yield f"{region.name}: each result is written twice, about {region.record_bytes} bytes in the held log first"
-    yield f"{region.name}: what comes while it saves waits for that, tenths of a second every {region.interval_s:g} s"
-
-
-def _costs_of_batch(batch: Batch) -> Iterator[str]:
-    written = "written to its log, and from there to the sink" if batch.sinks else "written to its log"
-    written = "written once, straight to its topic" if batch.is_direct else written
-    yield f"{batch.name}: a few Spark jobs an epoch, some tenths of a second; each result is {written}"
-
-
-def _why(cause: Undetermined) -> str:
-    return ", ".join(dict.fromkeys(entry_of(name).reason for name in cause.operations))
-
-
 def _advice(cause: Undetermined | None) -> tuple[str, ...]:
     if cause is None or cause.policy:
         return ()
     found = [f"{spoken(name)}: {entry_of(name).instead}." for name in cause.operations if entry_of(name).instead]
     if cause.why == IN_STATE:
         found.append(
-            f"Or declare {cause.processor!r} under fk.LogSends(): what is drawn is then in a log before its state "
-            "takes it in, and results leave once they are there."
+            f"Or declare {cause.processor!r} under fk.LogSends(): a log then records the value before the state uses "
+            "it, and results are published as soon as they are in the log."
         )
     return tuple(found)
 
@@ -203,7 +218,14 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
     awaited = [each for each in path if not layout.stages[each.name].deterministic]  # they may take back what they sent
     reasons = [reason for each in path for reason in _reasons_of(each)]
     if awaited and batch not in awaited:
-        reasons.append(f"{batch.name}: what its epochs rest on may be taken back until that is saved, and they with it")
+        names = tuple(each.name for each in awaited)
+        reasons.append(
+            Reason(
+                kind="upstream", processor=batch.name, where=batch.where, short=f"it reads {listed(names)}",
+                text=f"The input of {batch.name} from {listed(names)} may be cancelled until it is covered by a "
+                "checkpoint, and results with it.",
+            )
+        )  # fmt: skip
     advice = [text for each in awaited for text in _advice_on(each)]
     for sink in batch.sinks:
         yield Promise(
@@ -213,7 +235,8 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
             release="behind a checkpoint" if awaited else "with its epoch",
             awaits=tuple(each.name for each in awaited),
             within_s=_within_s(plan, awaited),
-            reasons=(*dict.fromkeys(reasons), f"an epoch is complete {batch.cut}"),
+            cut=batch.cut,
+            reasons=merged([*reasons, *_printed(sink), _of_epoch(batch)]),
             advice=tuple(dict.fromkeys(advice)),
             goes_back=goes_back,
             within=_within(plan, goes_back),
@@ -257,46 +280,27 @@ def _advice_on(each: Region | Batch) -> tuple[str, ...]:
 
 
 def _durable_of(each: Region | Batch) -> Iterable[str]:
-    return _durable(each) if isinstance(each, Region) else _durable_of_batch(each)
+    return durable_of_region(each) if isinstance(each, Region) else durable_of_batch(each)
 
 
 def _costs_of(each: Region | Batch) -> Iterable[str]:
-    return _costs(each) if isinstance(each, Region) else _costs_of_batch(each)
+    return costs_of_region(each) if isinstance(each, Region) else costs_of_batch(each)
 
 
-def _reasons_of(each: Region | Batch) -> Iterable[str]:
-    return _reasons(each, waits=True) if isinstance(each, Region) else _reasons_of_batch(each)
+def _reasons_of(each: Region | Batch) -> Iterable[Reason]:
+    return of_region(each, waits=True) if isinstance(each, Region) else of_batch(each)
 
 
-def _reasons_of_batch(batch: Batch) -> Iterator[str]:
-    yield from (f"{batch.name}: {word}" for word in batch.properties.words)
-    if batch.reason:
-        yield f"{batch.name} runs in micro-batches: {batch.reason}"
-    causes = [
-        f"{text.partition(':')[0]} in {batch.name!r} ({batch.where.place}):{text.partition(':')[2]}"
-        for text in batch.properties.differs
-    ]
-    cause = "; ".join(causes)
-    if not cause:
-        yield f"{batch.name}: an epoch comes out the same whenever it is computed{_so(batch)}"
-    elif batch.deterministic:
-        with_state = ", with its state," if batch.saves_all else ""
-        yield f"{cause}; but what an epoch has come to is recorded{with_state} before any of it leaves"
-        if not batch.saves_all:
-            yield f"{batch.name}: its state comes out the same whenever it is computed"
-    else:
-        yield f"{cause}; its state is not saved at each epoch, and what comes of it is kept there"
+def _of_epoch(batch: Batch) -> Reason:
+    return Reason(kind="epoch", processor=batch.name, where=batch.where, text=f"An epoch is complete {batch.cut}.")
 
 
-def _so(batch: Batch) -> str:
-    return ", so that its results need not be recorded before they leave" if batch.is_direct else ""
-
-
-def _durable_of_batch(batch: Batch) -> tuple[str, ...]:
-    read = dict.fromkeys(f"input: {i.name}" for i in batch.inputs)
-    state = f"{batch.name}: its state in the home, {batch.fingerprint['saves']}" if batch.is_stateful else None
-    kept = "cut in the home, its results in their topic" if batch.is_direct else "cut and results in the home"
-    return (*read, f"{batch.name}: each epoch's {kept}", *([state] if state else []))
+def _printed(sink: Sink) -> Iterator[Reason]:
+    if isinstance(sink.to, Console):
+        text = "The terminal can't be asked what it has shown, so an epoch may be printed again after a failure."
+        yield Reason(
+            kind="repeated", processor=sink.reads, where=sink.where, short="a terminal can't be read", text=text
+        )
 
 
 def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -323,7 +327,3 @@ def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, t
 
 def _half(*logs: str) -> OffsetFrontier:
     return OffsetFrontier.of({TopicPartition(topic=log, partition=0): 5 for log in logs})
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -52,10 +52,10 @@ def leave(draft: Draft, processor: Processor) -> None:
         if draft.frame.keyed:
             raise GuaranteeError(
                 "STATE_UNSAVED",
-                f"{processor.name!r} is acknowledged, so its state is saved nowhere and would begin empty after a "
-                "failure: nothing could be promised of its results.",
+                f"{processor.name!r} has the policy fk.Acknowledged and a keyed step. That policy saves no state, so "
+                "the state would be lost after a failure.",
                 where=processor.where,
-                hint="Group in a processor of its own under fk.Lazy() that reads this one.",
+                hint="Move groupBy() to another processor under fk.Lazy() that reads this one.",
                 processor=processor.name,
             )
         draft.doubts.matters, draft.repeated_by = None, processor.name  # nobody is promised the same again
@@ -74,16 +74,16 @@ def is_logged(policy: Policy, draft: Draft, *, shared: bool) -> bool:
 def why_logged(processor: Processor, draft: Draft) -> str:
     """Return why the output of a live processor is a hop. Args: draft: that output."""
     if isinstance(processor.policy, LogSends):
-        return f"{processor.name} logs what it sends before anything sees it (fk.LogSends)"
+        return f"{processor.name} logs its results before any reader gets them (fk.LogSends)"
     if isinstance(processor.policy, Ephemeral):
-        return f"{processor.name} has several readers, and {draft.apart}: its output is a log"
-    return f"{processor.name} is not ephemeral and is read by others: its output is a log"
+        return f"{processor.name} has several readers, and {draft.apart}"
+    return f"{processor.name} is not fk.Ephemeral, and other processors read it"
 
 
 def before_keyed(draft: Draft, processor: Processor) -> str | None:
     """Return why a hop is due before a keyed step that needs none for the order of its records."""
     if isinstance(processor.policy, LogSends) and not isinstance(draft.node, SourceNode):
-        return f"{processor.name} logs what its keyed step reads before it does (fk.LogSends)"
+        return f"{processor.name} logs the input of its keyed step first (fk.LogSends)"
     return None
 
 
@@ -96,8 +96,8 @@ def check_sink(sink: Sink, cause: Undetermined | None, repeated_by: str | None) 
     if repeated_by is not None and sink.delivery is not Delivery.AT_LEAST_ONCE:
         raise _contradiction(
             sink.where,
-            f"{repeated_by!r} is acknowledged, and sends again after a failure what is not: {sink.delivery} can't be "
-            f"promised of {sink.name!r}.",
+            f"{repeated_by!r} has the policy fk.Acknowledged, which repeats results after a failure, so sink "
+            f"{sink.name!r} can't be {sink.delivery}.",
             'Add delivery="at-least-once", or declare it under fk.Lazy().',
             repeated_by,
             sink.name,
@@ -105,8 +105,8 @@ def check_sink(sink: Sink, cause: Undetermined | None, repeated_by: str | None) 
     if cause is not None and cause.policy and sink.delivery is Delivery.AT_MOST_ONCE:
         raise _contradiction(
             sink.where,
-            f"{cause.processor!r} goes back to its checkpoint after a failure ({cause.policy}), and what {sink.name!r} "
-            "skips would depend on it: at-most-once can't be promised.",
+            f"{cause.processor!r} restarts from its checkpoint after a failure ({cause.policy}), so sink {sink.name!r} "
+            "can't be at-most-once.",
             "Declare it under fk.Lazy(), or ask for exactly-once.",
             cause.processor,
             sink.name,
@@ -121,8 +121,8 @@ def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
     if repeated_by is not None:
         raise _contradiction(
             where,
-            f"{repeated_by!r} is acknowledged, and sends again after a failure what is not; a batch reads it, whose "
-            "results are exactly once.",
+            f"{repeated_by!r} has the policy fk.Acknowledged, which repeats results after a failure, and a batch reads "
+            "it. The results of a batch are exactly-once.",
             f"Declare {repeated_by!r} under fk.Lazy().",
             repeated_by,
             None,
@@ -137,9 +137,9 @@ def check_live(processor: Processor, reason: str) -> None:
     if isinstance(processor.policy, Snapshots | Acknowledged):
         raise DefinitionError(
             "POLICY_MISPLACED",
-            f"{processor.name!r} runs in micro-batches, because {reason}; {processor.policy!r} is of live processors.",
+            f"{processor.name!r} runs in micro-batches, because {reason}; {processor.policy!r} is for live ones.",
             where=processor.where,
-            hint="Leave the policy out: each micro-batch is recorded as a whole before its results leave.",
+            hint="Leave the policy out: Falkirk records each micro-batch before it publishes the results.",
             policy=processor.policy,
         )
 
@@ -154,27 +154,27 @@ def consequence(region: Region) -> str:
     policy, interval_s = region.policy, region.interval_s
     if isinstance(policy, Acknowledged):
         return (
-            f"acknowledgements: what came in the {interval_s:g} s before a failure may be sent again, and nothing of "
-            "it is held back"
+            f"acknowledgements: results of the {interval_s:g} s before a failure may be published again, and no result "
+            "waits"
         )
     if region.delivery is Delivery.REPEATED:
-        text = "after a failure its input is read again, and what came of it since the checkpoint is repeated"
-        text += ", perhaps as something else" if is_redrawn(region) else ""
+        text = "repeated: after a failure, results since the last checkpoint are published again"
+        text += ", and may differ" if is_redrawn(region) else ""
     elif isinstance(policy, Snapshots):
         text = (
-            f"distributed snapshots: results count once a checkpoint covers them, {interval_s / 2:g} s later on "
-            "average; after a failure, what none covers is taken back"
+            f"distributed snapshots: results are published once a checkpoint covers them, {interval_s / 2:g} s "
+            "later on average"
         )
     elif not region.deterministic:
-        text = "it may come out differently on a replay: results count once a checkpoint covers them"
+        text = "exactly once by checkpoints: a replay may differ, so a result is published once a checkpoint covers it"
     elif isinstance(policy, LogSends):
-        text = "strong productions: what it sends is logged before anything sees it, and never taken back"
+        text = "strong productions: results are logged before any reader gets them, and never cancelled"
     else:
         text = (
-            "exactly once over determinism: after a failure its input is read again, and what is out is not sent again"
+            "exactly once over determinism: after a failure a replay gives the same results, and drops published ones"
         )
     if region.repeated_by is not None:
-        text += f"; what {region.repeated_by} sends again counts again"
+        text += f"; records that {region.repeated_by} repeats count again"
     return text
 
 

@@ -1,4 +1,4 @@
-"""Preview: plans an application without running it, with a broker's word on partitions where there is one."""
+"""Preview: plans an application without running it, and asks a broker for partitions if there is one."""
 
 import json
 from pathlib import Path
@@ -22,13 +22,20 @@ def preview(app: App, *, kafka: str | None, home: Path | None, master: str | Non
 
     Raises: DefinitionError, GuaranteeError: as `plan_application`.
     """
-    session = spark_session(app.name, master=master or "local[2]", state_partitions=app.state_partitions)
+    session = spark_session(
+        app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
+    )
     plan = plan_application(app, session, _identity(home or app.home))
     connection = Connection.of(kafka) if kafka else app.kafka
     slots = _slots(plan, Topics(connection, timeout_s=3.0) if connection else None)
     needed = sum(s.total for s in slots)
     available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS
-    return Shown(plan=plan, slots=slots, available=available)
+    assumed = f"no broker is named, so {PARTITIONS_ASSUMED} partitions are assumed for each topic."
+    return Shown(
+        plan=plan, slots=slots, available=available, home=home or app.home,
+        broker=None if connection is None else connection.bootstrap,
+        notes=(assumed,) if connection is None and plan.regions else (),
+    )  # fmt: skip
 
 
 def _identity(home: Path) -> str:

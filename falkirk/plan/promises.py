@@ -1,4 +1,4 @@
-"""Promises: what a sink can't have, and why."""
+"""Promises: checks that an output can have the delivery that it asks for."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def check_key(sink: Sink, columns: Sequence[str]) -> None:
     """
     require(
         sink.to.keys, columns, sink.where,
-        lambda key: f"sink {sink.name!r} has key {key!r}, which {sink.reads!r} has no column for.",
+        lambda key: f"sink {sink.name!r} has key {key!r}, but {sink.reads!r} has no such column.",
     )  # fmt: skip
 
 
@@ -29,9 +29,9 @@ def check_live(sink: Sink) -> None:
     if not isinstance(sink.to, Kafka):
         raise DefinitionError(
             "SINK_NEEDS_BATCH",
-            f"sink {sink.name!r} is no topic, and live processors write topics.",
+            f"sink {sink.name!r} is not a topic, and a live processor writes only topics.",
             where=sink.where,
-            hint="Read the processor from one under @app.batch() or @app.stream(fk.Eager()), and write that.",
+            hint="Add a processor under @app.batch() or @app.stream(fk.Eager()) that reads this one, and write that.",
             sink=sink.name,
         )
 
@@ -44,8 +44,8 @@ def check_printed(sink: Sink) -> None:
     if isinstance(sink.to, Console) and sink.delivery is not Delivery.REPEATED:
         raise GuaranteeError(
             "PRINTED_AGAIN",
-            f"sink {sink.name!r} is the terminal, which can't be asked what it has shown, so after a failure an epoch "
-            f"may be printed again: {sink.delivery} can't be promised.",
+            f"sink {sink.name!r} is the terminal. An epoch may be printed again after a failure, so it can't be "
+            f"{sink.delivery}.",
             where=sink.where,
             hint='Add delivery="repeated".',
             sink=sink.name,
@@ -63,21 +63,21 @@ def check_at_most_once(sink: Sink, *, split: str | None, cause: Undetermined | N
     if split is not None:
         raise GuaranteeError(
             "DERIVATIVES_APART",
-            f"hop {split} lies between {sink.name!r} and a step that makes several records of one, "
-            "so a failure could skip some of them and keep others: at-most-once can't be promised.",
+            f"hop {split} is between sink {sink.name!r} and a step that makes several records of one. A failure could "
+            "skip some of them, so the sink can't be at-most-once.",
             where=sink.where,
-            hint="Key the source by what is grouped, so that no hop is needed, or ask for exactly-once.",
+            hint="Key the source by the grouping column, so that no hop is needed, or use exactly-once.",
             sink=sink.name,
             hop=split,
         )
     if cause is not None:
         raise GuaranteeError(
             "UNDETERMINED_OPERATION",
-            f"{', '.join(cause.operations)} in {cause.processor!r} is not known to give the same result on a "
-            f"replay, so at-most-once can't be promised of {sink.name!r}.",
+            f"{', '.join(cause.operations)} in {cause.processor!r} may differ on replay, so sink {sink.name!r} can't "
+            "be at-most-once.",
             where=cause.where,
-            hint="Compute it upstream and send it as data, or ask for exactly-once, which holds results back "
-            'until they are in a checkpoint, or for delivery="repeated".',
+            hint="Compute the value upstream and send it as data, or use exactly-once, which publishes results after a "
+            'checkpoint, or delivery="repeated".',
             operations=cause.operations,
             processor=cause.processor,
             sink=sink.name,

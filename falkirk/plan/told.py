@@ -33,7 +33,7 @@ def _batch(batch: Batch) -> dict[str, object]:
     return {
         "name": batch.name,
         "engine": _engine(batch),
-        "engine_reason": batch.reason or "it was declared so",
+        "engine_reason": batch.reason or "it is declared as a batch",
         "reads": [{"name": i.name, "log": i.log, "view": i.view} for i in batch.inputs],
         "cut": str(batch.cut),
         "writes": [
@@ -65,7 +65,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "undetermined": _undetermined(region),
         "dead_letters": region.dead_letter_topic,
         "engine": "real-time mode",
-        "engine_reason": "every step of it can run there, and it answers within milliseconds",
+        "engine_reason": "all its steps can run there, and results take milliseconds",
         "delivery": region.delivery.value,
         "policy": type(region.policy).__name__,
         "consequence": mechanisms.consequence(region),

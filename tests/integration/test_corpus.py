@@ -242,7 +242,8 @@ def test_a_batch_waits_for_the_live_region_that_may_take_back_what_it_has_read(s
     promise = _rests_on(spark, live)
     assert (promise.release, promise.awaits, promise.within_s) == ("behind a checkpoint", ("drawn-out",), 3.0)
     assert promise.goes_back == {"drawn-out": ("drawn-out", "p"), "p": ("p",)}
-    assert any("uuid() in 'drawn'" in reason for reason in promise.reasons)
+    (waits,) = [reason for reason in promise.reasons if reason.kind == "waits"]
+    assert (waits.operations, waits.processor) == (("Uuid",), "drawn")
     assert promise.advice
 
 
@@ -254,7 +255,11 @@ def test_a_batch_waits_for_the_batch_that_may_take_back_what_it_has_read(spark: 
 
     promise = _rests_on(spark, lazy)
     assert (promise.release, promise.awaits, promise.within_s) == ("behind a checkpoint", ("drawn",), 60.0)
-    assert any("first() in 'drawn' (test_corpus.py:" in reason for reason in promise.reasons)
+    (unsaved,) = [reason for reason in promise.reasons if reason.kind == "unsaved"]
+    assert (unsaved.operations, unsaved.processor) == (("First",), "drawn")
+    assert unsaved.where is not None
+    assert unsaved.where.place.startswith("test_corpus.py:")
+    assert [reason.processor for reason in promise.reasons if reason.kind == "upstream"] == ["p"]
 
 
 def test_a_batch_waits_for_nothing_that_stays(spark: "SparkSession") -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.plan.batch import Batch
+from falkirk.plan.inference.functions import ROWS_OF_PYTHON, spoken
 from tests.integration.test_plan_batches import batch, planned
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def of_calling(call: Callable[["DataFrame"], Any], spark: "SparkSession", word: 
 @pytest.mark.parametrize("name", HANDED)
 def test_what_python_makes_of_rows_is_unknown(spark: "SparkSession", name: str) -> None:
     found = of_calling(HANDED[name], spark)
-    assert any(reason.startswith("rows that come out of Python") for reason in found.properties.differs)
+    assert ROWS_OF_PYTHON in found.undetermined
+    assert any(reason.startswith(f"{spoken(ROWS_OF_PYTHON)}: ") for reason in found.properties.differs)
     assert not found.is_direct
     vouched = of_calling(HANDED[name], spark, fk.deterministic(because="it is"))
     assert (vouched.properties.differs, vouched.undetermined, vouched.is_direct) == ((), (), False)

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.plan import mechanisms
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan
@@ -13,7 +14,7 @@ from falkirk.plan.slots import region_slots
 from falkirk.plan.told import as_json
 from falkirk.policy import Policy
 from tests.integration.planning import Body, line_of, names, refused
-from tests.integration.test_plan_tentative import shown
+from tests.integration.test_plan_tentative import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,11 +48,12 @@ def test_snapshots_are_held_though_they_would_come_out_the_same(spark: "SparkSes
     assert region.undetermined is not None
     assert (region.undetermined.operations, region.undetermined.policy) == ((), "fk.Snapshots")
     plan = planned(spark, (counted, fk.Snapshots("4 seconds")))
-    text = shown(plan)
-    assert "at most about 4 s later" in text
-    assert "because   fk.Snapshots in 'p0'" in text
-    assert "results count once a checkpoint covers them, 2 s later on average" in text
-    assert "differently" not in text
+    (promise,) = promises_of(plan)
+    assert (promise.release, promise.within_s, promise.when) == ("behind a checkpoint", 4, "after a checkpoint, ≤ 4 s")
+    (reason,) = promise.reasons
+    assert (reason.kind, reason.processor, reason.operations) == ("policy", "p0", ())
+    assert promise.why.startswith("fk.Snapshots() in p0, line ")
+    assert "differ" not in explained(plan)
     (described,) = as_json(plan, (region_slots(region, 2, 2),), 9)["regions"]  # type: ignore[misc]
     assert (described["policy"], described["released_within_s"]) == ("Snapshots", 4)
     assert described["undetermined"]["policy"] == "fk.Snapshots"
@@ -74,9 +76,9 @@ def test_who_asks_for_repetitions_waits_for_nothing(spark: "SparkSession") -> No
     assert (region.released_to, region.repeats) == (None, True)
     (promise,) = promises_of(plan)
     assert (promise.release, promise.redrawn) == ("on arrival", False)
-    assert promise.headline.startswith("state exact, results since the last checkpoint repeated")
+    assert promise.promise == "repeated after a failure"
     (reason,) = promise.reasons
-    assert reason.endswith("what no checkpoint covers comes again after a failure")
+    assert (reason.kind, reason.processor, reason.operations) == ("repeated", "p0", ())
 
 
 def logged_and_counted(stream: fk.Stream) -> fk.Stream:
@@ -100,25 +102,26 @@ def test_what_is_drawn_and_repeated_is_not_called_exact(spark: "SparkSession", b
     assert (promise.delivery, promise.release, promise.awaits) == (fk.Delivery.REPEATED, "on arrival", ())
     assert promise.redrawn
     assert promise.as_json()["redrawn"] is True
-    assert "exact" not in promise.headline
-    assert "perhaps as others" in promise.headline
-    (reason,) = [text for text in promise.reasons if "it draws lots" in text]
-    assert reason.endswith("nothing waits for it, and what comes again after a failure is drawn anew")
-    assert not any("Theorem 1" in text or "once all the same" in text for text in promise.reasons)
+    assert "exact" not in promise.promise + promise.meaning
+    assert promise.promise.endswith("may differ")
+    (reason,) = [each for each in promise.reasons if each.operations]
+    assert (reason.kind, reason.operations, reason.processor) == ("repeated", ("Uuid",), "p0")
+    assert {"waits", "independent"}.isdisjoint(each.kind for each in promise.reasons)
 
 
 def test_what_was_drawn_before_a_log_is_repeated_as_it_was(spark: "SparkSession") -> None:
     plan = planned(spark, (drawn, fk.Lazy()), (counted, fk.Lazy()), key=None, delivery="repeated")
     (promise,) = promises_of(plan)
     assert not promise.redrawn
-    assert "state exact" in promise.headline
-    assert any("as it was drawn first" in text for text in promise.reasons)
+    assert promise.promise == "repeated after a failure"
+    assert "the state is exact" in promise.meaning
+    assert [each.operations for each in promise.reasons if each.kind == "independent"] == [("Uuid",)]
 
 
 def test_what_is_sent_again_is_drawn_anew(spark: "SparkSession") -> None:
     (promise,) = promises_of(planned(spark, (drawn, fk.Acknowledged()), delivery="at-least-once"))
-    assert any("drawn anew" in text for text in promise.reasons)
-    assert not any("once all the same" in text for text in promise.reasons)
+    assert [each.operations for each in promise.reasons if each.kind == "repeated"] == [("Uuid",)]
+    assert not any(each.kind == "independent" for each in promise.reasons)
 
 
 def test_snapshots_tell_of_what_is_drawn_as_well(spark: "SparkSession") -> None:
@@ -145,7 +148,7 @@ def test_all_that_is_sent_is_logged_before_a_sink_sees_it(spark: "SparkSession")
     assert first.hop is not None
     assert (first.hop.keys, first.interval_s, out.processors) == ((), 3, ())
     assert (out.source.topic.topic, out.output.topic, out.released_to) == (first.output.topic, "out", None)
-    assert "logged before anything sees it" in shown(planned(spark, (passed, fk.LogSends())))
+    assert "strong productions" in mechanisms.consequence(first)
     assert names(planned(spark, (passed, fk.Lazy()))) == ["out"], "which the hop is due to the policy alone"
 
 
@@ -182,9 +185,10 @@ def test_what_is_acknowledged_is_at_least_once(spark: "SparkSession") -> None:
     assert (region.repeats, region.repeated_by, region.interval_s) == (True, "p0", 3)
     assert (region.delivery, region.released_to) == (fk.Delivery.AT_LEAST_ONCE, None)
     assert region.logs().repeats
-    assert "the 3 s before a failure may be sent again" in shown(
-        planned(spark, (passed, fk.Acknowledged("3 seconds")), delivery="at-least-once")
-    )
+    assert "the 3 s before a failure may be published again" in mechanisms.consequence(region)
+    (promise,) = promises_of(planned(spark, (passed, fk.Acknowledged("3 seconds")), delivery="at-least-once"))
+    assert [each.kind for each in promise.reasons if each.processor == "p0"] == ["deterministic", "repeated"]
+    assert promise.why == "fk.Acknowledged() on p0"
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "repeated", "at-most-once"])
@@ -203,7 +207,7 @@ def test_a_count_behind_it_has_a_barrier_of_its_own(spark: "SparkSession") -> No
     assert [r.repeats for r in plan.regions] == [True, *[False for _ in others]]
     assert {r.repeated_by for r in plan.regions} == {"p0"}
     assert first.delivery is fk.Delivery.AT_LEAST_ONCE
-    assert "what p0 sends again counts again" in shown(plan)
+    assert "records that p0 repeats count again" in mechanisms.consequence(others[-1])
 
 
 def test_it_has_no_state(spark: "SparkSession") -> None:

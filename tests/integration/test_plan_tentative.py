@@ -9,7 +9,8 @@ from rich.console import Console
 
 import falkirk as fk
 from falkirk.local.broker import Broker
-from falkirk.plan.explain import explain
+from falkirk.plan.explain import Shown
+from falkirk.plan.guarantees import promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Plan, Region
 from falkirk.plan.slots import region_slots
@@ -161,33 +162,44 @@ def test_a_fingerprint_is_the_same_each_time_though_seeds_differ(plan: Any, draw
     assert before == after
 
 
-def shown(plan: Plan) -> str:
-    """Return the plan as the terminal has it, on wide lines."""
-    out = io.StringIO()
-    slots = tuple(region_slots(region, 2, 2) for region in plan.regions)
-    Console(file=out, width=400).print(explain(plan, slots, 100))
+def explained(plan: Plan) -> str:
+    """Return the details of each output, one line each."""
+    out, shown = io.StringIO(), Shown(plan=plan, slots=(), available=0)
+    for promise in promises_of(plan):
+        Console(file=out).print(shown.why(promise.sink), soft_wrap=True)
     return out.getvalue()
 
 
 def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
-    text = shown(plan(drawn))
-    assert f"held log {HELD} ─▶ out" in text
-    assert "promise   exactly once, released once a checkpoint of out covers everything" in text
-    assert "at most about 5 s later" in text
-    assert f"because   rand() in 'counts' (test_plan_tentative.py:{line_of(__file__, 'drawn')}): it draws lots" in text
-    assert "by Theorem 1 results wait for a checkpoint of out" in text
-    assert f"results wait in the held log {HELD}" in text
-    assert "released on arrival" not in text
+    held = plan(drawn)
+    (promise,) = promises_of(held)
+    assert (promise.promise, promise.when) == ("exactly once", "after a checkpoint, ≤ 5 s")
+    assert (promise.release, promise.awaits, promise.within_s) == ("behind a checkpoint", ("out",), 5)
+    assert (promise.held, promise.to) == (HELD, "topic out")
+    line = line_of(__file__, "drawn")
+    (reason,) = promise.reasons
+    assert (reason.kind, reason.operations, reason.processor) == ("waits", ("Rand",), "counts")
+    assert reason.where is not None
+    assert reason.where.place == f"test_plan_tentative.py:{line}"
+    assert promise.why == f"rand() in counts, line {line}"
+    assert "`rand()` differs on replay and several results share it, so they wait for a checkpoint of out" in explained(
+        held
+    )
+    assert HELD in explained(held)
 
     chain = plan(lambda s: drawn(s).groupBy("s").count())
-    assert "once checkpoints of counts-by-s and out cover everything" in shown(chain)
-    assert "at most about 10 s later" in shown(chain)
-    assert "if counts-by-s (counts) fails, counts-by-s, out (counts) go back" in shown(chain)
-    assert "if out (counts) fails, it alone goes back" in shown(chain)
+    (promise,) = promises_of(chain)
+    assert (promise.awaits, promise.within_s) == (("counts-by-s", "out"), 10)
+    assert promise.when == "after 2 checkpoints, ≤ 10 s"
+    text = explained(chain)
+    assert "after a checkpoint of counts-by-s and a checkpoint of out, at most about 10 s later" in text
+    assert "If counts-by-s (counts) fails, counts-by-s (counts) and out (counts) restart from a checkpoint." in text
+    assert "If out (counts) fails, it restarts from its last checkpoint. No other region does." in text
 
-    plain = shown(plan(lambda s: s))
-    assert "released on arrival" in plain
-    assert "held log" not in plain
+    plain = plan(lambda s: s)
+    (promise,) = promises_of(plain)
+    assert (promise.when, promise.why, promise.held) == ("on arrival", "deterministic", None)
+    assert "held log" not in explained(plain)
 
 
 def test_the_plan_as_json_says_it_too(plan: Any) -> None:
@@ -200,7 +212,7 @@ def test_the_plan_as_json_says_it_too(plan: Any) -> None:
     assert (sink["sink"], sink["release"], sink["within_s"]) == ("out", "behind a checkpoint", 10)
     assert sink["awaits"] == ["counts-by-s", "out"]
     assert [text.partition(",")[0] for text in sink["durable"]] == [
-        "input: topic events", "counts-by-s: offsets in the home", f"log {planned.regions[0].output.topic}",
+        "input: topic events", "counts-by-s: offsets in the home", f"hop {planned.regions[0].output.topic}",
         "out: state and offsets in the home",
     ]  # fmt: skip
     assert sink["goes_back"] == {"counts-by-s": ["counts-by-s", "out"], "out": ["out"]}

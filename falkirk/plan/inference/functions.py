@@ -50,11 +50,11 @@ ONE_SPELLING, OVERFLOWING = "OneSpelling", "Overflowing"
 PRESENT, DATED, ROWS_OF_PYTHON = "Present", "Dated", "RowsOfPython"
 #: Of these it is not known which columns depend on them.
 ANYWHERE = frozenset({ITSELF, DATED})
-_DRAW = "Draw it where the records come from, and send it as data"
-_CLOCK = "Use the record's own time (timestamp), or a time that its sender wrote"
-_ASSERT = "If it always gives the same for the same input, say so with fk.deterministic"
-_ORDER = "Sort first, or use an aggregate that regards its input as a set"
-_LEDGER = "Let a source or another processor read it, so that what was read is recorded"
+_DRAW = "generate the value where the records are produced, and send it as data"
+_CLOCK = "use the record's timestamp, or a time that its producer wrote"
+_ASSERT = "declare it with fk.deterministic, if equal input always gives equal results"
+_ORDER = "sort first, or use an aggregate that does not depend on the order of rows"
+_LEDGER = "read it with a source or another processor, which records the rows"
 
 TABLE = (
     Entry(
@@ -160,13 +160,13 @@ TABLE = (
     Entry(
         nature=Nature.FLOATING,
         names="Average Sum TryAverage TrySum",
-        reason="whole numbers and decimals add up the same in any order, floating-point ones do not to the last bit",
-        instead="Add decimals: cast to DECIMAL first",
+        reason="the order of rows decides the last bits of a sum of floating-point numbers",
+        instead="cast to DECIMAL first",
     ),
     Entry(
         nature=Nature.ORDERED,
         names="AnyValue First Last MaxBy MaxMinByK MinBy",
-        reason="which row wins depends on which comes first, among equals at least",
+        reason="the result depends on which row comes first, at least among equal rows",
         instead=_ORDER,
     ),
     Entry(
@@ -175,21 +175,21 @@ TABLE = (
         Corr CovPopulation CovSample Kurtosis Skewness StddevPop StddevSamp VariancePop VarianceSamp RegrSlope
         RegrIntercept RegrR2 RegrSXY RegrAvgX RegrAvgY RegrSXX RegrSYY VectorAvg VectorSum
         """,
-        reason="moments are kept as floating-point numbers, and the order decides their last bits",
-        instead="Compute it from sums of decimals",
+        reason="the order of rows decides the last bits of a floating-point number",
+        instead="compute it from sums of decimals",
     ),
     Entry(
         nature=Nature.ORDERED,
         names=ONE_SPELLING,
-        reason="values that are equal are written in several ways (0.0 and -0.0, strings under a collation, intervals "
-        "that are NULL), and one that comes first stands for all of them",
-        instead="Group by, or compare, what has one spelling: a decimal, d + 0.0D, lower(…), collate(…, 'UTF8_BINARY')",
+        reason="equal values have several spellings (0.0 and -0.0, strings with a collation, NULL intervals), and the result has the "
+        "spelling of the first one",
+        instead="group by or compare one spelling: a decimal, d + 0.0D, lower(…), collate(…, 'UTF8_BINARY')",
     ),
     Entry(
         nature=Nature.ORDERED,
         names=OVERFLOWING,
-        reason="a sum that overflows on the way is NULL in the end, and whether it does depends on the order",
-        instead="Add decimals of up to 28 digits",
+        reason="a sum that overflows at any row is NULL, and the order of rows decides whether it does",
+        instead="add decimals of up to 28 digits",
     ),
     Entry(
         nature=Nature.RANKED,
@@ -199,8 +199,8 @@ TABLE = (
         ApproxTopKAccumulate ApproxTopKCombine CollectUnion KllMergeAggBigint KllMergeAggDouble KllMergeAggFloat
         KllSketchAggDouble KllSketchAggFloat ThetaIntersectionAgg ThetaUnionAgg
         """,
-        reason="what it gathers is in the order in which rows, or parts of them, come together",
-        instead="Sort what was gathered: array_sort(collect_list(…)), and declare it with fk.deterministic",
+        reason="the collected values have the order in which rows or partitions arrive",
+        instead="sort the values, array_sort(collect_list(…)), and declare the function with fk.deterministic",
     ),
     Entry(
         nature=Nature.COMMUTATIVE,
@@ -224,25 +224,25 @@ TABLE = (
         NthValue CumeDist PercentRank CounterDiff
         """
         + ONE_OF_SEVERAL,
-        reason="which rows it takes, or how it numbers them, depends on the order of rows that are equal in its keys",
-        instead="Order by something that no two rows share, and declare it with fk.deterministic",
+        reason="the order of rows with equal sort keys decides which rows it selects, or their numbers",
+        instead="sort by a unique column, and declare the function with fk.deterministic",
     ),
     Entry(
         nature=Nature.DIFFERENT,
         names="Rand Randn Uniform RandStr Uuid Shuffle UuidV7",
-        reason="it draws lots",
+        reason="its values are random",
         instead=_DRAW,
     ),
     Entry(
         nature=Nature.DIFFERENT,
         names="KllSketchMergeBigint KllSketchMergeDouble KllSketchMergeFloat",
-        reason="it leaves out every other value, and draws which",
+        reason="it omits a random half of the values",
     ),
     Entry(
         nature=Nature.DIFFERENT,
         names="AesEncrypt",
-        reason="it begins with what it draws (its IV), unless it is told that",
-        instead="Encrypt where the records come from, or say so with fk.deterministic if it has an IV or mode ECB",
+        reason="its initialization vector (IV) is random, unless one is given",
+        instead="encrypt where the records are produced; with an IV or mode ECB, declare it with fk.deterministic",
     ),
     Entry(
         nature=Nature.DIFFERENT,
@@ -256,8 +256,8 @@ TABLE = (
     Entry(
         nature=Nature.DIFFERENT,
         names=ITSELF,
-        reason="called twice, it says two things: it reads a clock, draws lots or counts in Python",
-        instead="Use Spark's functions for it, which are seen",
+        reason="two calls describe different steps: the function uses a clock, random values or a counter in Python",
+        instead="use Spark's functions, which Falkirk can inspect",
     ),
     Entry(
         nature=Nature.PLACED,
@@ -265,8 +265,8 @@ TABLE = (
         MonotonicallyIncreasingID SparkPartitionID InputFileName InputFileBlockStart InputFileBlockLength
         SparkVersion CurrentUser CurrentDatabase CurrentCatalog CurrentPath Version
         """,
-        reason="another division of the work, another machine or session gives another result",
-        instead="Use the record's own stamp, partition and offset (fk.Stamped)",
+        reason="the result depends on the partitioning, the machine or the session",
+        instead="use the record's partition and offset (fk.Stamped)",
     ),
     Entry(
         nature=Nature.FOREIGN,
@@ -278,7 +278,7 @@ TABLE = (
         HiveUDAFFunction CallMethodViaReflection TryReflect ScriptTransformation
         """
         + ROWS_OF_PYTHON,
-        reason="what it does is not for Spark to see",
+        reason="neither Spark nor Falkirk can inspect this code",
         instead=_ASSERT,
     ),
     Entry(
@@ -287,30 +287,30 @@ TABLE = (
         LogicalRelation DataSourceV2Relation DataSourceV2ScanRelation HiveTableRelation UnresolvedRelation
         StreamingRelation StreamingDataSourceV2Relation
         """,
-        reason="what it reads is in no log of the application's, and a replay may find something else there",
+        reason="the application does not record these rows, and a replay may read other rows",
         instead=_LEDGER,
     ),
     Entry(
         nature=Nature.OUTSIDE,
         names="LogicalRDD LocalRelation",
-        reason="its rows were computed before, and the plan does not say from what",
-        instead="Compute them in the function, from what it reads",
+        reason="its rows were computed earlier, and the plan does not say how",
+        instead="compute the rows in the function, from its inputs",
     ),
 )  # fmt: skip
 
 _BY_NAME = {name: entry for entry in TABLE for name in entry.names.split()}
-_NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="nothing is known of it", instead=_ASSERT)
+_NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="Falkirk's table of functions lacks it", instead=_ASSERT)
 
 #: What users call it, where that is not Catalyst's name in lower case with underscores.
 _SPOKEN = {
     ITSELF: "the function itself",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
     ONE_SPELLING: "one of several equal values", OVERFLOWING: "a sum that may overflow",
-    PRESENT: "a word for the present ('now', 'today')", DATED: "a constant that is not plainly a date",
+    PRESENT: "a word for the current time ('now', 'today')", DATED: "a constant that may depend on the current date",
     "LogicalRDD": "a DataFrame from outside the function", "LocalRelation": "a DataFrame from outside the function",
     "Invoke": "a function of a catalog", "StaticInvoke": "a function of a catalog",
     "ApplyFunctionExpression": "a function of a catalog", "V2Aggregator": "a function of a catalog",
-    ROWS_OF_PYTHON: "rows that come out of Python",
+    ROWS_OF_PYTHON: "rows computed in Python",
     "PythonUDF": "a Python function", "MapInArrow": "a Python function", "MapInPandas": "a Python function",
     "PythonMapInArrow": "a Python function", "FlatMapGroupsInPandas": "a Python function", "ScalaUDF": "a JVM function",
     "LogicalRelation": "a table or file read in it", "DataSourceV2Relation": "a table or file read in it",

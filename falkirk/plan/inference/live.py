@@ -21,9 +21,9 @@ from falkirk.plan.inference.lineage import Lineage
 from falkirk.plan.region import Undetermined
 from falkirk.stream import Step
 
-IN_STATE = "what comes of it is kept in the state of its keyed step, and later results depend on it"
-SHARED = "several results of one record share what comes of it"
-IN_KEY = "it decides in which partition a result is"
+IN_STATE = "the state of its keyed step contains it, so several results depend on it"
+SHARED = "several results share it"
+IN_KEY = "it decides the partition of a result"
 
 
 @dataclass(kw_only=True)

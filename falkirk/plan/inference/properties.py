@@ -55,7 +55,7 @@ class Properties:
 def of_live(steps: Iterable[Step], operations: Collection[str], word: Word | None) -> Properties:
     """Return what is known of a live processor. Args: operations: those that its steps bring in."""
     running = [step for step in steps if step.operation == "agg" and not all(map(_counts_rows, step.arguments[1]))]
-    ordered = [f"{step.operation}() says after each record what its key has come to by then" for step in running]
+    ordered = [f"{step.operation}() publishes an intermediate result after each record" for step in running]
     doubtful = [] if word is not None else [n for n in operations if entry_of(n).nature not in SAME_LIVE]
     return Properties(
         differs=reasons(doubtful), ordered=tuple(dict.fromkeys(ordered)), adds_up=_adding(operations),
@@ -92,7 +92,7 @@ def of_batch(operations: Collection[str], doubtful: Collection[str], words: tupl
     Args: doubtful: what may come out differently. kept: what it keeps from one epoch to the next, in words.
     """
     ordered = [name for name in doubtful if entry_of(name).nature in ORDER_MATTERS]
-    adds_up = (*_adding(operations), f"it keeps {kept}") if kept else ()
+    adds_up = (*_adding(operations), f"it keeps state ({kept})") if kept else ()
     return Properties(differs=reasons(doubtful), ordered=reasons(ordered), adds_up=adds_up, words=words)
 
 
@@ -103,7 +103,7 @@ def reasons(operations: Iterable[str]) -> tuple[str, ...]:
 
 def _adding(operations: Collection[str]) -> tuple[str, ...]:
     adding = [n for n in sorted(set(operations)) if entry_of(n).nature in AGGREGATES and n not in IDEMPOTENT]
-    return tuple(f"{spoken(name)} takes each row into account" for name in adding)
+    return tuple(f"{spoken(name)} counts a repeated row again" for name in adding)
 
 
 def _counts_rows(aggregate: object) -> bool:
