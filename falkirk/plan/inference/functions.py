@@ -181,8 +181,8 @@ TABLE = (
     Entry(
         nature=Nature.ORDERED,
         names=ONE_SPELLING,
-        reason="equal values have several spellings (0.0 and -0.0, strings with a collation, NULL intervals), and the result has the "
-        "spelling of the first one",
+        reason="equal values have several spellings (0.0 and -0.0, strings with a collation, NULL intervals), and the "
+        "result has the spelling of the first one",
         instead="group by or compare one spelling: a decimal, d + 0.0D, lower(…), collate(…, 'UTF8_BINARY')",
     ),
     Entry(
