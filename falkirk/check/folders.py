@@ -16,8 +16,6 @@ from falkirk.errors import LogError
 
 #: The names of a folder's log of files, each with the system that wrote it. Only that log says which files are valid.
 _LOGS = {"_delta_log": "Delta Lake", "_spark_metadata": "Spark's streaming file sink", ".hoodie": "Hudi"}
-#: Falkirk's note in a folder of epochs. In such a folder, the names of undelivered epochs begin with an underscore.
-_EPOCHS = "_falkirk.json"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 SHOWN_MAX = 20
 
@@ -72,14 +70,13 @@ def _look(
     skipped: tuple[str, ...],
     above: frozenset[tuple[int, int]],
 ) -> None:
-    names = sorted(os.listdir(folder))
-    for name in names:
+    for name in sorted(os.listdir(folder)):
         path, relative = folder / name, str(below / name)
         if any(fnmatchcase(name, pattern) or fnmatchcase(relative, pattern) for pattern in skipped):
             found.passed_over.append(f"{relative} (as asked)")
         elif name in _LOGS:
             found.unread[relative] = f"by {_LOGS[name]}: only its log says which files are valid"
-        elif _is_hidden(name) or (name.startswith("_epoch=") and _EPOCHS in names):
+        elif _is_hidden(name):
             found.passed_over.append(f"{relative} (hidden)")
         else:
             try:

@@ -24,6 +24,9 @@ from falkirk.stored import parse_json
 
 #: Whose folder it is, and how many epochs it has got. Readers of the folder pass over it.
 _NOTE = "_falkirk.json"
+#: With what the name of a folder begins whose epoch is not finished; the second is an earlier version's. Readers pass
+#: over what begins with a dot. Spark reads what begins with an underscore if there is a `=` in it.
+_BEING_MADE = (".epoch-", "_epoch=")
 _EPOCH = re.compile(r"epoch=(\d{1,18})", re.ASCII)
 _FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
 
@@ -111,7 +114,7 @@ class FolderTarget:
         return None
 
     def _write(self, rows: DataFrame, named: Path, being_made: Path, *, few: bool) -> None:
-        for stray in self._path.glob("_epoch=*"):
+        for stray in (s for name in _BEING_MADE for s in self._path.glob(f"{name}*")):
             shutil.rmtree(stray, ignore_errors=True)
         data = in_order(rows, few=few)
         data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
@@ -126,7 +129,7 @@ class FolderTarget:
 
     def _being_made(self, epoch: int) -> Path:
         """Return a name of this try's own: the job of another one, that was given up, may still write."""
-        return self._path / f"_epoch={epoch:010d}-{uuid.uuid4().hex[:8]}"
+        return self._path / f"{_BEING_MADE[0]}{epoch:010d}-{uuid.uuid4().hex[:8]}"
 
 
 def _written(rows: DataFrame, name: str, file_format: str) -> Column:

@@ -2,6 +2,7 @@
 twice."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,25 @@ def test_without_its_folder_of_its_own_half_an_epoch_shows(
     assert len(out.read()) == ROWS // 2
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_reader_of_a_folder_sees_an_epoch_that_is_not_finished(
+    kind: str, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark did: of names that begin with an underscore it reads those with a `=`. It took the rows of the first epoch
+    for finished, and beside a finished epoch it read nothing at all: the columns of the two folders did not fit."""
+    out = place_of(kind)
+    out.make().seen()  # whose folder it is, is written first
+    release_in_part(out, spark, 0, monkeypatch)
+    assert out.read() == []
+    out.make().deliver(0, epoch(spark, 0))
+    stray = out.folder / "_epoch=0000000001-0a1b2c3d"  # an earlier version's: the next epoch sweeps it away
+    shutil.copytree(out.folder / "epoch=0000000000", stray)
+    release_in_part(out, spark, 1, monkeypatch)
+    assert len(list(out.folder.glob(".epoch-0000000001-*"))) == 1
+    assert not stray.exists()
+    assert sorted(out.read()) == list(range(ROWS))
+
+
 def test_what_is_too_large_becomes_a_dead_letter_and_the_rest_is_there(
     place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, tag: str
 ) -> None:
@@ -146,7 +166,7 @@ def test_a_job_that_was_given_up_still_writes_its_folder(
     """What it writes is not in the folder of the next try; in one of the same name it would be there twice."""
     out = place_of("json")
     if not apart:
-        monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._path / f"_epoch={number:010d}")
+        monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._path / f".epoch-{number:010d}")
     writer, late = type(spark.range(1).write), list[Callable[[], None]]()
     save = writer.save
 

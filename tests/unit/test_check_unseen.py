@@ -55,14 +55,14 @@ def test_a_folder_of_epochs_is_read_below_its_folders(went_in: Path, tmp_path: P
         (out / f"epoch={number:010d}" / "_SUCCESS").touch()
         (out / f"epoch={number:010d}" / ".part-00000.json.crc").write_bytes(b"crc")
     (out / "_falkirk.json").write_text("{}")
-    lines(out / "_epoch=0000000003-0a1b2c3d" / "part-00000.json", ROWS)
+    lines(out / ".epoch-0000000003-0a1b2c3d" / "part-00000.json", ROWS)
     ignored = frozenset({"epoch"})
     verdict = judged(Reading(ignored=ignored), out, inputs=(went_in,))
     assert verdict.guarantee == "exactly-once"
     before, after = verdict.read
     assert (before.where, before.logs, before.rows, before.passed_over_count) == (str(went_in), 1, 3, 0)
     assert (after.logs, after.rows, after.passed_over_count) == (3, 3, 8)
-    assert "_epoch=0000000003-0a1b2c3d (hidden)" in after.passed_over
+    assert ".epoch-0000000003-0a1b2c3d (hidden)" in after.passed_over
     assert "epoch=0000000001/_SUCCESS (hidden)" in after.passed_over
     assert after.notes == ("columns from the names of folders: epoch",)
     lines(out / "epoch=0000000003" / "part-00000.json", [ROWS[0]])
@@ -70,6 +70,8 @@ def test_a_folder_of_epochs_is_read_below_its_folders(went_in: Path, tmp_path: P
     assert verdict.counts.duplicates == 1
     assert verdict.anomalies[0].outputs[-1] == Place(f"{out}/epoch=0000000003/part-00000.json", 0, 0)
     assert judged(Reading(), out, inputs=(went_in,)).counts.unexplained == 4  # with the column of the folders
+    lines(out / "_epoch=0000000004-0a1b2c3d" / "part-00000.json", [ROWS[0]])  # an earlier version's, which Spark reads
+    assert judged(Reading(ignored=ignored | {"_epoch"}), out, inputs=(went_in,)).counts.duplicates == 2
 
 
 def test_the_names_of_folders_give_columns(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_what_came_out_is_read_from_files_and_tables(tmp_path: Path) -> None:
         db.execute("INSERT INTO statistics VALUES ('x', 2, 1)")
     db.close()
     assert search.statistics(tmp_path) == [{"word": "x", "asked": 2, "found": 1}]
-    for name, rows in {"epoch=0000000002": 1, "epoch=0000000003": 2, "_epoch=0000000004": 1}.items():
+    for name, rows in {"epoch=0000000002": 1, "epoch=0000000003": 2, ".epoch-0000000004": 1}.items():
         (tmp_path / "weights" / name).mkdir(parents=True)
         text = "".join(json.dumps({"n": i}) + "\n" for i in range(rows))
         (tmp_path / "weights" / name / "part-0.json").write_text(text)
