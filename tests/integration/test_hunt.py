@@ -30,14 +30,5 @@ def test_what_is_said_to_come_out_the_same_does(hunted: "tuple[Hunt, list[Told]]
     outcome = hunt.through(told)
     assert not outcome.finds, "\n".join(map(str, outcome.finds))
     if "FALKIRK_SEEDS" not in os.environ:
-        assert outcome.same > 100 < 2 * outcome.drawn
+        assert outcome.same > outcome.drawn / 2, outcome
         assert outcome.unplanned + outcome.failed.total() < outcome.drawn / 5, outcome
-
-
-def test_whoever_says_that_all_is_the_same_is_caught(hunted: "tuple[Hunt, list[Told]]") -> None:
-    """The hunt sees orders, clocks, days and lots."""
-    hunt, told = hunted
-    wrong = [Told(pipeline=t.pipeline, batch=frozenset()) for t in told if t.batch][:30]
-    why = {t.pipeline: t.batch or frozenset() for t in told}
-    found = {name for find in hunt.through(wrong).finds for name in why[find.pipeline]}
-    assert len(found) > 10, found

@@ -64,7 +64,7 @@ public class Hunt {
   }
 
   private static String failed(Throwable error) {
-    String text = String.valueOf(error.getMessage());
+    String text = String.valueOf(error.getMessage()).replace(NEXT, "?");
     return "!" + error.getClass().getSimpleName() + ": " + text.substring(0, Math.min(300, text.length()));
   }
 
