@@ -170,8 +170,8 @@ class Application:
             if any(c.raddr and c.raddr.port == broker.port for c in executor.net_connections("tcp"))
         ]
 
-    def kill_everything(self) -> None:
-        """kill -9 of every process, the coordinator first, and start the application again."""
+    def kill_everything(self, **env: str) -> None:
+        """kill -9 of every process, the coordinator first, and start the application again. Args: env: from then on."""
         processes = self.processes()
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -179,6 +179,7 @@ class Application:
         psutil.wait_procs(processes, timeout=30)
         assert self._process is not None
         self._process.wait()
+        self._env |= env
         self.start()
 
     def ended(self) -> int:
