@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test test-quick test-times test-cluster check audit simulate soak hunt bench clean
+.PHONY: setup demo test test-quick test-times test-cluster soak-cluster check audit simulate soak hunt bench clean
 
 setup: $(STAMP)
 
@@ -39,9 +39,16 @@ test-times: setup
 	@FALKIRK_TEST_TIMES=.falkirk/test-times $(RUN) $(FOLDERS)
 	@$(BIN)/python -m tests.running.times .falkirk/test-times
 
-# A cluster on this machine: needs root for network namespaces, and skips what it can't run.
+# Clusters of brokers and of Spark on this machine, at most 10 minutes on two idle cores: a fault of each kind. Needs root
+# for network namespaces, and skips what it can't run.
+CLUSTER := $(BIN)/python -m pytest -q --numprocesses 2 --dist load tests/cluster
+
 test-cluster: setup
-	@$(BIN)/python -m pytest tests/cluster -q
+	@$(CLUSTER) -m 'not soak'
+
+# What else there is of them: kinds of faults that other tests have, too.
+soak-cluster: setup
+	@$(CLUSTER) -m soak
 
 check: setup
 	@$(BIN)/ruff format --check .

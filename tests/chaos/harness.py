@@ -185,8 +185,8 @@ class Application:
             if any(c.raddr and c.raddr.port == broker.port for c in executor.net_connections("tcp"))
         ]
 
-    def kill_everything(self) -> None:
-        """Kill all processes with kill -9, the coordinator first, and start the application again."""
+    def kill_everything(self, **env: str) -> None:
+        """Kill all processes with kill -9, the coordinator first, and start the application again, with this `env`."""
         processes = self.processes()
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -194,6 +194,7 @@ class Application:
         psutil.wait_procs(processes, timeout=30)
         assert self._process is not None
         self._process.wait()
+        self._env |= env
         self.start()
 
     def ended(self) -> int:

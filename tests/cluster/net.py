@@ -123,14 +123,16 @@ def refused() -> str | None:
         return "network namespaces need root"
     if missing := [program for program in ("ip", "setpriv", "unshare") if shutil.which(program) is None]:
         return f"these programs are missing: {', '.join(missing)}"
-    name = f"fk-probe-{secrets.token_hex(2)}"
+    name, some = f"fk-probe-{secrets.token_hex(2)}", secrets.token_bytes(2)
+    # Workers of one run probe at the same time, and a rule that exists already would be an error.
+    rule = ("priority", _PRIORITY, "from", f"10.213.{some[0]}.{some[1]}", "to", "10.213.0.1", "blackhole")
     try:
         _ip("netns", "add", name)
         try:
             # A cut between two machines also needs these.
             _ip("-n", name, "link", "add", "fk-probe", "type", "bridge")
-            _ip("rule", "add", "priority", "10", "from", "10.213.0.1", "to", "10.213.0.2", "blackhole")
-            _ip("rule", "delete", "priority", "10", "from", "10.213.0.1", "to", "10.213.0.2", "blackhole")
+            _ip("rule", "add", *rule)
+            _ip("rule", "delete", *rule)
         finally:
             _ip("netns", "delete", name)
     except subprocess.CalledProcessError as error:

@@ -14,17 +14,27 @@ from tests.support import wait_until
 STRIKES_MAX = 3
 
 
-def test_an_executor_of_a_cluster_is_killed_and_another_hangs_and_goes_on_too_late(
-    broker: Broker, home: Path, tag: str
-) -> None:
-    """One that hangs (SIGSTOP) would go on once its region is restarted: it must be gone by then."""
-    with counting(broker, home, tag, "--master", "local-cluster[2,8,1024]") as run:
+MASTER = "local-cluster[2,8,1024]"
+
+
+@pytest.mark.soak
+def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str) -> None:
+    with counting(broker, home, tag, "--master", MASTER) as run:
 
         def kill_one() -> Sequence[psutil.Process]:
             assert len(run.application.executors()) == 2
             killed = run.application.busy_executors(broker)[0]
             killed.kill()
             return [killed]
+
+        with Load(broker.bootstrap, run.events) as load:
+            _strike(run, kill_one)
+        assert_exactly_once(run, load.sent)
+
+
+def test_executors_of_a_cluster_hang_and_go_on_too_late(broker: Broker, home: Path, tag: str) -> None:
+    """One that hangs (SIGSTOP) would go on once its region is restarted: it must be gone by then."""
+    with counting(broker, home, tag, "--master", MASTER) as run:
 
         def stop_all() -> Sequence[psutil.Process]:
             executors = run.application.executors()
@@ -33,7 +43,6 @@ def test_an_executor_of_a_cluster_is_killed_and_another_hangs_and_goes_on_too_la
             return executors
 
         with Load(broker.bootstrap, run.events) as load:
-            _strike(run, kill_one)
             for executor in _strike(run, stop_all):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     executor.resume()

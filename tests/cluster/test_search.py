@@ -44,6 +44,7 @@ class Users(Load):
         return None, {"id": number, "word": f"w{number % 40}"}
 
 
+@pytest.mark.soak
 def test_four_regimes_under_kills(own_broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
     wire, rng = Wire(bootstrap=own_broker.bootstrap, tag=tag), random.Random(SEED)
     events, queries = wire.topic("events"), wire.topic("queries")

@@ -34,8 +34,8 @@ def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
         broker.allow(group, readers, [READ], prefix=True)
 
 
-@pytest.mark.parametrize("by", ["password", "token"])
-def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Path, tag: str, by: str) -> None:
+def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Path, tag: str) -> None:
+    """The application logs in by password until everything is killed, and by token from then on."""
     events, counts = f"events-{tag}", f"counts-{tag}"
     with secured(tmp_path / "secured") as broker:
         topics = Topics(Connection.of(broker.open.bootstrap))
@@ -44,11 +44,9 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Pat
         broker.add_user()
         allow_what_is_documented(broker, events, counts)
         env = {"KAFKA_USER": USER, "KAFKA_PASSWORD": PASSWORD, "CA": str(broker.ca), "EVENTS": events, "COUNTS": counts}
-        if by == "token":
-            env |= {"SECURED": broker.by_token, "TOKENS": broker.tokens.url}
-        else:
-            env |= {"SECURED": broker.by_password, "CLIENT": str(broker.client)}
-        application = Application(APP, None, home, env)
+        by_password = {"SECURED": broker.by_password, "CLIENT": str(broker.client)}
+        by_token = {"SECURED": broker.by_token, "TOKENS": broker.tokens.url}
+        application = Application(APP, None, home, env | by_password)
         application.start()
         try:
             with Load(broker.open.bootstrap, events) as load:
@@ -56,14 +54,15 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Pat
                 application.wait_next_commit()
                 before = _count(topics, counts)
                 wait_until(lambda: _count(topics, counts) > before + 100, 120, "results after a checkpoint")
-                application.kill_everything()
+                assert broker.tokens.given == 0
+                application.kill_everything(**by_token)
                 application.wait_committed(0)
                 assert application.suppressed() > 0
             settle(broker.open.bootstrap, counts, load.sent, application)
         finally:
             application.stop()
         verdict = judge_counts(broker.open.bootstrap, events, counts)
-        assert (broker.tokens.given > 0) == (by == "token")
+        assert broker.tokens.given > 0
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
     assert verdict.counts.observed_outputs == verdict.counts.inputs >= load.sent
     for file in ("run.log", "host.log", "status.json"):

@@ -135,7 +135,10 @@ def standalone(folder: Path) -> Iterator[str]:
             process.wait()
 
 
-@pytest.mark.parametrize(("master", "killed"), [("local-cluster[2,8,1024]", False), ("standalone", True)])
+@pytest.mark.parametrize(
+    ("master", "killed"),
+    [pytest.param("local-cluster[2,8,1024]", False, marks=pytest.mark.soak), ("standalone", True)],
+)
 def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master: str, *, killed: bool) -> None:
     """It runs, and on a master that outlives it goes on after a kill."""
     with contextlib.ExitStack() as stack:

@@ -61,7 +61,7 @@ def _killed_with_a_stalled_follower(kafka: KafkaCluster, topic: str) -> None:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"sent\n"
         connection = Connection.of(kafka.bootstrap)
-        wait_until(lambda: unreplicated(connection, {topic: {0: 14}}, timeout_s=0.5), 20, "five records at the leader")
+        wait_until(lambda: unreplicated(connection, {topic: {0: 14}}, timeout_s=0.5), 60, "five records at the leader")
         writer.send_signal(signal.SIGKILL)
 
 
@@ -118,7 +118,7 @@ def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_
         conditions.append((caught.value.condition, caught.value.parameters.get("code")))
         return conditions[-1] == ("BROKER_AWAY", "REPLICAS_LAG")
 
-    wait_until(is_told, 10, lambda: f"an error about lagging replicas: {conditions}")
+    wait_until(is_told, 60, lambda: f"an error about lagging replicas: {conditions}")
     whole.heal()
     assert _fence(topics, topic) == 15
 
