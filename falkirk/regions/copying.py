@@ -24,7 +24,7 @@ _Positions = dict[int, int]
 def copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
     """Copy [first, last) of each partition of `held` to the same partition of `sink`, without what is voided.
 
-    Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
+    Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order.
     """
     if first == last:
         return
