@@ -221,7 +221,7 @@ class _Reading:
                 _, end = self._consumer.get_watermark_offsets(place, timeout=min(5.0, self._stall_s))
             except KafkaException:
                 continue
-            if end < self._last[partition]:
+            if 0 <= end < self._last[partition]:  # negative: the leader does not know its end yet
                 return LogError(
                     "RANGE_NOT_THERE",
                     f"partition {partition} ends at {end}, before position {self._last[partition]}.",

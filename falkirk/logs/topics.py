@@ -231,7 +231,11 @@ class Topics:
             futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
             try:
                 doing = "reading a topic's positions"
-                return {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
+                found = {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
+                if all(position >= 0 for position in found.values()):
+                    return found
+                # A new leader that does not know its end yet answers without a position: the client returns -1001.
+                raise away(doing, self._connection, topic, "POSITION_UNKNOWN", self._errors)
             except LogError as error:
                 # A partition has no leader just after the topic was created, or while a broker restarts.
                 if error.condition != "BROKER_AWAY" or time.monotonic() > deadline:

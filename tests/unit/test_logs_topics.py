@@ -1,7 +1,8 @@
-"""Creating topics: a setting that an older broker does not know is omitted, and no other setting is."""
+"""Topics: a setting that an older broker does not know is omitted, and a leader without a position is asked again."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,3 +58,34 @@ def test_a_setting_that_matters_is_not_left_out(topics: Topics, monkeypatch: pyt
     with pytest.raises(LogError):
         topics.create("hop", 2, KEEP)
     assert "retention.ms" in broker.made[-1]
+
+
+class NewLeader:
+    """A client of a broker whose leaders do not know their ends at first: it returns -1001 without an error."""
+
+    def __init__(self, unknown: int) -> None:
+        self.asked, self._unknown = 0, unknown
+
+    def list_offsets(self, wanted: Mapping[Any, object], **_: object) -> dict[Any, Future[SimpleNamespace]]:
+        self.asked += 1
+        futures = {}
+        for place in wanted:
+            futures[place] = Future[SimpleNamespace]()
+            known = self.asked > self._unknown or place.partition
+            futures[place].set_result(SimpleNamespace(offset=7 if known else -1001))
+        return futures
+
+
+def test_a_leader_without_a_position_is_asked_again(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = NewLeader(unknown=2)
+    monkeypatch.setattr(topics, "_admin", broker)
+    assert topics.end_positions("events") == {0: 7, 1: 7}
+    assert broker.asked == 3
+
+
+def test_a_leader_that_never_has_a_position_counts_as_away(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_admin", NewLeader(unknown=1_000))
+    monkeypatch.setattr(topics, "_timeout_s", 0.2)
+    with pytest.raises(LogError) as caught:
+        topics.end_positions("events")
+    assert (caught.value.condition, caught.value.parameters["code"]) == ("BROKER_AWAY", "POSITION_UNKNOWN")
