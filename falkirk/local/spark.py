@@ -149,15 +149,20 @@ def session(
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
     missing = missing_settings(active)
     if missing:
-        raise SparkError(
-            "SESSION_SETTINGS_MISSING",
-            "the active Spark session can't run live regions: "
-            + "; ".join(f"{m.name} must be {m.wanted} ({m.reason}), it is {m.found}" for m in missing)
-            + ".",
-            hint="Build the session with falkirk.local.spark.session(), or set these values when you build it.",
-            missing=missing,
-        )
+        hint = "Build the session with falkirk.local.spark.session(), or set these values when you build it."
+        raise unsuitable(missing, hint)
     return active
+
+
+def unsuitable(missing: tuple[MissingSetting, ...], hint: str) -> SparkError:
+    """Return the error for a session that lacks settings of live regions."""
+    lacks = "; ".join(f"{m.name} must be {m.wanted} ({m.reason}), it is {m.found}" for m in missing)
+    return SparkError(
+        "SESSION_SETTINGS_MISSING",
+        f"the active Spark session can't run live regions: {lacks}.",
+        hint=hint,
+        missing=missing,
+    )
 
 
 def _submitted_with() -> dict[str, str]:
@@ -225,7 +230,7 @@ def _launch_settings(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if master != "local" and not master.startswith("local["):  # executors are separate JVMs
+    if not exposure.is_local(master):  # executors are separate JVMs
         jars = [str(path) for path in spark_jars()]
         settings |= {
             "spark.jars": ",".join(jars),

@@ -19,8 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from falkirk.coordinator.store import Positions
-from falkirk.errors import SparkError
-from falkirk.local.spark import MissingSetting
+from falkirk.local.spark import MissingSetting, unsuitable
 
 #: What a batch fails with that begins after a loss.
 LOST = "an executor was lost, so a batch may have been committed without what it had sent"
@@ -37,12 +36,8 @@ def refuse_repeats(session: SparkSession) -> None:
     if attempts != "1":
         name = "spark.task.maxFailures"
         reason = "a second attempt of a task may come too late to know what the first has sent"
-        raise SparkError(
-            "SESSION_SETTINGS_MISSING",
-            f"the active Spark session can't run live regions: {name} must be 1 ({reason}), it is {attempts}.",
-            hint=f"Start the application with {name}=1, on one machine with a master local[n].",
-            missing=(MissingSetting(name=name, wanted="1", found=attempts, reason=reason),),
-        )
+        missing = MissingSetting(name=name, wanted="1", found=attempts, reason=reason)
+        raise unsuitable((missing,), f"Start the application with {name}=1, on one machine with a master local[n].")
 
 
 class Losses:
