@@ -1,8 +1,9 @@
-"""A topic as a target: the last record of each partition says which epoch it is of and its place in it, so that what is
-there already is left out of the next try."""
+"""A topic as a target: each record says which epoch it is of and its place in it, so that what is there already is left
+out of the next try. The last record of each partition says which epoch that is."""
 
 from collections.abc import Callable, Sequence
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
@@ -16,7 +17,7 @@ from falkirk.logs.topics import TopicFacts
 from falkirk.regions import fence
 from falkirk.regions.attempts import first_attempt_only
 from falkirk.regions.context import Context, Place
-from falkirk.regions.outputs import last_records
+from falkirk.regions.outputs import last_records, own_back_to
 from falkirk.regions.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
 from falkirk.regions.signed import signed_headers
 from falkirk.spark_errors import SPARK_ERRORS
@@ -37,6 +38,7 @@ class TopicTarget:
     ) -> None:  # fmt: skip
         self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
         self._last: dict[int, tuple[int, int]] | None = None
+        self._ends: Positions = {}
         self._partitions: int | None = None
         #: By whether rows have their places already. Made once: each column costs calls to the JVM.
         self._columns: dict[bool, list[Column]] = {}
@@ -54,14 +56,15 @@ class TopicTarget:
         Raises: LogError: `FOREIGN_WRITER`.
         """
         if self._last is None:
-            last = last_records(self._place, self._topic, self._settle(self._topic))
+            self._ends = self._settle(self._topic)
+            last = last_records(self._place, self._topic, self._ends)
             self._last = {partition: (stamp.offset, stamp.sub[0]) for partition, stamp in last}
         return self._last
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Too large for the topic is what Spark's producer would try to send for ever.
 
-        Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order and without a hole.
+        Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order.
         """
         facts = self._facts()
         parted = self._parted(rows, facts, few=few)
@@ -130,10 +133,10 @@ class TopicTarget:
         """Send what is not there yet of an epoch's (key, value, partition, ROW), which are in order."""
         there, identity = self._found(), self._context.home.identity
         self._last = None  # until it is done, only the topic knows
-        for partition, (last_epoch, last_row) in there.items():
-            if last_epoch >= epoch:
-                out = F.lit(True) if last_epoch > epoch else F.col(ROW) <= last_row
-                data = data.where(~((F.col("partition") == partition) & out))
+        all_out = [p for p, last in there.items() if last >= (epoch, _ALL_ROWS)]
+        data = data.where(~F.col("partition").isin(all_out)) if all_out else data
+        if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
+            data = self._without_those_there(data, epoch, cut_off)
         stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
         signing_key = F.lit(self._context.signing_key.of(self._topic, 1))
         key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
@@ -153,6 +156,15 @@ class TopicTarget:
         )  # fmt: skip
         # An older epoch that is asked for again says nothing about those behind it.
         self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
+
+    def _without_those_there(self, data: DataFrame, epoch: int, partitions: Sequence[int]) -> DataFrame:
+        """Return an epoch's rows without those that an earlier try has left in these partitions. The last one alone
+        does not tell: a producer may have given up one before it."""
+        own = own_back_to(self._place, self._topic, self._ends, lambda p, stamp: stamp.offset < epoch)
+        there = [(p, stamp.sub[0]) for p in partitions for stamp in own[p] if stamp.offset == epoch]
+        out = pa.table({"partition": pa.array([p for p, _ in there], pa.int32()), ROW: [row for _, row in there]})
+        left = data.join(F.broadcast(data.sparkSession.createDataFrame(out)), ["partition", ROW], "left_anti")
+        return left.select(*data.columns).sortWithinPartitions("partition", ROW)  # a join takes no heed of an order
 
 
 def _as_they_are() -> list[Column]:

@@ -24,7 +24,7 @@ _Positions = dict[int, int]
 def copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
     """Copy [first, last) of each partition of `held` to the same partition of `sink`, without void records.
 
-    Raises: SparkError: `RELEASE_FAILED`: some of the records may be in the sink, in order and without a gap.
+    Raises: SparkError: `RELEASE_FAILED`: some of the records may be in the sink, in order.
     """
     if first == last:
         return

@@ -32,7 +32,7 @@ from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.region import Region
 from falkirk.plan.topics import refuse_forgetful, refuse_shorter
 from falkirk.policy import Delivery
-from falkirk.regions import checkpoint, fence, rows
+from falkirk.regions import checkpoint, fence, producers, rows
 from falkirk.regions.at_rest import RegionAtRest
 from falkirk.regions.context import Context
 from falkirk.regions.losses import Losses, Observations, refuse_repeats
@@ -48,6 +48,8 @@ log = logging.getLogger("falkirk")
 #: because executors and Python workers start, and states are loaded.
 OVERDUE_S = 30.0
 OVERDUE_AT_START_S = 150.0
+#: Why an incarnation ended whose end nobody has recorded.
+UNSEEN = "nobody saw it end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,7 @@ class LiveRegion(RegionAtRest):
         self._outputs.refuse_ahead(main, dead)  # before this incarnation takes a number that was already used
         for name in self._outputs.names:
             context.sign_from(name, ends[name])
+        self._judge_last_end(number, ends)
         incarnation = self._store.open_incarnation(region.name, number)
         self._store.forget_tails_after(region.name, number)
         self._store.forget_distrust_after(region.name, number)
@@ -219,6 +222,26 @@ class LiveRegion(RegionAtRest):
                 region=region.name,
             ) from error
         self.progressed_at_s = time.monotonic()
+
+    def _judge_last_end(self, number: int, ends: Positions) -> None:
+        """Record whether the last incarnations have left a hole in an output. Perhaps nobody saw how they ended, and a
+        producer may also fail while its query is being stopped."""
+        name, position = self.region.name, self._outputs.position(number)
+        writers = [row for row in self._store.incarnations(name) if row.incarnation >= position.incarnation]
+        if not writers or self.region.repeats or self._store.is_unsafe_since(name, position.incarnation):
+            return
+        tails = {
+            topic: {p: o for p, o in ends[topic].items() if o > position.positions.get(topic, {}).get(p, 0)}
+            for topic in self._outputs.names
+        }
+        unseen = [row for row in writers if row.ended is None]
+        whole = producers.are_whole(self._context.session, self._context.kafka_options(), tails)
+        if whole is None:
+            whole = not unseen
+        for row in unseen if whole else [*unseen, writers[-1]]:
+            self._store.end_incarnation(name, row.incarnation, ended=row.ended or UNSEEN, unsafe=not whole)
+        if not whole:
+            log.warning("%s: a producer may have left a hole in the output; each record there is compared", name)
 
     def _skip(self, main: Tail, dead: Tail, start: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
         """Return the input that is never processed. For at-most-once, first add the input from the downtime."""

@@ -6,7 +6,7 @@ and the published results that the barrier drops from a replay.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from falkirk.coordinator.store import Positions, TailRecord
@@ -30,6 +30,8 @@ SETTLE_S = 0.3
 SETTLE_MAX_S = 30.0
 #: The largest number of records of a partition to read at once, when searching for the last record of this home.
 _BACK_MAX = 10_000
+#: The largest number, when all records of a part are wanted.
+_RUN_MAX = 100_000
 #: If a broker takes longer than this to return the ends, it has not recovered yet.
 PROMPT_S = 1.0
 
@@ -122,6 +124,17 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
     this home's first look is a decision: all records before it were written by others.
     Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
     """
+    begin = _beginning(place, topic, ends)
+    found, foreign = last_own(place, topic, begin, ends)
+    place.note_foreign(topic, foreign)
+    for partition, (_, header) in found.items():
+        yield partition, stamp_of(header.numbers)
+    if isinstance(place, Context):  # a place without a Spark session writes nothing
+        place.sign_from(topic, ends)
+
+
+def _beginning(place: Place, topic: str, ends: Mapping[int, int]) -> dict[int, int]:
+    """Return from where on a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
         store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
@@ -130,13 +143,38 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
     begin = {int(p): int(o) for p, o in decided.content.items()}
     refuse_truncated(topic, [begin], ends, topic)
     oldest = place.topics.first_positions(topic)
-    begin = {p: min(max(begin.get(p, 0), oldest[p]), o) for p, o in ends.items()}
-    found, foreign = last_own(place, topic, begin, ends)
-    place.note_foreign(topic, foreign)
-    for partition, (_, header) in found.items():
-        yield partition, stamp_of(header.numbers)
-    if isinstance(place, Context):  # a place without a Spark session writes nothing
-        place.sign_from(topic, ends)
+    return {p: min(max(begin.get(p, 0), oldest[p]), o) for p, o in ends.items()}
+
+
+def own_back_to(
+    place: Place, topic: str, ends: Mapping[int, int], is_older: Callable[[int, Stamp], bool]
+) -> dict[int, list[Stamp]]:
+    """Return the stamps of this home's records at the end of each partition of a sink, back to the first that
+    `is_older`, in order.
+
+    The last record alone does not tell what is there: a producer may have given up one before it.
+    Args: is_older: told a partition and a stamp.
+    """
+    verifier, begin, last, step = place.verifier(topic), _beginning(place, topic, ends), dict(ends), 10
+    found: dict[int, list[Stamp]] = {p: [] for p in ends}
+    while any(last[p] > begin[p] for p in last):
+        first = {p: max(begin[p], o - step) for p, o in last.items()}
+        behind: dict[int, list[Stamp]] = {p: [] for p in ends}
+        reached = set()
+        for record in read_range(place.connection, topic, first, last):
+            what = verifier.verify_record(record)
+            if isinstance(what, Disbelieved):
+                continue
+            stamp = stamp_of(what.numbers)
+            if is_older(record.partition, stamp):
+                reached.add(record.partition)
+                behind[record.partition].clear()
+            else:
+                behind[record.partition].append(stamp)
+        found = {p: behind[p] + stamps for p, stamps in found.items()}
+        last = {p: begin[p] if p in reached else o for p, o in first.items()}
+        step = min(step * 10, _RUN_MAX)
+    return found
 
 
 def last_own(

@@ -19,12 +19,13 @@ from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import HomeError, SparkError
 from falkirk.local.broker import Broker
 from falkirk.logs.ranges import read_range
+from falkirk.regions.outputs import own_back_to
 from tests.integration.live import Wire
 from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch
 from tests.postgres import Postgres
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +88,28 @@ def test_without_its_folder_of_its_own_half_an_epoch_shows(
     with pytest.raises(CutOff):
         out.make().deliver(0, epoch(spark, 0, upto=ROWS // 2))
     assert len(out.read()) == ROWS // 2
+
+
+@pytest.mark.parametrize("is_off", [False, True])
+def test_a_row_that_a_producer_has_given_up_follows(
+    is_off: bool, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was left out: by the last record of its partition, it was there."""
+    out = place_of("topic")
+    out.make().deliver(0, epoch(spark, 0))
+    out.make().deliver(1, epoch(spark, 1).where(f"id % 5 <> 0 AND id < {2 * ROWS - 2}"))
+    if is_off:
+
+        def up_to_the_last(self: TopicTarget, data: "DataFrame", number: int, partitions: list[int]) -> "DataFrame":
+            own = own_back_to(self._place, self._topic, self._ends, lambda p, stamp: stamp.offset < number)
+            for p in partitions:
+                data = data.where(~((F.col("partition") == p) & (F.col(ROW) <= own[p][-1].sub[0])))
+            return data
+
+        monkeypatch.setattr(TopicTarget, "_without_those_there", up_to_the_last)
+    for _ in range(2):
+        out.make().deliver(1, epoch(spark, 1))
+        assert (sorted(out.read()) == list(range(2 * ROWS))) is not is_off
 
 
 @pytest.mark.parametrize("kind", FORMATS)

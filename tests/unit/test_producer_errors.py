@@ -1,8 +1,14 @@
-"""Failures of a query after which the accepted records need not be a prefix of the sent ones."""
+"""Failures of a query after which the accepted records need not be a prefix of the sent ones, and the broker's word."""
+
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from falkirk.regions.live import _is_producer_error
+from falkirk.coordinator.store import Store, TailRecord
+from falkirk.regions import producers
+from falkirk.regions.live import UNSEEN, LiveRegion, _is_producer_error
+from tests.stores import RECORD
 
 COMMON, CLIENTS = "org.apache.kafka.common.errors", "org.apache.kafka.clients"
 
@@ -23,3 +29,42 @@ COMMON, CLIENTS = "org.apache.kafka.common.errors", "org.apache.kafka.clients"
 )
 def test_any_error_of_kafkas_but_a_readers_is_taken_for_the_producers(text: str, unsafe: bool) -> None:
     assert _is_producer_error(text) is unsafe
+
+
+@pytest.mark.parametrize(
+    ("word", "seen", "unsafe"),
+    [
+        (True, True, False),
+        (True, False, False),
+        (False, True, True),  # it failed while it was being stopped
+        (False, False, True),
+        (None, True, False),
+        (None, False, True),  # a broker that does not know, or has forgotten
+    ],
+)
+def test_the_last_end_is_judged_by_what_was_seen_and_what_the_broker_knows(
+    store: Store, monkeypatch: pytest.MonkeyPatch, word: bool | None, seen: bool, unsafe: bool
+) -> None:
+    live = LiveRegion.__new__(LiveRegion)
+    live.region = cast(Any, SimpleNamespace(name="counts", repeats=False))
+    live._store = store
+    live._context = cast(Any, SimpleNamespace(session=None, kafka_options=dict))
+    position = TailRecord(valid_from_commit=4, incarnation=2, positions={"out": {0: 5, 1: 5}})
+    live._outputs = cast(Any, SimpleNamespace(names=("out", "dead"), position=lambda number: position))
+    store.create_region("counts", RECORD, {})
+    for number in (1, 2, 3):
+        assert store.open_incarnation("counts", 4) == number
+    store.end_incarnation("counts", 2, ended="stopped", unsafe=False)
+    if seen:
+        store.end_incarnation("counts", 3, ended="stopped", unsafe=False)
+    asked: list[object] = []
+    monkeypatch.setattr(producers, "are_whole", lambda session, options, places: asked.append(places) or word)
+    live._judge_last_end(4, {"out": {0: 5, 1: 7}, "dead": {0: 1}})
+    assert asked == [{"out": {1: 7}, "dead": {0: 1}}]
+    before, _, last = store.incarnations("counts")
+    assert before.ended is None, "it wrote nothing that is still asked for"
+    assert (last.ended, last.unsafe) == ("stopped" if seen else UNSEEN, unsafe)
+    assert store.is_unsafe_since("counts", 2) is unsafe
+    if unsafe:
+        live._judge_last_end(4, {"out": {0: 5, 1: 9}, "dead": {0: 1}})
+        assert len(asked) == 1, "it is known"

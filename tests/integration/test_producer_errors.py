@@ -1,0 +1,133 @@
+"""A producer gives up a record while those behind it are accepted: it is released all the same, also where nobody has
+seen the query fail."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+import falkirk as fk
+from falkirk.coordinator.home import open_home
+from falkirk.coordinator.layout import Layout, Stage
+from falkirk.coordinator.logs import KafkaLogs
+from falkirk.coordinator.store import Store
+from falkirk.local.broker import Broker
+from falkirk.logs.connection import Connection
+from falkirk.regions import copying, producers
+from falkirk.regions.context import Context
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
+from tests.integration.live import Wire, settle
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The record that is given up, of so many.
+LARGE, COUNT = 5, 400
+LIMIT, LOWERED = 200_000, 20_000
+
+
+def set_limit(wire: Wire, topic: str, size: int) -> None:
+    """Change how large a batch a topic takes."""
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    wire.admin.incremental_alter_configs([resource])[resource].result()
+    wait_until(lambda: wire.topics.facts(topic).max_message_bytes == size, 30, "the new limit")
+
+
+def lose_a_record(wire: Wire, home: Path, patch: pytest.MonkeyPatch) -> list[int]:
+    """Let the broker refuse one record for good, so that the query fails, and let nobody record that; return what is
+    out once the region has come back.
+
+    By then the topic takes that record again.
+    """
+    events, out = wire.topic("events", 1), wire.topic("out", 1, max_message_bytes=str(LIMIT))
+    found: list[list[int]] = []
+    real = Store.end_incarnation
+
+    def killed(self: Store, region: str, incarnation: int, **how: Any) -> None:
+        if found:
+            return real(self, region, incarnation, **how)
+        assert how["unsafe"], how  # it would have been recorded
+        found.append([row["n"] for row in wire.rows(out)])
+        return set_limit(wire, out, LIMIT)
+
+    patch.setattr(Store, "end_incarnation", killed)
+    stream = fk.stream(fk.Kafka(events, schema="n INT NOT NULL, text STRING"))
+    query = stream.select("n", "text").write(fk.Kafka(out), kafka=wire.bootstrap, home=str(home), interval="2 seconds")
+    wire.send(events, [{"n": -1, "text": ""}])
+    wire.await_count(out, 1, query)
+    set_limit(wire, out, LOWERED)
+    # Larger than a producer's batch, which it has to itself: another would be divided, again and again.
+    wire.send(events, [{"n": n, "text": "x" * (50_000 if n == LARGE else 10)} for n in range(COUNT)])
+    wait_until(lambda: found, 120, lambda: f"the query to fail: {query.status}")
+    assert LARGE not in found[0]
+    assert max(found[0]) > LARGE, "nothing was accepted behind it"
+    wait_until(lambda: query.status[0].incarnation == 2, 120, lambda: f"the region to come back: {query.status}")
+    settle(query)
+    query.stop()
+    return [row["n"] for row in wire.rows(out)]
+
+
+@pytest.fixture
+def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
+    """Topics of the test's own on the broker; there is a session."""
+    return Wire(bootstrap=broker.bootstrap, tag=tag)
+
+
+def test_a_record_that_was_given_up_is_released_though_nobody_saw_why(
+    wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was lost: by the last record that is there, it was out already."""
+    assert sorted(lose_a_record(wire, home, monkeypatch)) == list(range(-1, COUNT))
+
+
+def test_without_asking_the_broker_it_is_lost(wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "are_whole", lambda *arguments: True)
+    assert sorted(lose_a_record(wire, home, monkeypatch)) == [n for n in range(-1, COUNT) if n != LARGE]
+
+
+@pytest.mark.parametrize("is_off", [False, True])
+def test_what_a_copy_has_left_out_follows(
+    spark: "SparkSession", wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch, is_off: bool
+) -> None:
+    """It was left out for good: by the last record of the sink, it was there."""
+    held, sink = wire.topic("held"), wire.topic("sink")
+    layout = Layout(
+        stages={"r": Stage(name="r", inputs=("in",), output=held, deterministic=False)},
+        partitions={"in": 1, held: 2, sink: 2},
+        held={held: sink},
+    )
+    if is_off:
+        monkeypatch.setattr(KafkaLogs, "_fill", lambda *arguments: None)
+
+    def there() -> list[tuple[int, int]]:
+        return sorted((r.partition, n) for r, n in zip(wire.records(sink), wire.rows(sink), strict=True))  # type: ignore[misc]
+
+    def upto(*lengths: int) -> OffsetFrontier:
+        return OffsetFrontier.of({TopicPartition(topic=held, partition=p): n for p, n in enumerate(lengths)})
+
+    with open_home(home, "copied") as opened:
+        context = Context(session=spark, connection=Connection.of(wire.bootstrap), home=opened, state_partitions=2)
+        made = partial(KafkaLogs, layout, context, partial(copying.settle, context), partial(copying.copy, context))
+        assert made().copied(held, sink) == upto(0, 0)
+        for partition, count in enumerate((12, 6)):
+            wire.send(held, range(count), partition=partition)
+        opened.store.void_range(held, 0, 1, 2)
+        for first, last in (((0, 0), (3, 2)), ((5, 2), (6, 2)), ((8, 2), (9, 2))):
+            copying.copy(context, held, sink, dict(enumerate(first)), dict(enumerate(last)))
+        opened.store.record_release(sink, held, 0, 3)
+        opened.store.record_release(sink, held, 1, 2)
+        assert [n for p, n in there() if p == 0] == [0, 2, 5, 8]
+        logs = made()
+        assert logs.copied(held, sink) == upto(9, 2), "so much may be out"
+        assert logs.copy(held, sink, upto(3, 2), upto(12, 6)) == upto(12, 6)
+        due = [(0, n) for n in range(12) if n != 1] + [(1, n) for n in range(6)]
+        assert there() == [d for d in due if not is_off or d not in [(0, 3), (0, 4), (0, 6), (0, 7)]]
+        logs = made()  # nobody has taken note of the copy, and the last record in the sink is not the greatest
+        assert logs.copied(held, sink) == upto(12, 6)
+        assert logs.copy(held, sink, upto(3, 2), upto(12, 6)) == upto(12, 6)
+        assert len(there()) == len(due) - 4 * is_off
