@@ -141,14 +141,16 @@ class TopicTarget:
         signing_key = F.lit(self._context.signing_key.of(self._topic, 1))
         key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
         headers = signed_headers(signing_key, stamp, F.col("partition"), key, value)
+        options = self._context.kafka_options()
+        writer = fence.producer_options(identity, f"release-{self._topic}", 1, options, facts.max_message_bytes)
         (
             data.select(
                 first_attempt_only(F.lit(self._topic)).alias("topic"), "partition",
                 key.alias("key"), value.alias("value"), headers.alias("headers"),
             )
             .write.format("kafka")
-            .options(**self._context.kafka_options())
-            .options(**fence.producer_options(identity, f"release-{self._topic}", 1))
+            .options(**options)
+            .options(**writer)
             .option("kafka.max.request.size", str(facts.max_message_bytes + RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")
             .mode("append")

@@ -14,7 +14,7 @@ from falkirk.regions import fence
 from falkirk.regions.attempts import first_attempt_only
 from falkirk.regions.context import Context
 from falkirk.regions.outputs import settled_ends
-from falkirk.regions.rows import without
+from falkirk.regions.rows import RAW_BYTES_MAX, without
 from falkirk.regions.signed import signed_headers
 from falkirk.spark_errors import SPARK_ERRORS, first_line
 
@@ -32,10 +32,11 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
     header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
     key = F.lit(context.signing_key.of(sink, 1))
     headers = signed_headers(key, header, F.col("partition"), F.col("key"), F.col("value"))
+    options, limit_bytes = context.kafka_options(), context.topics.facts(sink).max_message_bytes
     try:
         records = (
             context.session.read.format("kafka")
-            .options(**context.kafka_options())
+            .options(**options)
             .option("subscribe", held)
             .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
             .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
@@ -53,8 +54,9 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
                 headers.alias("headers"),
             )
             .write.format("kafka")
-            .options(**context.kafka_options())
-            .options(**fence.producer_options(identity, f"release-{sink}", 1))
+            .options(**options)
+            .options(**fence.producer_options(identity, f"release-{sink}", 1, options, limit_bytes))
+            .option("kafka.max.request.size", str(limit_bytes + RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")
             .save()
         )
@@ -63,7 +65,7 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
             "RELEASE_FAILED",
             f"results in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
             certainty="maybe",
-            hint="Falkirk retries, and resumes after the last record in the sink.",
+            hint="Falkirk retries, and copies what the sink does not have yet.",
             topic=sink,
         ) from error
 

@@ -12,7 +12,7 @@ Three measures, each for a failure that was observed:
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -33,11 +33,23 @@ _PRODUCER = {
     "kafka.max.block.ms": "9223372036854775807",
     "kafka.linger.ms": "0",
 }
+#: Kafka's own default.
+_BATCH_BYTES = 16_384
 
 
-def producer_options(application: str, region: str, incarnation: int) -> dict[str, str]:
-    """Return Spark's options for the producer of one incarnation of a region."""
-    return _PRODUCER | {"kafka.client.id": client_id(application, region, incarnation)}
+def producer_options(
+    application: str, region: str, incarnation: int, options: Mapping[str, str], limit_bytes: int
+) -> dict[str, str]:
+    """Return Spark's options for the producer of one incarnation of a region.
+
+    A topic refuses a batch that is too large for it. The producer then divides it into batches of its own size. If that
+    size is larger than the limit, it makes the same batch again, forever.
+
+    Args: options: of Spark's Kafka sink. limit_bytes: the largest batch that all topics of the region accept.
+    """
+    batch_bytes = min(int(options.get("kafka.batch.size", _BATCH_BYTES)), limit_bytes)
+    client = client_id(application, region, incarnation)
+    return _PRODUCER | {"kafka.client.id": client, "kafka.batch.size": str(batch_bytes)}
 
 
 def client_id(application: str, region: str, incarnation: int) -> str:

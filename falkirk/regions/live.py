@@ -275,10 +275,12 @@ class LiveRegion(RegionAtRest):
         self._observations = Observations(losses.any) if writes_elsewhere(context.session) else None
         data = rows.rows(frame, region, opening.release)
         data = data.withColumn("topic", losses.none_yet(F.col("topic")))
+        options, limit_bytes = context.kafka_options(), min(topic.size_limit_bytes for topic in self._written)
+        identity, incarnation = context.home.identity, opening.incarnation
         writer = (
             data.writeStream.format("kafka")
-            .options(**context.kafka_options())
-            .options(**fence.producer_options(context.home.identity, region.name, opening.incarnation))
+            .options(**options)
+            .options(**fence.producer_options(identity, region.name, incarnation, options, limit_bytes))
             .option("kafka.max.request.size", str(opening.release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")
             .option("checkpointLocation", str(self._checkpoint))

@@ -90,6 +90,20 @@ def test_without_asking_the_broker_it_is_lost(wire: Wire, home: Path, monkeypatc
     assert sorted(lose_a_record(wire, home, monkeypatch)) == [n for n in range(-1, COUNT) if n != LARGE]
 
 
+def test_a_copy_takes_records_of_any_size_that_the_sink_takes(spark: "SparkSession", wire: Wire, home: Path) -> None:
+    """Spark's producer refused a record of more than a megabyte, and the topic a batch of many small ones, each time
+    again."""
+    held = wire.topic("held", 1, max_message_bytes="3000000")
+    wire.send(held, ["x" * 2_000_000])
+    wire.send(held, ["y" * 1_000] * 50)
+    large, small = wire.topic("large", 1, max_message_bytes="3000000"), wire.topic("small", 1, max_message_bytes="3000")
+    with open_home(home, "copied") as opened:
+        context = Context(session=spark, connection=Connection.of(wire.bootstrap), home=opened, state_partitions=2)
+        copying.copy(context, held, large, {0: 0}, {0: 51})
+        copying.copy(context, held, small, {0: 1}, {0: 51})
+    assert (wire.count(large), wire.count(small)) == (51, 50)
+
+
 @pytest.mark.parametrize("is_off", [False, True])
 def test_what_a_copy_has_left_out_follows(
     spark: "SparkSession", wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch, is_off: bool

@@ -131,6 +131,17 @@ def test_no_reader_of_a_folder_sees_an_epoch_that_is_not_finished(
     assert sorted(out.read()) == list(range(ROWS))
 
 
+def test_many_rows_go_to_a_topic_that_takes_small_batches(
+    place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, tag: str
+) -> None:
+    """They wait for each other in the producer, in batches of 16 KB. It divided those into the same ones, forever."""
+    Wire(bootstrap=broker.bootstrap, tag=tag).topic("out", partitions=3, max_message_bytes="2000")
+    out = place_of("topic")
+    rows = spark.range(0, 500, 1, 2).select("id", F.expr("repeat('x', 500)").alias("text"), F.col("id").alias(ROW))
+    out.make().deliver(0, rows)
+    assert sorted(out.read()) == list(range(500))
+
+
 def test_what_is_too_large_becomes_a_dead_letter_and_the_rest_is_there(
     place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, tag: str
 ) -> None:
