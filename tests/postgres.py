@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import sqlalchemy as sql
 
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 USER = "falkirk"
 
@@ -83,7 +83,7 @@ class Postgres:
         """Kill all processes of the server at once (-9)."""
         assert self._server is not None
         main = psutil.Process(self._server.pid)
-        main.suspend()  # otherwise it would replace the killed processes
+        suspend(main)  # otherwise it would replace the killed processes
         processes = [main, *main.children(recursive=True)]
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,9 +1,13 @@
 """Helpers that tests share."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from falkirk.errors import FalkirkError
 
@@ -24,3 +28,22 @@ def outcome(read: Callable[[], Any]) -> Any:
         return read()
     except FalkirkError as error:
         return error.condition
+
+
+def suspend(process: psutil.Process) -> None:
+    """Stop a process with SIGSTOP, and return when all its threads stand still.
+
+    The signal reaches one thread, which stops the others as soon as it runs. On a busy machine that takes up to 50 ms,
+    in which a broker can still answer.
+    """
+    process.suspend()
+    wait_until(lambda: not _runs(process.pid), 30, f"process {process.pid} to stop")
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a thread of the process is neither stopped (T), traced (t) nor ended (Z, X)."""
+    states = []
+    for file in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread ended
+            states.append(file.read_text().rsplit(")", 1)[1].split()[0])
+    return any(state not in "TtZX" for state in states)

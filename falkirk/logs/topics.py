@@ -134,8 +134,8 @@ class Topics:
             del wanted[ANY_TIME]
             future = self._created(topic, partitions, wanted)
         self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, future, "creating a topic", topic)
-        self._await(lambda: self._ready(topic), "creating a topic", topic)
-        found = self._partitions(topic)
+        # One answer says both: another broker may not know the new topic yet.
+        found = self._await(lambda: self._led_partitions(topic), "creating a topic", topic)
         if found != partitions:
             raise LogError(
                 "PARTITION_COUNT_DIFFERS",
@@ -264,9 +264,11 @@ class Topics:
             )
         return found
 
-    def _ready(self, topic: str) -> bool:
+    def _led_partitions(self, topic: str) -> int:
+        """Return the number of partitions once each has a leader, else 0."""
         found = self._described(topic)
-        return found is not None and all(p.leader is not None and p.leader.id >= 0 for p in found.partitions)
+        led = found is not None and all(p.leader is not None and p.leader.id >= 0 for p in found.partitions)
+        return len(found.partitions) if led else 0
 
     def _similar(self, topic: str) -> tuple[str, ...]:
         try:
@@ -275,12 +277,14 @@ class Topics:
             return ()
         return tuple(difflib.get_close_matches(topic, names, n=3))
 
-    def _await(self, done: Callable[[], bool], doing: str, topic: str) -> None:
+    def _await(self, ask: Callable[[], _T], doing: str, topic: str) -> _T:
+        """Ask until the answer is true, and return it."""
         deadline = time.monotonic() + self._timeout_s
-        while not done():
+        while not (answer := ask()):
             if time.monotonic() > deadline:
                 raise away(doing, self._connection, topic, "NOT_READY", self._errors)
             time.sleep(_POLL_S)
+        return answer
 
     def _result(self, future: "Future[_T]", doing: str, topic: str) -> _T:
         try:

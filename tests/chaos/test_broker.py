@@ -8,7 +8,7 @@ import psutil
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, some_behind_a_commit
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 
 def _process(broker: Broker) -> psutil.Process:
@@ -36,7 +36,7 @@ def test_broker_is_killed_and_then_hangs_while_everything_is_killed(own_broker: 
 def _hang_while_everything_is_killed(broker: Broker, run: Counting) -> None:
     """Requests of the killed writer wait in the hung broker's sockets, and are appended when the broker resumes."""
     process = _process(broker)
-    process.suspend()
+    suspend(process)
     try:
         until_s = time.monotonic() + 10
         run.application.kill_everything()

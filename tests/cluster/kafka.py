@@ -16,13 +16,14 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from falkirk.local import broker as local_broker
 from falkirk.local.jars import broker_jars
 from falkirk.local.java import find_java
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 NODES = (1, 2, 3)
 #: A broker that the controllers have not heard from for this long loses its leaderships and its place in the ISR.
@@ -100,7 +101,7 @@ class KafkaCluster:
 
     def stop(self, node: int) -> None:
         """Stop a broker with SIGSTOP: its sockets stay open, but do not answer."""
-        self._processes[node].send_signal(signal.SIGSTOP)
+        suspend(psutil.Process(self._processes[node].pid))
         self._stopped.add(node)
 
     def resume(self, node: int) -> None:

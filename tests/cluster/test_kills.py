@@ -9,7 +9,7 @@ import pytest
 
 from falkirk.local.broker import Broker
 from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, is_alive, some_behind_a_commit
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 STRIKES_MAX = 3
 
@@ -39,7 +39,7 @@ def test_executors_of_a_cluster_hang_and_go_on_too_late(broker: Broker, home: Pa
         def stop_all() -> Sequence[psutil.Process]:
             executors = run.application.executors()
             for executor in executors:
-                executor.suspend()
+                suspend(executor)
             return executors
 
         with Load(broker.bootstrap, run.events) as load:

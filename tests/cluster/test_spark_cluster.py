@@ -24,7 +24,7 @@ from tests.cluster.application import Remote, contradictions, repeated, verdicts
 from tests.cluster.net import Host, Net, network, refused
 from tests.cluster.spark import SparkCluster, spark_cluster
 from tests.postgres import Postgres
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
 PATIENCE_S = 240.0
@@ -111,7 +111,7 @@ def test_a_lost_worker(bed: Bed, tmp_path: Path) -> None:
             before, again = run.incarnations(), bed.tasks_run_again("worker2")
             run.wait_within_a_batch("passed")
             (left,) = bed.cluster.workers["worker2"].executors()
-            left.suspend()
+            suspend(left)
             bed.cluster.kill_worker("worker1")
             killed_s = time.monotonic()
             wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
@@ -136,15 +136,16 @@ def test_one_fault_after_another(bed: Bed, tmp_path: Path) -> None:
 
 
 def cut_off_a_worker(bed: Bed, run: Remote) -> None:
-    """The link between the driver and a worker is cut. The executor there writes until it ends itself, and Spark runs
-    its tasks again elsewhere."""
-    before, again = run.incarnations(), bed.tasks_run_again("worker2")
+    """The link between the driver and a worker is cut. The executor there writes until it ends itself.
+
+    Spark runs its tasks again elsewhere, or fails the query when the driver's own timeout comes first.
+    """
+    before = run.incarnations()
     worker = bed.cluster.workers["worker1"]
     executors = worker.executors()
     bed.net.cut(bed.driver, worker.host)
     assert_ended(executors, "an executor that does not hear from its driver")
     bed.net.heal(bed.driver, worker.host)
-    wait_until(lambda: bed.tasks_run_again("worker2") > again, PATIENCE_S, lambda: f"a second attempt\n{run.log()}")
     run.wait_replaced(before)
 
 
@@ -175,7 +176,7 @@ def go_down_unheard(bed: Bed, run: Remote) -> None:
     for host in hosts:
         bed.net.cut(bed.driver, host)
     for process in (stopped.jvm(), asleep):
-        process.suspend()
+        suspend(process)
     run.kill_machine()
     run.start()
     assert_ended(awake, "an executor whose driver is gone")

@@ -17,7 +17,7 @@ from falkirk.logs.topics import TopicFacts, Topics
 from falkirk.logs.void import Void
 from falkirk.theory.channel import Channel
 from falkirk.theory.stamp import Stamp
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 #: (partition, header or None) of a record to be written.
 Written = tuple[int, str | None]
@@ -60,7 +60,7 @@ def stopped(broker: Broker) -> Iterator[None]:
     """Stop the broker with SIGSTOP and let it go on in the end."""
     process = broker.process()
     assert process is not None
-    process.suspend()
+    suspend(process)
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from falkirk.push.reader import Reader
 from falkirk.push.sender import Sender
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -218,7 +218,7 @@ def test_while_the_broker_hangs_clients_are_told_and_nothing_is_sent_twice(
     monkeypatch.setattr(desk, "AWAY_S", 0.3)
     gate, process = gates(), broker.process()
     assert process is not None
-    process.suspend()
+    suspend(process)
     try:
         for request_id in ("a", "a", "b"):
             with pytest.raises(RequestError) as refused:

@@ -38,7 +38,7 @@ class OlderBroker:
 @pytest.fixture
 def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = Topics(Connection.of("127.0.0.1:1"))
-    monkeypatch.setattr(made, "_ready", lambda _: True)
+    monkeypatch.setattr(made, "_led_partitions", lambda _: 2)
     monkeypatch.setattr(made, "_partitions", lambda _: 2)
     return made
 
@@ -89,3 +89,27 @@ def test_a_leader_that_never_has_a_position_counts_as_away(topics: Topics, monke
     with pytest.raises(LogError) as caught:
         topics.end_positions("events")
     assert (caught.value.condition, caught.value.parameters["code"]) == ("BROKER_AWAY", "POSITION_UNKNOWN")
+
+
+class BehindBroker(OlderBroker):
+    """A client of a cluster: of two brokers that answer in turn, the second does not know the new topic yet."""
+
+    def __init__(self) -> None:
+        super().__init__("no setting")
+        self._described = 0
+
+    def describe_topics(self, _: object, **__: object) -> dict[str, Future[Any]]:
+        self._described += 1
+        future: Future[Any] = Future()
+        if self._described == 1:
+            led = SimpleNamespace(leader=SimpleNamespace(id=1))
+            future.set_result(SimpleNamespace(topic_id="id", partitions=[led, led]))
+        else:
+            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return {"hop": future}
+
+
+def test_a_new_topic_that_a_second_broker_does_not_know_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Topics(Connection.of("127.0.0.1:1"))
+    monkeypatch.setattr(topics, "_admin", BehindBroker())
+    topics.create("hop", 2, KEEP)

@@ -12,7 +12,7 @@ from falkirk.coordinator import guard, locks
 from falkirk.coordinator.home import host_home, open_home
 from falkirk.coordinator.host import HostSettings
 from falkirk.errors import HomeError, StoreError
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 ROOT = Path(__file__).parents[2]
 #: Declares an application, and loads for as long as the test needs.
@@ -127,7 +127,7 @@ def test_a_host_whose_coordinator_died_while_it_loaded_does_not_take_charge(pair
 def test_the_next_owner_kills_a_host_that_hangs_and_is_in_no_list(pair: Pair) -> None:
     pair.load()
     wait_until(pair.took_charge, 60, "the host to take charge")
-    pair.host.suspend()
+    suspend(pair.host)
     pair.coordinator.kill()
     assert not (pair.home / "processes.json").exists()
     with open_home(pair.home, "orphan") as home:
