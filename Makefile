@@ -9,7 +9,7 @@ STAMP := $(VENV)/.ready
 setup: $(STAMP)
 
 # Java first: without it nothing works, so say so before anything is downloaded.
-$(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/jars.sha256 falkirk/local/training.py tools/check-machine
+$(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/jars.sha256 falkirk/commands/training.py tools/check-machine
 	@PYTHON="$(PYTHON)" tools/check-machine
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/jars.sha256 falkirk
 	@touch $(STAMP)
 
 demo: setup
-	@$(BIN)/falkirk demo
+	@$(BIN)/python -m demo
 
 # All that guards a landing, at most 20 minutes on two idle cores. The longest tests come first, so that all workers end
 # together. There are four for two cores, since tests wait for half of their time. One of them has all of chaos/.
@@ -74,7 +74,7 @@ hunt: setup
 	@$(BIN)/python -m tests.integration.hunting.soak $(if $(SEED),seed $(SEED),$(or $(MINUTES),10))
 
 bench: setup
-	@$(BIN)/falkirk bench latency
+	@$(BIN)/python -m benchmarks latency
 
 clean:
 	rm -rf $(VENV) .falkirk build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """A live search engine over modules of source code. One application computes in five ways.
 
-    falkirk demo                                   # with simulated users, a kill -9 and a judge
+    make demo                                        # with simulated users, a kill -9 and a judge
     falkirk run examples/search.py --local         # alone: send records to `modules`, ask with the printed curl line
 
     modules ──▶ words ──▶ index ──▶ postings ──┐         live, then every 2 seconds
@@ -67,7 +67,7 @@ def words(modules):
 def index(words):
     """Word → its changes, numbered from 1. Publishes each on arrival; saves a checkpoint every 10 seconds."""
     return words.groupBy("word").agg(
-        F.count("*").alias("change"), fk.latest("module"), fk.latest("version"), fk.latest("times")
+        F.count("*").alias("change"), fk.latest_value("module"), fk.latest_value("version"), fk.latest_value("times")
     )
 
 
@@ -107,7 +107,7 @@ def rank(modules):
 
 
 @app.stream(fk.Eager())
-def answers(queries, posted, postings: fk.Latest, weights: fk.Latest, rank: fk.Latest):
+def answers(queries, posted, postings: fk.View, weights: fk.View, rank: fk.View):
     """Query → the best modules as soon as it arrives, from the newest epoch of each view, with the evidence."""
     # There are few queries, and the views fit into memory: one task does everything without a shuffle.
     asked = queries.unionByName(posted).coalesce(1)
@@ -124,7 +124,7 @@ def answers(queries, posted, postings: fk.Latest, weights: fk.Latest, rank: fk.L
     found = "if(score > 0, named_struct('score', score, 'module', module), null)"
     # The evidence: for each word, the last of its changes that was read.
     read = "named_struct('word', word, 'changes', array_max(filter(seen, each -> each.word = word).change))"
-    epoch = fk.epoch()
+    epoch = fk.current_epoch()
     return (
         scored.groupBy("id", "user", "text")
         .agg(

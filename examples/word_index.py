@@ -43,7 +43,9 @@ def words(pages):
 @app.stream(fk.Lazy("5 seconds"))
 def index(words):
     """Word → its change records: the page that changed it, and the number of changes so far."""
-    return words.groupBy("word").agg(F.count("*").alias("version"), fk.latest("page"), fk.latest("positions"))
+    return words.groupBy("word").agg(
+        F.count("*").alias("version"), fk.latest_value("page"), fk.latest_value("positions")
+    )
 
 
 app.sink("index", index, fk.Kafka("index", key="word"))

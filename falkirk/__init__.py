@@ -1,15 +1,19 @@
 """Falkirk: exactly-once results within milliseconds, on Spark.
 
 Declare sources, processors and sinks. Falkirk runs them as Spark queries that survive any failure and publish every
-result exactly once. Begin with `stream` and `Stream.write`, or with `App`.
+result exactly once. Begin with `read` and its `write`, or with `App`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from falkirk.app import App
-from falkirk.asserting import deterministic
-from falkirk.declared import Latest, Stamped
-from falkirk.endpoints import Console, Files, Kafka, Sql
+from falkirk.declare.asserting import deterministic
+from falkirk.declare.endpoints import Console, Files, Kafka, Sql
+from falkirk.declare.http import Http
+from falkirk.declare.parts import Stamped, View
+from falkirk.declare.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
+from falkirk.declare.stream import Stream, latest_value
+from falkirk.declare.tls import Tls
 from falkirk.errors import (
     DefinitionError,
     FalkirkError,
@@ -22,23 +26,20 @@ from falkirk.errors import (
     StoreError,
     UnrecoverableError,
 )
-from falkirk.logs.connection import Connection
-from falkirk.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
-from falkirk.push.endpoint import Http
-from falkirk.push.tls import Tls
-from falkirk.stream import Stream, latest, stream
+from falkirk.kafka.connection import Connection
+from falkirk.reading import read
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from falkirk.operators.call import Epoch, epoch
+    from falkirk.operators.call import EpochContext, current_epoch
     from falkirk.operators.functions import map_rows, stateful
     from falkirk.operators.joins import join
     from falkirk.operators.windows import counted, sessions
 
 #: These names need Spark, so they are imported at their first use: declarations need no Spark.
 _WITH_SPARK = {
-    "Epoch": "call", "counted": "windows", "epoch": "call", "join": "joins", "map_rows": "functions",
+    "EpochContext": "call", "counted": "windows", "current_epoch": "call", "join": "joins", "map_rows": "functions",
     "sessions": "windows", "stateful": "functions",
 }  # fmt: skip
 
@@ -60,7 +61,7 @@ __all__ = [
     "Delivery",
     "Eager",
     "Ephemeral",
-    "Epoch",
+    "EpochContext",
     "FalkirkError",
     "Files",
     "FullHistory",
@@ -69,7 +70,6 @@ __all__ = [
     "Http",
     "InternalError",
     "Kafka",
-    "Latest",
     "Lazy",
     "LogError",
     "LogSends",
@@ -82,13 +82,14 @@ __all__ = [
     "Stream",
     "Tls",
     "UnrecoverableError",
+    "View",
     "counted",
+    "current_epoch",
     "deterministic",
-    "epoch",
     "join",
-    "latest",
+    "latest_value",
     "map_rows",
+    "read",
     "sessions",
     "stateful",
-    "stream",
 ]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from falkirk.coordinator.store import Store
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
+from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.stores import Place
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from falkirk.coordinator.store import RegionRecord, Store, TailRecord
+from falkirk.store import RegionRecord, Store, TailRecord
 
 RECORD = RegionRecord(
     fingerprint={"reads": "events", "keyed step": "count(word)"},

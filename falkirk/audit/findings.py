@@ -10,14 +10,14 @@ from enum import StrEnum
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.app import App
+from falkirk.analysis.properties import Properties
 from falkirk.audit import rerun, sample
-from falkirk.cut import ByTime
-from falkirk.endpoints import Kafka
-from falkirk.logs.connection import Connection
+from falkirk.declare.application import Application
+from falkirk.declare.cut import ByTime
+from falkirk.declare.endpoints import Kafka
+from falkirk.frames.stamped import Frame
+from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch, Input
-from falkirk.plan.frames import Frame
-from falkirk.plan.inference.properties import Properties
 from falkirk.plan.planner import plan_application
 
 #: The number of differing results that are shown, for each of the two runs.
@@ -55,7 +55,7 @@ class Finding:
     reason: str = ""
 
 
-def audit(app: App, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[Finding]:
+def audit(app: Application, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[Finding]:
     """Return a finding for each region and batch of an application.
 
     Args: rows: how many of the newest rows of each source to read.
@@ -65,7 +65,7 @@ def audit(app: App, connection: Connection, session: SparkSession, rows: int = 1
 
 
 class _Walk:
-    def __init__(self, app: App, connection: Connection, session: SparkSession, rows: int) -> None:
+    def __init__(self, app: Application, connection: Connection, session: SparkSession, rows: int) -> None:
         self._plan = plan_application(app, session, "audit")
         #: The user's functions of streams are called a second time, as at the next start.
         self._again = {region.name: region for region in plan_application(app, session, "audit").regions}

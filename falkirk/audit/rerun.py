@@ -9,12 +9,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.operators.call import Epoch
+from falkirk.declare.stream import Step
+from falkirk.frames import stamped as frames
+from falkirk.frames.stamped import STAMP, Frame
+from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
-from falkirk.plan import frames
 from falkirk.plan.batch import Batch, Input, returned, stamp_column
-from falkirk.plan.frames import STAMP, Frame
-from falkirk.stream import Step
 
 
 def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
@@ -37,7 +37,7 @@ def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, ru
     rows = {i.name: _parameter(i, _divided(given[i.name], run)) for i in batch.inputs}
     if batch.state is not None:
         rows[batch.name] = empty(session, batch.state)
-    epoch = Epoch(views={i.name: 0 for i in batch.inputs if i.view})
+    epoch = EpochContext(views={i.name: 0 for i in batch.inputs if i.view})
     with tempfile.TemporaryDirectory(prefix="falkirk-audit-") as folder:
         places = (Path(folder) / str(i) for i in itertools.count())
         call = InEpoch(epoch, session, {}, lambda: next(places), files=Path(folder) / "files")

@@ -6,14 +6,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.endpoints import Files, Kafka
+from falkirk.declare.endpoints import Files, Kafka
+from falkirk.frames import stamped as frames
+from falkirk.frames.files import rows_of
+from falkirk.frames.stamped import STAMP, Frame
+from falkirk.frames.topics import parse, parsing
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.spark import kafka_options
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.plan import frames
-from falkirk.plan.folders import rows_of
-from falkirk.plan.frames import STAMP, Frame
-from falkirk.plan.parsing import parse, parsing
 
 
 def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: int) -> Frame:

@@ -1,4 +1,4 @@
-"""The command `falkirk check-run`: judges a run of any system, given the places of its rows."""
+"""The command `falkirk verify run`: judges a run of any system, given the places of its rows."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
 from falkirk.check.secrets import refuse_password, setting
 from falkirk.check.types import TYPES
 from falkirk.check.verdict import Guarantee, Verdict
-from falkirk.terminal import Terminal
+from falkirk.system.terminal import Terminal
 
 _EXPECTED = {
     "exactly-once": Guarantee.EXACTLY_ONCE,
@@ -35,7 +35,7 @@ memory_option = click.option(
 )
 
 
-@click.command("check-run")
+@click.command("run")
 @click.option("--input", "inputs", multiple=True, metavar="PLACE", help="Where the input rows are; can be repeated.")
 @click.option(
     "--output",

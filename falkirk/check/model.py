@@ -83,7 +83,7 @@ class Sum:
             raise DefinitionError(
                 "SUM_OF_NO_NUMBER",
                 f"sum({self.column}) can't add {value!r}{f' to {before!r}' if before is not None else ''}: {cause}",
-                hint="Give the checker only rows that reach the keyed step; for check-run, set the column's type: "
+                hint="Give the checker only rows that reach the keyed step; for `falkirk verify run`, set its type: "
                 f"--type {self.column}=decimal.",
                 column=self.column,
                 value=value,
@@ -120,7 +120,7 @@ def _precedes(one: object, other: object, function: Min | Max) -> bool:
         raise DefinitionError(
             "NO_ORDER",
             f"{name}({function.column}) can't compare {one!r} and {other!r}, which have no order.",
-            hint=f"For check-run, set the column's type, for example --type {function.column}=decimal.",
+            hint=f"For `falkirk verify run`, set the column's type, for example --type {function.column}=decimal.",
             column=function.column,
         ) from cause
 

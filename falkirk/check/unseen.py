@@ -34,13 +34,13 @@ def refuse_unseen(
         raise _unseen(topic, "a transaction is still open", opened, "Run the checker when no record is in flight.")
     cut = {partition: first for partition, (first, _) in bounds.items() if first}
     if cut and not allowed:
-        hint = "Increase the topic's retention; check-run judges the remaining records with --expired."
+        hint = "Increase the topic's retention; `falkirk verify run` judges the remaining records with --expired."
         raise _unseen(topic, "its first records were deleted", cut, hint)
     # If no offset is missing, compaction has not removed anything yet.
     holes = records < sum(end - first for first, end in bounds.values())
     compacted = is_compacted(config, topic) if holes else False
     if compacted and holes and not allowed:
-        hint = "Switch compaction off before a run; check-run judges the remaining records with --expired."
+        hint = "Switch compaction off before a run; `falkirk verify run` judges the remaining records with --expired."
         raise _unseen(topic, "it is compacted, and offsets are missing in it", {}, hint)
     notes = [f"partition {partition} begins at offset {first}" for partition, first in sorted(cut.items())]
     if compacted is not False:

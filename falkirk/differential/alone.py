@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.coordinator.durable import damaged
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.differential.graph import (
     Graph,
@@ -37,6 +36,7 @@ from falkirk.differential.rows import Time, together
 from falkirk.differential.runs import DAMAGED
 from falkirk.differential.schemas import arrow_of, port_schema, timed
 from falkirk.differential.turns import Rounds, Turns, Waiting
+from falkirk.system.durable import damaged
 
 log = logging.getLogger("falkirk")
 

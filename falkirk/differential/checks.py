@@ -16,15 +16,15 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )  # fmt: skip
 
+from falkirk.analysis.determinism import InBatch
+from falkirk.analysis.python import expressions
+from falkirk.analysis.structure import Leaves
 from falkirk.differential.rows import OURS
 from falkirk.differential.schemas import timed
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation
-from falkirk.plan.determinism import InBatch
-from falkirk.plan.frames import check_names, quiet
-from falkirk.plan.inference.python import expressions
-from falkirk.plan.inference.structure import Leaves
-from falkirk.spark_errors import SPARK_ERRORS, first_line
+from falkirk.errors.location import SourceLocation
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.frames.stamped import check_names, quiet
 
 _UNSUITABLE = (
     ArrayType, MapType, StructType, VariantType, NullType, CalendarIntervalType, YearMonthIntervalType,

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from falkirk.analysis.columns import require
 from falkirk.differential.checks import applied, check_same_columns, checked
 from falkirk.differential.graph import (
     Concat,
@@ -39,9 +40,8 @@ from falkirk.differential.graph import (
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE, OURS
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation, caller
-from falkirk.plan.columns import require
-from falkirk.plan.frames import check_names, is_star
+from falkirk.errors.location import SourceLocation, caller
+from falkirk.frames.stamped import check_names, is_star
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

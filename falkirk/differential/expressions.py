@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from falkirk.plan.inference.lineage import identity_of
-from falkirk.plan.inference.structure import name_of
+from falkirk.analysis.lineage import identity_of
+from falkirk.analysis.structure import name_of
 
 
 class Unsuitable(Exception):

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from falkirk.differential.expressions import Steps
 from falkirk.differential.operators import Join, Reduce
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation, caller
+from falkirk.errors.location import SourceLocation, caller
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,14 +9,14 @@ from itertools import zip_longest
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.analysis import structure
+from falkirk.analysis.code import function_digest
+from falkirk.analysis.python import functions
+from falkirk.analysis.structure import Leaves, structure_of
 from falkirk.differential.graph import Graph, Left, Mapped, Node, Variable, inputs_of
 from falkirk.differential.schemas import timed
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation
-from falkirk.plan.inference import structure
-from falkirk.plan.inference.code import function_digest
-from falkirk.plan.inference.python import functions
-from falkirk.plan.inference.structure import Leaves, structure_of
+from falkirk.errors.location import SourceLocation
 
 _FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
 #: The version of the texts and of their digest. Digests of different versions can't be compared.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from falkirk.coordinator.durable import damaged
 from falkirk.differential.ordered import Order, in_order, ranges
 from falkirk.differential.rows import HASH, Hashes, spans, together
+from falkirk.system.durable import damaged
 
 #: The text of the error for an unreadable file; a task's error reaches the driver as text.
 DAMAGED = "a file of an iteration's state can't be read"

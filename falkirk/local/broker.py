@@ -23,12 +23,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import MachineError
-from falkirk.local import private, processes
 from falkirk.local.archive import options
 from falkirk.local.cache import cache_home
 from falkirk.local.jars import broker_jars
 from falkirk.local.java import find_java
-from falkirk.stored import parse_json
+from falkirk.system import private, processes
+from falkirk.system.stored import parse_json
 
 _HERE = Path(__file__).parent
 _PROPERTIES = "server.properties"

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from falkirk.local import private
+from falkirk.system import private
 
 _FILLING = ".filling-"
 

@@ -11,10 +11,10 @@ from ipaddress import ip_address
 import psutil
 
 from falkirk.errors import FalkirkError
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local import archive, broker, jars
 from falkirk.local.java import find_java
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
 
 _DISK_MIN_BYTES = 1 << 30
 _INTERNET = (socket.AF_INET, socket.AF_INET6)

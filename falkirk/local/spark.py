@@ -13,15 +13,16 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors import SparkError
-from falkirk.local import exposure, private
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.signing import KEY_PATTERN
+from falkirk.local import exposure
 from falkirk.local.archive import driver_class_path, options
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
-from falkirk.logs.connection import Connection
-from falkirk.logs.signing import KEY_PATTERN
-from falkirk.policy import Duration, duration_s
+from falkirk.system import private
 
 log = logging.getLogger("falkirk")
 
@@ -67,7 +68,7 @@ _CONTEXT_SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
-    # A second attempt of a task refuses to write (falkirk/regions/attempts.py), so Spark need not try one.
+    # A second attempt of a task refuses to write (falkirk/runtime/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
     # Over TCP, the message that ends a Python worker's input waits 40 ms for an acknowledgement, in each task.
@@ -78,10 +79,10 @@ _CONTEXT_SETTINGS = {
     "spark.network.timeoutInterval": "5s",
 }
 #: Further settings for a local master. A task that runs out of memory fails without ending the JVM, since a file of a
-#: few megabytes may contain one line of gigabytes. The code that meets the error decides (falkirk/epochs/failures.py).
+#: few megabytes may contain one line of gigabytes. The code that meets the error decides (runtime/epochs/failures.py).
 _LOCAL_SETTINGS = {"spark.executor.killOnFatalError.depth": "0"}
 #: Further settings for a cluster. An executor ends itself when its driver has not answered for this many intervals
-#: (falkirk/coordinator/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
+#: (falkirk/home/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
 _CLUSTER_SETTINGS = {"spark.executor.heartbeat.maxFailures": "10"}
 

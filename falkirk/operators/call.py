@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.errors import DefinitionError
-from falkirk.location import caller
+from falkirk.errors.location import caller
 
 #: The column that tells the kind of a row, if rows of several kinds were computed together.
 KIND = "__falkirk_kind"
@@ -28,12 +28,12 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Epoch:
+class EpochContext:
     """The epoch for which a batch's function is called.
 
     Args:
         number: from 0.
-        views: for each `Latest` parameter, by name, the number of the epoch that it holds.
+        views: for each `View` parameter, by name, the number of the epoch that it holds.
         begins, ends: the event time that it covers, [begins, ends), if epochs are cut by event time.
         decided_at: when the end of the epoch was decided. It is recorded, so it is the same in every replay.
     """
@@ -52,7 +52,7 @@ class Call(ABC):
         as `LETTER`. marks: small numbers that the former epoch left. told: small numbers to report about this epoch.
     """
 
-    def __init__(self, epoch: Epoch, marks: Mapping[str, int] | None = None) -> None:
+    def __init__(self, epoch: EpochContext, marks: Mapping[str, int] | None = None) -> None:
         self.epoch, self.marks = epoch, marks or {}
         self.kept: dict[str, DataFrame] = {}
         self.notes: dict[str, str] = {}
@@ -137,7 +137,7 @@ def current(operator: str) -> Call:
     return call
 
 
-def epoch() -> Epoch:
+def current_epoch() -> EpochContext:
     """Return the epoch for which the batch's function was called; number 0 while Falkirk plans.
 
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`.

@@ -9,10 +9,10 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from falkirk.analysis.columns import require
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation, caller
+from falkirk.errors.location import SourceLocation, caller
 from falkirk.operators.call import KIND, LETTER, Call, current
-from falkirk.plan.columns import require
 
 Poison = Literal["dead-letter", "fail"]
 #: The column with a row's stamp, in a parameter that is marked `Stamped`.
@@ -101,7 +101,7 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
     """Return a factory of task functions: `mapping` or `folding`, without the user's function."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from falkirk import redaction
+    from falkirk.errors import redaction
     from falkirk.operators import python  # importing pyarrow is slow
 
     if poison not in ("dead-letter", "fail"):

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from falkirk.operators.call import KIND, Call, Epoch
-from falkirk.plan.frames import plan_text
+from falkirk.frames.stamped import plan_text
+from falkirk.operators.call import KIND, Call, EpochContext
 
 State = Mapping[str, DataFrame | str]
 """The state from one epoch to the next, by slot: rows, or a text."""
@@ -24,7 +24,7 @@ class InEpoch(Call):
     """
 
     def __init__(
-        self, epoch: Epoch, session: SparkSession, state: State, scratch: Callable[[], Path],
+        self, epoch: EpochContext, session: SparkSession, state: State, scratch: Callable[[], Path],
         marks: Mapping[str, int] | None = None, files: Path | None = None,
     ) -> None:  # fmt: skip
         super().__init__(epoch, marks)

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType
 
-from falkirk.coordinator.durable import Manifest, check, make_folder, sync
-from falkirk.declared import JOBS, ROUNDS, UNFINISHED, Processor
+from falkirk.analysis.functions import ITSELF
+from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED, Processor
 from falkirk.differential.collection import Collection, Limits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import Graph, Reduced, Scope, Source
@@ -27,7 +27,7 @@ from falkirk.differential.state import State, sweep
 from falkirk.errors import DefinitionError
 from falkirk.local.spark import batch_partitions
 from falkirk.operators.call import current
-from falkirk.plan.inference.functions import ITSELF
+from falkirk.system.durable import Manifest, check, make_folder, sync
 
 log = logging.getLogger("falkirk")
 

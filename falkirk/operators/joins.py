@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation, caller
+from falkirk.errors.location import SourceLocation, caller
 from falkirk.operators.call import current
 from falkirk.operators.functions import check_columns, keys_of
-from falkirk.policy import Duration, duration_s
 
 
 def join(

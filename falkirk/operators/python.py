@@ -1,7 +1,7 @@
 """Python workers: runs a user's function on each row, and turns rows on which it fails into dead letters.
 
-This module runs in Spark's Python workers, where Falkirk need not be installed: this module and `falkirk/redaction.py`
-are sent with the function (`register_pickle_by_value`).
+This module runs in Spark's Python workers, where Falkirk need not be installed: this module and
+`falkirk/errors/redaction.py` are sent with the function (`register_pickle_by_value`).
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Row
 
-from falkirk.redaction import redact, redact_urls
+from falkirk.errors.redaction import redact, redact_urls
 
 RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
 #: The beginning of the reason in a dead letter of such a row; the fields that tell the row's origin.

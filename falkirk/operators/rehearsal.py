@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from falkirk.operators.call import Call, Epoch
+from falkirk.operators.call import Call, EpochContext
 
 
 class Rehearsal(Call):
@@ -15,7 +15,7 @@ class Rehearsal(Call):
     Attributes: computed: the DataFrames that are computed once, or that determine them.
     """
 
-    def __init__(self, session: SparkSession, epoch: Epoch) -> None:
+    def __init__(self, session: SparkSession, epoch: EpochContext) -> None:
         super().__init__(epoch)
         self._session = session
         self.computed: list[DataFrame] = []

@@ -21,10 +21,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from falkirk.cut import EARLIEST, LATEST, SLICE, ByTime
+from falkirk.declare.cut import EARLIEST, LATEST, SLICE, ByTime
+from falkirk.frames.stamped import STAMP
+from falkirk.frames.topics import dead_letter
 from falkirk.operators.call import KIND, LETTER, current
-from falkirk.plan.frames import STAMP
-from falkirk.plan.parsing import dead_letter
 
 #: The mark with which an epoch records up to which time, in microseconds, slices are complete.
 COMPLETE = "complete"

@@ -6,11 +6,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors import DefinitionError
-from falkirk.location import caller
+from falkirk.errors.location import caller
 from falkirk.operators.call import KIND, Call, current
 from falkirk.operators.functions import STAMP, check_columns, joined, keys_of, named
-from falkirk.policy import Duration, duration_s
 
 
 def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: Duration) -> DataFrame:

@@ -4,13 +4,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
-from falkirk.cut import ByClock, ByTime, OnArrival
-from falkirk.declared import Processor
+from falkirk.declare.cut import ByClock, ByTime, OnArrival
+from falkirk.declare.parts import Processor
+from falkirk.declare.policy import Eager
 from falkirk.errors import DefinitionError
+from falkirk.frames import stamped as frames
 from falkirk.operators.times import sort
-from falkirk.plan import frames
 from falkirk.plan.batch import Input
-from falkirk.policy import Eager
 
 #: How often the view of a live processor is brought up to date.
 VIEW_EVERY_S = 1.0

@@ -13,27 +13,28 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from falkirk.cut import SLICE, ByClock, ByTime, Cut
-from falkirk.declared import Iteration, Processor, Sink
-from falkirk.endpoints import Files, Kafka
+from falkirk.analysis.columns import require
+from falkirk.analysis.escapes import watched
+from falkirk.analysis.properties import Properties, of_batch
+from falkirk.declare.cut import SLICE, ByClock, ByTime, Cut
+from falkirk.declare.endpoints import Files, Kafka
+from falkirk.declare.parts import Iteration, Processor, Sink
+from falkirk.declare.policy import FullHistory, Lazy, Policy
+from falkirk.declare.stream import Body
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation
-from falkirk.operators.call import Call, Epoch, calling
+from falkirk.errors.location import SourceLocation
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.frames import avro
+from falkirk.frames import stamped as frames
+from falkirk.operators.call import Call, EpochContext, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
-from falkirk.plan import avro, frames
-from falkirk.plan.columns import require
+from falkirk.plan.batch_determinism import Called, doubts_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
-from falkirk.plan.inference.batch import Called, doubts_of
-from falkirk.plan.inference.escapes import watched
-from falkirk.plan.inference.properties import Properties, of_batch
 from falkirk.plan.promises import check_key
 from falkirk.plan.published import address, form
 from falkirk.plan.region import BatchLogs
-from falkirk.policy import FullHistory, Lazy, Policy
-from falkirk.spark_errors import SPARK_ERRORS, first_line
-from falkirk.stream import Body
 
 #: What says where a row comes from, of a parameter that is marked `fk.Stamped`: of a topic's row `row` is 0, of
 #: another batch's `partition` is 0 and `offset` the number of the epoch.
@@ -233,7 +234,7 @@ def plan_batch(
         given[processor.name] = session.createDataFrame([], state)
     began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None
     body = iterating(processor)
-    epoch = Epoch(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began)
+    epoch = EpochContext(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began)
 
     def called() -> Called:
         rehearsal = Rehearsal(session, epoch)

@@ -6,20 +6,20 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from falkirk.app import App
-from falkirk.cut import ByTime
-from falkirk.declared import Processor
-from falkirk.endpoints import Kafka, Sql
+from falkirk.declare.application import Application
+from falkirk.declare.cut import ByTime
+from falkirk.declare.endpoints import Kafka, Sql
+from falkirk.declare.parts import Processor
+from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation
-from falkirk.plan import frames
+from falkirk.errors.location import SourceLocation
+from falkirk.frames import stamped as frames
+from falkirk.frames.files import columns_of
+from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
 from falkirk.plan.batch import Batch, Input, file_log, plan_batch, stamped
-from falkirk.plan.folders import columns_of
-from falkirk.plan.frames import Frame
 from falkirk.plan.promises import check_printed
 from falkirk.plan.refusals import check_batch_of_files
-from falkirk.stream import SourceNode
 
 
 class LivePlanner(Protocol):
@@ -37,7 +37,7 @@ class LivePlanner(Protocol):
 class BatchPlanner:
     """Plans the batches of one application."""
 
-    def __init__(self, app: App, session: SparkSession, live: LivePlanner) -> None:
+    def __init__(self, app: Application, session: SparkSession, live: LivePlanner) -> None:
         self._app, self._session, self._live = app, session, live
         self._planned: dict[str, Batch] = {}
         self._sorters: dict[tuple[str, ByTime], Batch] = {}

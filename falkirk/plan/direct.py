@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from falkirk.endpoints import Kafka
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.policy import Eager
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
-from falkirk.policy import Eager
 
 
 def told_direct(regions: Sequence[Region], batches: Sequence[Batch], session: SparkSession) -> tuple[Batch, ...]:

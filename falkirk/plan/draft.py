@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from falkirk.plan.frames import Frame
-from falkirk.plan.inference.functions import spoken
-from falkirk.plan.inference.live import Doubts
+from falkirk.analysis.functions import spoken
+from falkirk.declare.stream import Node, SourceNode
+from falkirk.frames.stamped import Frame
+from falkirk.plan.live_determinism import Doubts
 from falkirk.plan.region import Undetermined
-from falkirk.stream import Node, SourceNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

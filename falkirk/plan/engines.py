@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from falkirk.app import App
-from falkirk.cut import OnArrival
-from falkirk.declared import Processor
+from falkirk.declare.application import Application
+from falkirk.declare.cut import OnArrival
+from falkirk.declare.parts import Processor
+from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
+from falkirk.declare.stream import Node, ProcessorNode, Step, Stream
 from falkirk.errors import DefinitionError
-from falkirk.policy import DEFAULT_POLICY, Eager, Lazy
-from falkirk.stream import Node, ProcessorNode, Step, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ Recorded = dict[str, Any]
 """What the functions of streams returned, by the name of the processor."""
 
 
-def in_engines(app: App, recorded: Recorded | None = None) -> App:
+def in_engines(app: Application, recorded: Recorded | None = None) -> Application:
     """Return the application with those of its live processors that can't run live as micro-batches.
 
     Args: recorded: gets what the function of each stream returned. It is called once, however often this looks.
@@ -103,7 +103,8 @@ def _steps(node: Node) -> list[Step]:
 
 
 def _in_micro_batches(processor: Processor, reason: str, recorded: Recorded) -> Processor:
-    from falkirk.plan import frames, mechanisms
+    from falkirk.frames import stamped as frames
+    from falkirk.plan import mechanisms
 
     mechanisms.check_live(processor, reason)
     steps = _steps(_node(recorded_of(processor, recorded)))
@@ -135,7 +136,7 @@ def _saves_by_itself(processor: Processor, steps: list[Step]) -> bool:
 
 def _replayed(processor: Processor) -> "Callable[..., DataFrame]":
     """Return the processor's function for DataFrames with stamps."""
-    from falkirk.plan.replay import replay
+    from falkirk.operators.replay import replay
 
     def body(*given: "DataFrame") -> "DataFrame":
         return replay(_node(_called(processor)), dict(zip(processor.reads, given, strict=True)), processor)

@@ -6,13 +6,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.endpoints import Kafka
-from falkirk.plan import frames
-from falkirk.plan.frames import Frame
-from falkirk.plan.inference.structure import digest
+from falkirk.analysis.structure import digest
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.stream import LatestValue, Node, Step, steps_of
+from falkirk.frames import stamped as frames
+from falkirk.frames.stamped import Frame
 from falkirk.plan.published import form, partitioned_by
-from falkirk.plan.region import steps_of
-from falkirk.stream import Latest, Node, Step
 
 #: By what a fingerprint calls it: settings of the session on which the same steps depend for what they come to.
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
@@ -97,7 +96,7 @@ def _render(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "(" + ", ".join(map(_render, value)) + ")"
     text = str(value._jc.toString()) if hasattr(value, "_jc") else str(value)
-    column = value.column if isinstance(value, Latest) else value
+    column = value.column if isinstance(value, LatestValue) else value
     if hasattr(column, "_jc") and any(f"{name}(" in text for name in _SEEDED):
         for seed in _seeds(column._jc.node()):
             text = re.sub(rf"(?<![\w.]){seed}L?(?=\))", "seed", text)

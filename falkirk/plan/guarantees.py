@@ -8,17 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from falkirk.coordinator.layout import Layout
-from falkirk.coordinator.ports import Point
-from falkirk.coordinator.rollback import decide
-from falkirk.coordinator.shape import layout_of
-from falkirk.cut import ByClock, ByRows, ByTime, Cut
-from falkirk.declared import Sink
-from falkirk.endpoints import Console
+from falkirk.analysis.functions import entry_of, spoken
+from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut
+from falkirk.declare.endpoints import Console
+from falkirk.declare.parts import Sink
+from falkirk.declare.policy import Delivery, Lazy
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch
-from falkirk.plan.inference.functions import entry_of, spoken
-from falkirk.plan.inference.live import IN_STATE
+from falkirk.plan.live_determinism import IN_STATE
+from falkirk.plan.plan import Plan
 from falkirk.plan.published import address
 from falkirk.plan.reasons import (
     Reason,
@@ -33,8 +31,11 @@ from falkirk.plan.reasons import (
     of_region,
     repeats_by_policy,
 )
-from falkirk.plan.region import Plan, Region, Undetermined
-from falkirk.policy import Delivery, Lazy
+from falkirk.plan.region import Region, Undetermined
+from falkirk.plan.shape import layout_of
+from falkirk.protocol.layout import Layout
+from falkirk.protocol.ports import Point
+from falkirk.protocol.rollback import decide
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 

@@ -12,13 +12,13 @@ Source: Delivery-consistency-determinism, §II; Falkirk Wheel, §1.
 
 from collections.abc import Iterable
 
-from falkirk.declared import Processor, Sink
+from falkirk.declare.parts import Processor, Sink
+from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
+from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError, GuaranteeError
-from falkirk.location import SourceLocation
+from falkirk.errors.location import SourceLocation
 from falkirk.plan.draft import Draft
 from falkirk.plan.region import Region, Undetermined
-from falkirk.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
-from falkirk.stream import SourceNode
 
 #: Of a sink behind something tentative: what can be had only by holding its results back.
 HELD = (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE)

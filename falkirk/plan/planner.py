@@ -8,7 +8,7 @@ It walks the recorded steps of each sink from the source on, on empty DataFrames
   * behind an ephemeral one that has several readers, each of which would see something else of one input.
 Everything else is fused.
 
-What may come out differently on a replay, where anybody could tell (inference/live.py), and all that is computed from
+What may come out differently on a replay, where anybody could tell (live_determinism.py), and all that is computed from
 it, is tentative: an exactly-once sink behind it gets a log of its own, from which results are released once they can't
 be taken back any more.
 """
@@ -23,32 +23,36 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.app import App
-from falkirk.declared import Processor, Sink
-from falkirk.endpoints import Kafka
+from falkirk.analysis import columns, determinism
+from falkirk.analysis.formula import deciding
+from falkirk.analysis.functions import DATED, ITSELF
+from falkirk.analysis.properties import Brought, Properties, of_live
+from falkirk.declare.application import Application
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.parts import Processor, Sink
+from falkirk.declare.policy import Delivery, Ephemeral
+from falkirk.declare.stream import ProcessorNode, SourceNode, Step, Stream, root_of, steps_of
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation
-from falkirk.logs.internal import internal_topic
-from falkirk.plan import avro, columns, determinism, frames, mechanisms, promises
+from falkirk.errors.location import SourceLocation
+from falkirk.frames import avro
+from falkirk.frames import stamped as frames
+from falkirk.frames.stamped import Frame
+from falkirk.frames.topics import KAFKA_DDL, parse, parsing
+from falkirk.kafka.internal import internal_topic
+from falkirk.plan import mechanisms, promises
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import told_direct
 from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import Recorded, in_engines, recorded_of
 from falkirk.plan.fingerprint import DECIDING, fingerprint, text_of
-from falkirk.plan.frames import Frame
-from falkirk.plan.inference.formula import deciding
-from falkirk.plan.inference.functions import DATED, ITSELF
-from falkirk.plan.inference.properties import Brought, Properties, of_live
-from falkirk.plan.parsing import KAFKA_DDL, parse, parsing
+from falkirk.plan.plan import Plan
 from falkirk.plan.refusals import check_live, check_not_files
-from falkirk.plan.region import Hop, Plan, Region, root_of, steps_of
+from falkirk.plan.region import Hop, Region
+from falkirk.plan.requests import bind, plan_push
 from falkirk.plan.topics import check_declared, dead_letter_topic
-from falkirk.policy import Delivery, Ephemeral
-from falkirk.push.planning import bind, plan_push
-from falkirk.stream import ProcessorNode, SourceNode, Step, Stream
 
 
-def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
+def plan_application(app: Application, session: SparkSession, identity: str) -> Plan:
     """Return the regions of a declared application.
 
     Args: identity: of the home; part of the names of internal topics, so that two homes never share one.
@@ -90,7 +94,7 @@ def plan_application(app: App, session: SparkSession, identity: str) -> Plan:
 
 @dataclass(kw_only=True)
 class _Planner:
-    app: App
+    app: Application
     session: SparkSession
     identity: str
     recorded: Recorded

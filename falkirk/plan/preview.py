@@ -3,21 +3,21 @@
 import json
 from pathlib import Path
 
-from falkirk.app import App
+from falkirk.declare.application import Application
 from falkirk.errors import LogError
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.plan.explain import Shown
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
+from falkirk.plan.shown.screen import Shown
 from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
 
 #: Partitions that a topic is taken to have while it can't be asked.
 PARTITIONS_ASSUMED = 2
 
 
-def preview(app: App, *, kafka: str | None, home: Path | None, master: str | None) -> Shown:
+def preview(app: Application, *, kafka: str | None, home: Path | None, master: str | None) -> Shown:
     """Return the plan of an application as it would run.
 
     Raises: DefinitionError, GuaranteeError: as `plan_application`.

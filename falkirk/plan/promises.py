@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from falkirk.declared import Sink
-from falkirk.endpoints import Console, Kafka
+from falkirk.analysis.columns import require
+from falkirk.declare.endpoints import Console, Kafka
+from falkirk.declare.parts import Sink
+from falkirk.declare.policy import Delivery
 from falkirk.errors import DefinitionError, GuaranteeError
-from falkirk.plan.columns import require
 from falkirk.plan.region import Undetermined
-from falkirk.policy import Delivery
 
 
 def check_key(sink: Sink, columns: Sequence[str]) -> None:

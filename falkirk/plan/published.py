@@ -9,11 +9,11 @@ from hashlib import sha256
 import sqlalchemy as sql
 from pyspark.sql import functions as F
 
-from falkirk.declared import Sink
-from falkirk.endpoints import Console, Endpoint, Files, Kafka, Sql
+from falkirk.analysis.formula import formulas
+from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
+from falkirk.declare.parts import Sink
 from falkirk.errors import DefinitionError
-from falkirk.plan.frames import Frame, key_column
-from falkirk.plan.inference.formula import formulas
+from falkirk.frames.stamped import Frame, key_column
 
 #: Options in the URL of a database that say which database it is. Others say how it is reached, or by whom.
 _WHICH_DATABASE = frozenset({"host", "hostaddr", "port", "dbname", "service", "options"})

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from falkirk.location import SourceLocation
+from falkirk.analysis.functions import Nature, entry_of, spoken
+from falkirk.declare.policy import Acknowledged, Delivery
+from falkirk.errors.location import SourceLocation
 from falkirk.plan.batch import Batch
-from falkirk.plan.inference.functions import Nature, entry_of, spoken
-from falkirk.plan.inference.live import SHARED
+from falkirk.plan.live_determinism import SHARED
 from falkirk.plan.region import Region, Undetermined
-from falkirk.policy import Acknowledged, Delivery
 
 Kind = Literal[
     "deterministic",  # every step gives the same results on replay

@@ -3,14 +3,14 @@
 from collections import Counter
 from dataclasses import replace
 
-from falkirk.app import App
-from falkirk.cut import ByRows
-from falkirk.declared import Processor
+from falkirk.analysis.determinism import operations
+from falkirk.declare.application import Application
+from falkirk.declare.cut import ByRows
+from falkirk.declare.parts import Processor
+from falkirk.declare.stream import Step
 from falkirk.errors import DefinitionError
-from falkirk.plan import frames
-from falkirk.plan.determinism import operations
-from falkirk.plan.frames import Frame
-from falkirk.stream import Step
+from falkirk.frames import stamped as frames
+from falkirk.frames.stamped import Frame
 
 #: By Catalyst's names of the operations: what they are, and what to do instead.
 _NOT_LIVE = {
@@ -46,7 +46,7 @@ def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) 
             raise _invalid(step, "the current time can't stand inside an aggregate", instead)
 
 
-def check_not_files(app: App, name: str, where: object) -> None:
+def check_not_files(app: Application, name: str, where: object) -> None:
     """See that something live does not read a folder.
 
     Raises: DefinitionError: `FILES_READ_LIVE`.

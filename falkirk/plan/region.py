@@ -1,26 +1,13 @@
 """Regions: the parts of an application that each run as one Spark query, from one log to one log."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from falkirk.asserting import Word
-from falkirk.endpoints import Kafka
-from falkirk.local.spark import SPARE_BATCHES
-from falkirk.location import SourceLocation
-from falkirk.plan.inference.functions import spoken
-from falkirk.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
-from falkirk.stream import Node, SourceNode, Step
-
-if TYPE_CHECKING:
-    from falkirk.plan.batch import Batch
-    from falkirk.plan.inference.properties import Properties
-    from falkirk.push.planning import PushSource
-
-#: The oldest checkpoint of a region that a failure may ask for is so many of its intervals old. One interval passes
-#: between two checkpoints, one more since two are kept, and twice as many are left for a region that is late.
-INTERVALS_LATE = 4
+from falkirk.analysis.functions import spoken
+from falkirk.declare.asserting import Word
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
+from falkirk.declare.stream import Node, SourceNode, Step, steps_of
+from falkirk.errors.location import SourceLocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,61 +144,3 @@ class Region:
     def steps(self) -> tuple[Step, ...]:
         """The recorded steps, oldest first."""
         return steps_of(self.node)
-
-
-def steps_of(node: Node) -> tuple[Step, ...]:
-    """Return the recorded steps that lead to `node`, oldest first."""
-    found: list[Step] = []
-    while isinstance(node, Step):
-        found.append(node)
-        node = node.parent
-    return tuple(reversed(found))
-
-
-def root_of(node: Node) -> Node:
-    """Return where the steps that lead to `node` begin."""
-    while isinstance(node, Step):
-        node = node.parent
-    return node
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The regions of an application, live ones and batches, each upstream first, and its sources of requests.
-
-    Args: properties: what is known of each processor, by name. spare_checkpoints: as of `App`.
-    """
-
-    application: str
-    regions: tuple[Region, ...]
-    batches: "tuple[Batch, ...]"
-    push: "tuple[PushSource, ...]" = ()
-    properties: "Mapping[str, Properties]"
-    state_partitions: int
-    spare_checkpoints: int = 0
-
-    def awaited_s(self, region: Region) -> float:
-        """Return how long a result waits at most for the checkpoint of a region, and for its spare ones."""
-        spare = 0 if region.deterministic else self.spare_checkpoints
-        return region.interval_s * (1 + spare)
-
-    def retained_of(self, region: Region, history: int) -> int:
-        """Return how many batches back Spark has to keep what a live region can go back to.
-
-        A failure may ask for a checkpoint that belongs to one of the slowest region, which may be late.
-        """
-        slowest_s = max(each.interval_s for each in self.regions)
-        return (
-            history + self.spare_checkpoints + SPARE_BATCHES + INTERVALS_LATE * math.ceil(slowest_s / region.interval_s)
-        )
-
-    def awaited_by(self, region: Region) -> tuple[Region, ...]:
-        """Return the regions whose checkpoints must cover a held result before it is released, upstream first.
-
-        Each must have saved what the next had read when *it* saved: so in the worst case their intervals add up.
-        """
-        writers = {r.output.topic: r for r in self.regions}
-        found = [region]
-        while (writer := writers.get(found[0].source.topic.topic)) is not None and writer.undetermined is not None:
-            found.insert(0, writer)
-        return tuple(found)

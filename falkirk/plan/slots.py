@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from falkirk.errors import SparkError
-from falkirk.logs.topics import Topics
-from falkirk.plan.region import Plan, Region
+from falkirk.kafka.topics import Topics
+from falkirk.plan.plan import Plan
+from falkirk.plan.region import Region
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

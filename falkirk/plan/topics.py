@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from falkirk.app import App
-from falkirk.declared import Sink
-from falkirk.endpoints import Files, Kafka
+from falkirk.declare.application import Application
+from falkirk.declare.endpoints import Files, Kafka
+from falkirk.declare.parts import Sink
+from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError, LogError
-from falkirk.logs.internal import KEEP
-from falkirk.logs.topics import TopicFacts, Topics
-from falkirk.plan.region import Plan
-from falkirk.stream import SourceNode
+from falkirk.kafka.internal import KEEP
+from falkirk.kafka.topics import TopicFacts, Topics
+from falkirk.plan.plan import Plan
 
 
-def check_declared(app: App) -> None:
+def check_declared(app: Application) -> None:
     """See that no two of the topics and folders that the user declared are in each other's way.
 
     Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`.
@@ -52,7 +52,7 @@ def check_declared(app: App) -> None:
 
 
 def dead_letter_topic(
-    app: App, reads: SourceNode, output: Kafka, taken: set[str], *, reads_hop: bool, writes_hop: bool
+    app: Application, reads: SourceNode, output: Kafka, taken: set[str], *, reads_hop: bool, writes_hop: bool
 ) -> str:
     """Return, and take, a dead-letter topic of a live region's own, since its tail is read on recovery; named by what
     its users know.

@@ -15,14 +15,14 @@ from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
 from falkirk.errors import FalkirkError, LogError
-from falkirk.logs.connection import Connection
-from falkirk.logs.signing import Disbelieved, Foreign, ForeignTally, Verifier
-from falkirk.logs.topics import Topics
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.reader import Reader, positions_at, read_until
+from falkirk.kafka.signing import Disbelieved, Foreign, ForeignTally, Verifier
+from falkirk.kafka.topics import Topics
 from falkirk.push.book import SKEW_MS, Book, Entry, read_back
 from falkirk.push.desk import Desk
 from falkirk.push.elapsed import Elapsed, elapsed_of
 from falkirk.push.errors import RequestError, passing_error
-from falkirk.push.reader import Reader, positions_at, read_until
 from falkirk.push.sender import Sender
 
 log = logging.getLogger("falkirk")

@@ -11,8 +11,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from falkirk.logs.connection import Connection
-from falkirk.logs.faults import ClientErrors, fault, quiet_options
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.faults import ClientErrors, fault, quiet_options
 from falkirk.push.book import Entry
 from falkirk.push.elapsed import header_of
 

@@ -11,10 +11,10 @@ from typing import Any
 from aiohttp import web
 from pyspark.sql.types import StructType
 
+from falkirk.declare.http import Http
 from falkirk.push import fits
 from falkirk.push.book import Entry
 from falkirk.push.desk import Desk
-from falkirk.push.endpoint import Http
 from falkirk.push.errors import RequestError, passing_error
 
 #: The largest size of a request, and of the value that is sent for it; below Kafka's default limit of a record.

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from falkirk.logs.ranges import read_messages
-from falkirk.logs.signing import Believed, Disbelieved, Foreign, ForeignTally
+from falkirk.kafka.ranges import read_messages
+from falkirk.kafka.signing import Believed, Disbelieved, Foreign, ForeignTally
 from falkirk.operators.python import FAILED
 from falkirk.plan.batch import is_file_log
-from falkirk.regions.context import Place
-from falkirk.regions.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
-from falkirk.stored import parse_json
+from falkirk.runtime.context import Place
+from falkirk.runtime.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
+from falkirk.system.stored import parse_json
 
 Origin = tuple[str, int, int]
 """The place of an input: topic, partition, offset."""

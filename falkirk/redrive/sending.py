@@ -20,15 +20,15 @@ from typing import cast, get_args
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from falkirk.errors import LogError
-from falkirk.logs.connection import Connection
-from falkirk.logs.faults import ClientErrors, away, fault, is_away, quiet_options
-from falkirk.logs.header import HEADER_KEY
-from falkirk.logs.internal import KEEP, internal_topic
-from falkirk.logs.ranges import read_messages
-from falkirk.logs.signing import NO_HEADER, Disbelieved, Foreign, ForeignTally, Verifier, tag_of
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.faults import ClientErrors, away, fault, is_away, quiet_options
+from falkirk.kafka.header import HEADER_KEY
+from falkirk.kafka.internal import KEEP, internal_topic
+from falkirk.kafka.ranges import read_messages
+from falkirk.kafka.signing import NO_HEADER, Disbelieved, Foreign, ForeignTally, Verifier, tag_of
 from falkirk.redrive.letters import Kind, Letter, Origin
-from falkirk.regions.context import Place
-from falkirk.stored import parse_json
+from falkirk.runtime.context import Place
+from falkirk.system.stored import parse_json
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from falkirk.theory.events import History, Message, closure
 from falkirk.theory.frontier import Frontier, OffsetFrontier, down
 from falkirk.theory.graph import Graph
-from falkirk.theory.history.events import History, Message, closure
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
 from falkirk.theory.times import SequenceTime, Time, TopicPartition
 

@@ -31,10 +31,10 @@ from falkirk.check import (
     read_topic,
 )
 from falkirk.cli import main
-from falkirk.coordinator.home import ProcessRecord
+from falkirk.home.folder import ProcessRecord
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
 from tests.support import wait_until
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
@@ -23,8 +23,8 @@ def test_a_batch_job_in_the_same_session(broker: Broker, spark: "SparkSession", 
     topics, events, counts = Topics(Connection.of(broker.bootstrap)), f"events-{tag}", f"counts-{tag}"
     for topic in (events, counts):
         topics.create(topic, 2, {})
-    stream = fk.stream(fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
-    keyed = stream.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+    stream = fk.read(fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
+    keyed = stream.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
     query = keyed.write(fk.Kafka(counts, key="word"), kafka=broker.bootstrap, home=str(home), interval="2 seconds")
     with Load(broker.bootstrap, events, rate=100) as load:
         wait_until(lambda: query.status[0].last_commit >= 1, 120, "a checkpoint")

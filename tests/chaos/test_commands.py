@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.cli import main
-from falkirk.coordinator.store import Store
 from falkirk.local.broker import Broker
+from falkirk.store import Store
 from tests.chaos.harness import APPS, Application, Load
 from tests.integration.live import Wire
 from tests.integration.tentative import BY_WORD, COUNTS, DRAWN, REGIONS, Hop, expected, released

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from falkirk.coordinator.store import Store
 from falkirk.local.broker import Broker
+from falkirk.store import Store
 from tests.chaos.apps.dying import PLACES
 from tests.chaos.harness import APPS, Load
 from tests.integration.live import Wire

@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee, Verdict
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.query import Query, run_here
-from falkirk.regions import fence
+from falkirk.runtime import fence
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
@@ -24,7 +24,7 @@ def _app(events: str, counts: str, home: Path) -> fk.App:
 
     @app.stream(fk.Lazy("3 seconds"))
     def counted(events: fk.Stream) -> fk.Stream:
-        return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+        return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
     app.sink("counts", counted, fk.Kafka(counts, key="word"))
     return app

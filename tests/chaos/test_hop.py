@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from demo.load import PageProducer
+from demo.pages import pages
+from demo.word_index import INDEX, PAGES, example, judge
 from falkirk.check import Guarantee
-from falkirk.demo.load import PageProducer
-from falkirk.demo.pages import pages
-from falkirk.demo.word_index import INDEX, PAGES, example, judge
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
 from tests.chaos.harness import Application
 from tests.support import wait_until
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from falkirk.check import AggregateModel, Count, Guarantee, Input, Latest, Place, check_keyed, outputs_of, read_topic
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
 from tests.chaos.harness import APPS, Application, Load
 from tests.support import wait_until
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from falkirk.check import Guarantee, read_topic
-from falkirk.coordinator.store import Store
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
+from falkirk.store import Store
 from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, is_alive, judge_counts
 from tests.support import wait_until
 

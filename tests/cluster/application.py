@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 
 from falkirk.check import Input, Output, Place, Verdict, check_stateless, read_topic
-from falkirk.logs.connection import Connection
-from falkirk.logs.ranges import read_range
-from falkirk.logs.topics import Topics
-from falkirk.regions.checkpoint import last_committed_batch
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.ranges import read_range
+from falkirk.kafka.topics import Topics
+from falkirk.runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import Application, judge_counts
 from tests.cluster.net import Host
 from tests.cluster.spark import SparkCluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.coordinator.supervise import SILENT_S
+from falkirk.host.coordinator import SILENT_S
 from tests.cluster.net import network, refused
 from tests.postgres import Postgres
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
 #: Asks the store again and again, and says each time what it said and how long that took.
 _ASKING = """
 import sys, threading, time
-from falkirk.coordinator.store import Store
+from falkirk.store import Store
 from falkirk.errors import StoreError
 store = Store(sys.argv[1], identity="cut")
 store.take_charge("a test")

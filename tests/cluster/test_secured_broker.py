@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
 
 from falkirk.check import Guarantee
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from tests.chaos.harness import Application, Load, judge_counts, settle
 from tests.cluster.secured import PASSWORD, USER, Secured, secured
 from tests.support import wait_until

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from falkirk.check import Guarantee
-from falkirk.coordinator.executors import EXIT_S
+from falkirk.home.executors import EXIT_S
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from tests.chaos.harness import Load, is_alive

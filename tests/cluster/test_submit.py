@@ -15,11 +15,11 @@ import pyspark
 import pytest
 
 from falkirk.check import Guarantee
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from falkirk.local.jars import spark_jars
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.regions.checkpoint import last_committed_batch
+from falkirk.runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import APPS, Load, judge_counts
 from tests.support import wait_until
 

@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 
 from falkirk.errors import LogError, is_away
-from falkirk.logs.connection import Connection
-from falkirk.logs.replication import unreplicated
-from falkirk.logs.topics import Topics
-from falkirk.regions import outputs
-from falkirk.regions.context import Place
-from falkirk.regions.outputs import settled_ends
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.replication import unreplicated
+from falkirk.kafka.topics import Topics
+from falkirk.runtime import outputs
+from falkirk.runtime.context import Place
+from falkirk.runtime.outputs import settled_ends
 from tests.chaos.harness import Load, assert_exactly_once, counting, some_behind_a_commit
 from tests.cluster.kafka import KafkaCluster
 from tests.support import wait_until

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.layout import Layout, Stage
-from falkirk.coordinator.logs import KafkaLogs
-from falkirk.coordinator.ports import LogsPort, RegionPort
-from falkirk.coordinator.shape import shape_of
-from falkirk.coordinator.store import Store
+from falkirk.home.folder import open_home
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.ranges import read_range
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.ranges import read_range
 from falkirk.plan.planner import plan_application
+from falkirk.plan.shape import shape_of
 from falkirk.plan.topics import prepare_topics
-from falkirk.regions import copying
-from falkirk.regions.context import Context
-from falkirk.regions.live import LiveRegion
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.ports import LogsPort, RegionPort
+from falkirk.runtime.context import Context
+from falkirk.runtime.live.region import LiveRegion
+from falkirk.runtime.logs import KafkaLogs
+from falkirk.runtime.sinks import copying
+from falkirk.store import Store
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire
 from tests.simulation.world import Element, World, compute

@@ -30,7 +30,7 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
         return totals.unionByName(new).groupBy("word").agg(F.sum("total").alias("total"))
 
     @app.stream(fk.Eager())
-    def answers(queries: "DataFrame", totals: fk.Latest) -> "DataFrame":
+    def answers(queries: "DataFrame", totals: fk.View) -> "DataFrame":
         return queries.join(totals, "word", "left").select("id", "word", "total")
 
     @app.batch(rows=ROWS, state="n LONG, x DOUBLE, step DOUBLE", policy=policy)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
+from falkirk.home.folder import open_home
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
-from falkirk.regions.context import Context
+from falkirk.runtime.context import Context
 from tests.integration.functions import SCHEMA
 from tests.integration.live import Wire
 from tests.integration.targets import Place, place

@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.cut import ByRows, ByTime, Cut
-from falkirk.policy import Policy
+from falkirk.declare.cut import ByRows, ByTime, Cut
+from falkirk.declare.policy import Policy
 
 SCHEMA = "s STRING, n INT, d DOUBLE, a ARRAY<STRING>, t TIMESTAMP"
 BY_ROWS = ByRows(rows=10)
@@ -147,7 +147,7 @@ LIVE = {
     "greatest": live(ARRIVAL, kept("max(n) AS x"), ordered=True),
     "first": live(ARRIVAL, kept("first(n) AS x"), ordered=True),
     "the one with the greatest": live(ARRIVAL, kept("max_by(d, n) AS x"), ordered=True),
-    "latest": live(ARRIVAL, lambda s: s.groupBy("s").agg(fk.latest("n")), ordered=True),
+    "latest": live(ARRIVAL, lambda s: s.groupBy("s").agg(fk.latest_value("n")), ordered=True),
     "deviation": live(ARRIVAL, kept("stddev(d) AS x"), ordered=True, twice=True),
     "distinct, about": live(ARRIVAL, kept("approx_count_distinct(n) AS x"), ordered=True),
     "window": live(ARRIVAL, lambda s: s.groupBy(F.window("t", "1 minute")).count(), twice=True),
@@ -190,8 +190,8 @@ LIVE = {
     ),
     "a tag in a state": live(CHECKPOINT, lambda s: tagged(s).groupBy("s").agg(F.max("lot").alias("x")), key="s",
                              same=False, ordered=True),
-    "the latest tag": live(CHECKPOINT, lambda s: tagged(s).groupBy("s").agg(fk.latest("lot")), key="s", same=False,
-                           ordered=True),
+    "the latest tag": live(CHECKPOINT, lambda s: tagged(s).groupBy("s").agg(fk.latest_value("lot")), key="s",
+                           same=False, ordered=True),
     "a time in a state": live(CHECKPOINT, lambda s: timed(s).groupBy("s").agg(F.max("now").alias("x")), key="s",
                               same=False, ordered=True),
     "a word for the present in a state": live(

@@ -7,9 +7,9 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import InternalError
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
 from tests.support import wait_until
 
 Place = tuple[type, str, bool]

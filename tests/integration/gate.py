@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from falkirk.logs.connection import Connection
-from falkirk.logs.internal import KEEP
-from falkirk.logs.signing import ForeignTally, SigningKey, Verifier, tag_of
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.internal import KEEP
+from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
 from falkirk.push.desk import Desk
 from falkirk.push.line import Answers, Line, Progress
 from tests.integration.live import Wire

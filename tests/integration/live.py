@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import falkirk as fk
 from falkirk.check import Record, read_topic
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.query import Query
+from falkirk.host.query import Query
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from tests.support import wait_until
 
 TIMEOUT_S = 180.0

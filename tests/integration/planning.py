@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.location import SourceLocation
-from falkirk.plan.region import Plan
+from falkirk.errors.location import SourceLocation
+from falkirk.plan.plan import Plan
 
 Body = Callable[[fk.Stream], Any]
 

@@ -10,12 +10,12 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.epochs.inputs import ROW
-from falkirk.epochs.target import Target
-from falkirk.epochs.targets import target_of
 from falkirk.local.spark import observing
-from falkirk.regions import copying
-from falkirk.regions.context import Context
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks.target import Target
+from falkirk.runtime.sinks.targets import target_of
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import read_topic
-from falkirk.coordinator.store import Store
 from falkirk.errors import LogError
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.store import Store
 
 #: Regions of the application, upstream first.
 REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"
@@ -40,8 +40,8 @@ def application(events: str, counts: str, home: Path, *, history: int = 1000) ->
     def lots(drawn: fk.Stream) -> fk.Stream:
         return drawn.groupBy("word").agg(
             F.count("*").alias("version"),
-            fk.latest("n"),
-            fk.latest("lot"),
+            fk.latest_value("n"),
+            fk.latest_value("lot"),
             F.sum(F.crc32(F.col("lot").cast("binary"))).alias("chain"),
         )
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.local.broker import Broker
-from falkirk.regions.attempts import SECOND_ATTEMPT, _number, first_attempt_only
-from falkirk.regions.losses import LOST
+from falkirk.runtime.attempts import SECOND_ATTEMPT, _number, first_attempt_only
+from falkirk.runtime.live.losses import LOST
 from tests.integration.live import Wire, await_one, settle
 
 
@@ -54,7 +54,7 @@ def test_a_live_region_does_not_start_where_spark_runs_failed_tasks_again(
 ) -> None:
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events, out = wire.topic("events"), wire.topic("out")
-    stream = fk.stream(fk.Kafka(events, schema="word STRING", key="word"))
+    stream = fk.read(fk.Kafka(events, schema="word STRING", key="word"))
     with pytest.raises(fk.SparkError) as caught:
         stream.write(fk.Kafka(out, key="word"), kafka=wire.bootstrap, home=str(home))
     assert caught.value.condition == "SESSION_SETTINGS_MISSING"
@@ -69,7 +69,7 @@ def test_no_batch_writes_that_begins_after_a_loss(
     caplog.set_level(logging.INFO, "falkirk")
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events, out = wire.topic("events"), wire.topic("out")
-    stream = fk.stream(fk.Kafka(events, schema="word STRING", key="word"))
+    stream = fk.read(fk.Kafka(events, schema="word STRING", key="word"))
     query = stream.write(fk.Kafka(out, key="word"), kafka=wire.bootstrap, home=str(home), interval="1 second")
     wire.send(events, [{"word": "a"}])
     wire.await_count(out, 1, query)

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.audit import Finding, Outcome, audit
 from falkirk.cli import main
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def application(events: str) -> fk.App:
 
     @app.stream(fk.Lazy())
     def summed(events: fk.Stream) -> fk.Stream:
-        return events.groupBy("s").agg(F.sum("d").alias("x"), fk.latest("n"))
+        return events.groupBy("s").agg(F.sum("d").alias("x"), fk.latest_value("n"))
 
     @app.stream(fk.Lazy())
     def drawn(events: fk.Stream) -> fk.Stream:
@@ -127,9 +127,11 @@ def test_the_command(spark: "SparkSession", broker: Broker, events: str, tmp_pat
         "    return events.selectExpr('uuid() AS lot')\n"
         "app.sink('out', lied, fk.Kafka('out'))\n"
     )
-    result = CliRunner().invoke(main, ["audit", str(file), "--kafka", broker.bootstrap, "--rows", "20", "--json"])
+    result = CliRunner().invoke(
+        main, ["verify", "determinism", str(file), "--kafka", broker.bootstrap, "--rows", "20", "--json"]
+    )
     assert result.exit_code == 1, result.output
     (finding,) = json.loads(result.stdout)
     assert (finding["name"], finding["outcome"], finding["rows"]) == ("out", "differs", 20)
-    shown = CliRunner().invoke(main, ["audit", str(file), "--kafka", broker.bootstrap, "--rows", "20"])
+    shown = CliRunner().invoke(main, ["verify", "determinism", str(file), "--kafka", broker.bootstrap, "--rows", "20"])
     assert "DIFFERS, but it is deterministic by your declaration" in shown.output

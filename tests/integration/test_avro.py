@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.home import attach_home
-from falkirk.coordinator.shape import read_shape
+from falkirk.commands.redrive import send_again
 from falkirk.errors import DefinitionError
+from falkirk.home.folder import attach_home
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.query import run_here
-from falkirk.redrive.command import send_again
+from falkirk.plan.shape import read_shape
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.store import Store
-from falkirk.epochs.log import EpochLog
-from falkirk.epochs.region import BatchRegion
-from falkirk.epochs.table import TableTarget
 from falkirk.errors import SparkError
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.plan.batch import Batch
-from falkirk.query import run_here
+from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.sinks.table import TableTarget
+from falkirk.store import Store
 from tests.integration.batches import ROWS, application
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
@@ -98,9 +98,9 @@ def test_a_state_that_is_in_no_file_is_not_drawn_again_under_recorded_results(
     what rests on that, before any of it is drawn again."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
     events, *_ = (wire.topic(name) for name in ("events", "queries", "weights", "answers"))
-    walk, real = Table(database, f"walk_{tag}"), BatchRegion.compute
+    walk, real = Table(database, f"walk_{tag}"), EpochJobs.compute
 
-    def failing(region: BatchRegion, epoch: Any, *arguments: Any) -> Any:
+    def failing(region: EpochJobs, epoch: Any, *arguments: Any) -> Any:
         if region.batch.name == "walk" and epoch.number == 5:
             raise SparkError("JOB_FAILED", "an executor is gone.")
         return real(region, epoch, *arguments)
@@ -111,7 +111,7 @@ def test_a_state_that_is_in_no_file_is_not_drawn_again_under_recorded_results(
 
     policy = fk.Lazy(when=lambda epoch: epoch % 4 == 3)  # epoch 3 is saved, epoch 4 is not
     with monkeypatch.context() as patch:
-        patch.setattr(BatchRegion, "compute", failing)
+        patch.setattr(EpochJobs, "compute", failing)
         query = run_here(application(tag, home, database, policy=policy), Connection.of(broker.bootstrap))
         work(6)
         try:

@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee
-from falkirk.coordinator.home import Home, open_home
-from falkirk.coordinator.requests import ask_to_go_back
-from falkirk.coordinator.visit import Visit
+from falkirk.commands.visit import Visit
 from falkirk.errors import GuaranteeError, HomeError
+from falkirk.home.folder import Home, open_home
+from falkirk.home.requests import ask_to_go_back
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.ranges import read_range
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.ranges import read_range
-from falkirk.query import Query, run_here
 from tests.chaos.harness import Load, judge_counts
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire, await_one
@@ -162,7 +162,7 @@ def test_a_live_region_beside_batches_that_go_back_goes_on(
 
     @app.stream(fk.Lazy("2 seconds"))
     def counted(clicks: fk.Stream) -> fk.Stream:
-        return clicks.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+        return clicks.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
     app.sink("counted", counted, fk.Kafka(counts, key="word"))
     query = run_here(app, Connection.of(broker.bootstrap))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sql
 
+from falkirk.host.query import Query
 from falkirk.local.broker import Broker
-from falkirk.query import Query
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire
 from tests.support import wait_until

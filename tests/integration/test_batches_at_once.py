@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.epochs.log import Epoch, EpochLog
-from falkirk.epochs.region import BatchRegion
 from falkirk.errors import InternalError, SparkError
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
+from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.epochs.log import Epoch, EpochLog
 from tests.integration.live import Wire, await_one
 from tests.integration.test_batches import Table
 from tests.support import wait_until
@@ -47,11 +47,11 @@ class Gate:
     """
 
     def __init__(self, how: str, patch: pytest.MonkeyPatch) -> None:
-        self._how, self._real = how, BatchRegion.compute
+        self._how, self._real = how, EpochJobs.compute
         self._is_open, self._cuts_off = threading.Event(), False
         self.computed: Counter[int] = Counter()
         gate = self
-        patch.setattr(BatchRegion, "compute", lambda region, *arguments: gate._compute(region, *arguments))
+        patch.setattr(EpochJobs, "compute", lambda region, *arguments: gate._compute(region, *arguments))
 
     def cut_off(self) -> None:
         """From now on the application ends where epoch 0 is computed."""
@@ -65,7 +65,7 @@ class Gate:
         """As it was at first, for the next start."""
         self._is_open, self._cuts_off = threading.Event(), False
 
-    def _compute(self, region: BatchRegion, epoch: Epoch, *arguments: Any) -> Any:
+    def _compute(self, region: EpochJobs, epoch: Epoch, *arguments: Any) -> Any:
         self.computed[epoch.number] += 1
         if epoch.number == 0:
             if self._how == "waits":
@@ -81,7 +81,7 @@ class Gate:
 def gate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gate:
     """A gate, and how many epochs run at once."""
     how, at_once = request.param
-    monkeypatch.setattr("falkirk.epochs.run.AT_ONCE", at_once)
+    monkeypatch.setattr("falkirk.runtime.epochs.run.AT_ONCE", at_once)
     return Gate(how, monkeypatch)
 
 

@@ -9,9 +9,9 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire, await_one
 from tests.integration.test_batches import WORDS, Table

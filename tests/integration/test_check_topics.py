@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 from falkirk.check import Described, Reading, Space, Verdict, check_described
 from falkirk.check.sight import Sight
 from falkirk.errors import FalkirkError
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
 
 
 def sent(broker: Broker, topic: str, count: int, key: str | None = None, transaction: str | None = None) -> None:

@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.declared import Processor
+from falkirk.declare.parts import Processor
+from falkirk.declare.stream import ProcessorNode, Stream, steps_of
+from falkirk.frames import stamped as frames
+from falkirk.frames.stamped import STAMP
 from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
-from falkirk.plan import frames
-from falkirk.plan.frames import STAMP
+from falkirk.operators.replay import replay
 from falkirk.plan.guarantees import Promise, promises_of
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan, steps_of
-from falkirk.plan.replay import replay
-from falkirk.stream import ProcessorNode, Stream
 from tests.integration.corpus import ARRIVAL, CHECKPOINT, LIVE, SCHEMA, Pipeline, batch, tagged
 from tests.integration.corpus_batches import BATCHES, PIPELINES, newest
 from tests.support import wait_until
@@ -121,7 +121,7 @@ def _micro_batch(spark: "SparkSession", pipeline: Pipeline, seed: int, folder: P
     (body,) = pipeline.bodies
     processor = Processor(name="p", body=body, reads=("events",), policy=fk.Eager(), where=fk.app.caller())
     places = (folder / f"{seed}-{i}" for i in itertools.count())
-    with calling(InEpoch(fk.Epoch(), spark, {}, lambda: next(places))):
+    with calling(InEpoch(fk.EpochContext(), spark, {}, lambda: next(places))):
         node = body(Stream(ProcessorNode(name="events"))).node
         return _counted(replay(node, {"events": given(spark, seed, in_order=False)}, processor))
 
@@ -203,7 +203,7 @@ def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:
         return totals.unionByName(new).groupBy("s").agg(F.sum("n").alias("n"))
 
     @app.batch(rows=10)
-    def p(events: Any, totals: fk.Latest) -> Any:
+    def p(events: Any, totals: fk.View) -> Any:
         return events.select("s").join(totals, "s")  # type: ignore[arg-type]
 
     app.sink("out", "p", fk.Kafka("out"))
@@ -237,7 +237,7 @@ def test_a_batch_waits_for_the_live_region_that_may_take_back_what_it_has_read(s
     def live(app: fk.App) -> None:
         @app.stream(fk.Lazy("3 seconds"))
         def drawn(events: fk.Stream) -> fk.Stream:
-            return tagged(events).groupBy("s").agg(fk.latest("lot"))
+            return tagged(events).groupBy("s").agg(fk.latest_value("lot"))
 
     promise = _rests_on(spark, live)
     assert (promise.release, promise.awaits, promise.within_s) == ("behind a checkpoint", ("drawn-out",), 3.0)
@@ -266,7 +266,7 @@ def test_a_batch_waits_for_nothing_that_stays(spark: "SparkSession") -> None:
     def live(app: fk.App) -> None:
         @app.stream(fk.Lazy("3 seconds"))
         def drawn(events: fk.Stream) -> fk.Stream:
-            return events.groupBy("s").agg(fk.latest("n"))
+            return events.groupBy("s").agg(fk.latest_value("n"))
 
     promise = _rests_on(spark, live)
     assert (promise.release, promise.awaits, promise.within_s) == ("with its epoch", (), None)

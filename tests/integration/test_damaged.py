@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.query import Query, run_here
-from falkirk.regions.checkpoint import committed_batches
+from falkirk.runtime.live.checkpoint import committed_batches
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
@@ -54,7 +54,7 @@ def test_an_older_checkpoint_is_used(broker: Broker, spark: "SparkSession", home
         app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
         app.add_processor(
             "counted",
-            lambda events: events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n")),
+            lambda events: events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n")),
             reads=("events",),
             policy=fk.Lazy("1 second"),
         )

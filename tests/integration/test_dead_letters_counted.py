@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.epochs.files import FileLog
-from falkirk.epochs.log import Epoch
-from falkirk.epochs.region import BatchRegion
+from falkirk.home.folder import open_home
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.regions.context import Context
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.log import Epoch
+from falkirk.runtime.epochs.region import BatchRegion
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ def test_a_count_of_a_part_is_not_trusted(
     (batch,) = plan_application(app, spark, "deadbeef").batches
     with open_home(home, app.name) as opened:
         region = BatchRegion(batch, Context(session=spark, connection=connection, home=opened, state_partitions=2))
-        region._session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+        region.jobs.session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
         (given,) = batch.inputs
         if isinstance(reads, fk.Files):
-            region.files = {given.log: FileLog("orders", reads, opened.store)}
+            region.reads_from({}, {given.log: FileLog("orders", reads, opened.store)})
             assert region.files[given.log].end() == 1
         last = {given.log: {0: ALL if source == "topic" else 1}}
         epoch = Epoch(number=0, first={given.log: {0: 0}}, last=last, then=last, views={}, cut_at_s=0.0)
         region.epochs.folder.mkdir(parents=True)
-        computed = region.compute(epoch, {}, tag)
-        rows, dead = region.write(epoch, "0-0", computed, direct=False)
+        computed = region.jobs.compute(epoch, {}, tag)
+        rows, dead = region.jobs.write(epoch, "0-0", computed, direct=False)
     assert (rows, dead) == (10 if body is _stopped else GOOD, BAD)

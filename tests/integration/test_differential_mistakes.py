@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from falkirk.asserting import deterministic
+from falkirk.declare.asserting import deterministic
 from falkirk.differential import Collection, fixpoint
 from falkirk.differential.collection import Limits, limits
 from falkirk.differential.graph import Graph, Reduced, Scope, Source

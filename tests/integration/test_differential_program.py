@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.asserting import deterministic
+from falkirk.declare.asserting import deterministic
 from falkirk.differential import Collection
 from falkirk.differential.graph import Scope, Source
 from falkirk.differential.program import digest, program_of
 from falkirk.errors import DefinitionError
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
 from tests.integration.planning import line_of
 from tests.integration.test_plan_clocks import DIFFER, SCHEMA
 

@@ -18,24 +18,24 @@ from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.store import Store
-from falkirk.epochs.direct import _around
-from falkirk.epochs.inputs import ROW
-from falkirk.epochs.log import EpochLog
-from falkirk.epochs.run import Run
-from falkirk.epochs.topic import TopicTarget
+from falkirk.analysis.structure import Leaves, digest, structure_of
+from falkirk.declare.policy import Policy
 from falkirk.errors import HomeError, InternalError
+from falkirk.frames import stamped as frames
+from falkirk.home.folder import open_home
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.local.spark import observing
-from falkirk.logs.connection import Connection
-from falkirk.plan import frames
-from falkirk.plan.inference.structure import Leaves, digest, structure_of
 from falkirk.plan.planner import plan_application
-from falkirk.policy import Policy
-from falkirk.query import run_here
-from falkirk.regions import copying
-from falkirk.regions.context import Context
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.direct import _around
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.store import Store
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire, failed
 

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.epochs.log import EpochLog
 from falkirk.errors import InternalError
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
+from falkirk.runtime.epochs.log import EpochLog
 from tests.integration.live import Wire
 from tests.integration.users import chain
 from tests.support import wait_until
@@ -39,11 +39,13 @@ def application(tag: str, home: Path, interval: str) -> fk.App:
     @app.batch(every="1 minute", by="at", late="20 seconds")
     def visits(clicks: "DataFrame") -> "DataFrame":
         of_user = clicks.groupBy("user").agg(F.count("*").alias("visits"), F.sum("n").alias("n"))
-        return of_user.withColumn("begins", F.lit(str(fk.epoch().begins)))
+        return of_user.withColumn("begins", F.lit(str(fk.current_epoch().begins)))
 
     @app.batch(every="1 minute", by="at", late="20 seconds", over="3 minutes")
     def trends(clicks: "DataFrame") -> "DataFrame":
-        return clicks.groupBy().agg(F.count("*").alias("visits")).withColumn("ends", F.lit(str(fk.epoch().ends)))
+        return (
+            clicks.groupBy().agg(F.count("*").alias("visits")).withColumn("ends", F.lit(str(fk.current_epoch().ends)))
+        )
 
     @app.batch(every="1 minute", by="at", late="20 seconds", policy=fk.Lazy(interval))
     def stays(clicks: "DataFrame") -> "DataFrame":

@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.visit import Visit
-from falkirk.epochs.files import FileLog
-from falkirk.epochs.table import TableTarget
+from falkirk.commands.visit import Visit
 from falkirk.errors import DefinitionError
+from falkirk.frames.files import rows_of
+from falkirk.frames.stamped import BAD, STAMP
+from falkirk.home.folder import open_home
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.plan.folders import rows_of
-from falkirk.plan.frames import BAD, STAMP
 from falkirk.plan.planner import plan_application
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.sinks.table import TableTarget
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table
@@ -103,7 +103,7 @@ def test_what_can_not_read_files_is_refused(spark: "SparkSession", tmp_path: Pat
     def rows(orders: "DataFrame") -> "DataFrame":
         return orders
 
-    def view(orders: fk.Latest, rows: "DataFrame") -> Any:
+    def view(orders: fk.View, rows: "DataFrame") -> Any:
         return rows
 
     def sink(app: fk.App, to: Any, **options: Any) -> None:

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.host.query import Query
+from falkirk.kafka.header import header_value
+from falkirk.kafka.ranges import read_messages
+from falkirk.kafka.signing import KEY_MARK, Believed, SigningKey, Verifier
 from falkirk.local.broker import Broker
-from falkirk.logs.header import header_value
-from falkirk.logs.ranges import read_messages
-from falkirk.logs.signing import KEY_MARK, Believed, SigningKey, Verifier
-from falkirk.query import Query
-from falkirk.regions.signed import signed_headers
+from falkirk.runtime.signed import signed_headers
 from tests.integration.live import Wire, settle
 from tests.integration.test_live import counted, events_of, versions
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.visit import Visit
+from falkirk.commands.visit import Visit
+from falkirk.declare.policy import Policy
+from falkirk.home.folder import open_home
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.policy import Policy
-from falkirk.query import run_here
 from tests.integration.live import Wire, await_one
 from tests.integration.test_batches import Table
 

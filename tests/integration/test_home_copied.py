@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
-from falkirk.coordinator import supervise
-from falkirk.coordinator.claim import MARK, Claim
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.load import load_application
-from falkirk.coordinator.supervise import Coordinator, RunSettings
+from falkirk.declare.load import load_application
 from falkirk.errors import FalkirkError
+from falkirk.home.claim import MARK, Claim
+from falkirk.home.folder import open_home
+from falkirk.host import coordinator as supervise
+from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from tests.support import wait_until
 
 APPLICATION = """
@@ -32,7 +32,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with a process of its own in place of Spark's.
 HOST = """
 import pathlib, signal, subprocess, sys
-from falkirk.coordinator import host
+from falkirk.host import process as host
 
 def session(*args, **settings):
     child = subprocess.Popen(["sleep", "1000"])

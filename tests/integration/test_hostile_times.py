@@ -11,18 +11,18 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.cut import EARLIEST, LATEST, SPAN_S_MAX, ByTime
-from falkirk.epochs.console import ConsoleTarget
-from falkirk.epochs.inputs import ROW
-from falkirk.epochs.table import TableTarget
+from falkirk.declare.cut import EARLIEST, LATEST, SPAN_S_MAX, ByTime
+from falkirk.frames.stamped import STAMP
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
 from falkirk.operators.times import sort
 from falkirk.plan.batch import STAMP_TYPE
-from falkirk.plan.frames import STAMP
-from falkirk.query import run_here
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks.console import ConsoleTarget
+from falkirk.runtime.sinks.table import TableTarget
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -51,7 +51,7 @@ def test_a_time_that_does_not_fit_is_a_dead_letter_and_moves_no_watermark(
     )
     rows = rows.select("name", F.to_timestamp("t").alias("at"), stamp.alias(STAMP))
     places = (tmp_path / str(i) for i in itertools.count())
-    call = InEpoch(fk.Epoch(decided_at=NOW), spark, {}, lambda: next(places))
+    call = InEpoch(fk.EpochContext(decided_at=NOW), spark, {}, lambda: next(places))
     with calling(call):
         found = [r["name"] for r in sort(rows, by, "r", "t").collect()]
     assert found == [*in_time, *honest]
@@ -75,7 +75,7 @@ def test_a_far_future_time_ends_no_application_and_makes_nothing_late(
 
     @app.batch(every="1 minute", by="at", late="1 minute")
     def visits(clicks: "DataFrame") -> "DataFrame":
-        begins = F.lit(str(fk.epoch().begins))
+        begins = F.lit(str(fk.current_epoch().begins))
         return clicks.groupBy("user").agg(F.count("*").alias("visits")).withColumn("begins", begins)
 
     app.sink("out", visits, fk.Kafka(out))

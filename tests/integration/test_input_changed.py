@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.epochs.log import EpochLog
 from falkirk.errors import LogError
+from falkirk.home.folder import open_home
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
+from falkirk.runtime.epochs.log import EpochLog
 from tests.integration.live import Wire, await_one, failed
 from tests.support import wait_until
 

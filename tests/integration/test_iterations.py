@@ -11,25 +11,25 @@ import networkx as nx
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator import home as homes
-from falkirk.coordinator.home import Home, open_home
-from falkirk.coordinator.store.values import CheckpointRecord
-from falkirk.coordinator.visit import Visit
+from falkirk.commands.visit import Visit
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
-from falkirk.epochs import run as running
-from falkirk.epochs import states
-from falkirk.epochs.inputs import Inputs
-from falkirk.epochs.log import Epoch, EpochLog
-from falkirk.epochs.region import BatchRegion
-from falkirk.epochs.run import Run
-from falkirk.epochs.states import States
-from falkirk.epochs.table import TableTarget
 from falkirk.errors import InternalError
+from falkirk.home import folder as homes
+from falkirk.home.folder import Home, open_home
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.operators.in_epoch import State
-from falkirk.query import run_here
+from falkirk.runtime.epochs import run as running
+from falkirk.runtime.epochs import states
+from falkirk.runtime.epochs.inputs import Inputs
+from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.epochs.states import States
+from falkirk.runtime.sinks.table import TableTarget
+from falkirk.store.values import CheckpointRecord
 from tests.dying import opening_notes
 from tests.integration.cutting import Place, cut_off_at, run_until_cut_off
 from tests.integration.live import Wire
@@ -57,7 +57,7 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
         return connected_components(edges).groupBy("component").count("members")
 
     @app.batch(every="1 second")
-    def largest(components: "DataFrame", members: fk.Latest) -> "DataFrame":
+    def largest(components: "DataFrame", members: fk.View) -> "DataFrame":
         return members.agg({"members": "max"}).withColumnRenamed("max(members)", "largest")
 
     app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
@@ -146,9 +146,9 @@ def test_the_next_input_is_taken_in_and_others_get_on_while_rounds_go_on(
     topic, events = wire.topic("edges"), wire.topic("events")
     edges, changes, seen = Edges(wire, topic), Table(database, f"changes_{tag}"), Table(database, f"seen_{tag}")
     taken, in_round, goes_on = threading.Event(), threading.Event(), threading.Event()
-    flush, take_in, begin = Jobs.flush, BatchRegion.take_in, Run.__init__
+    flush, take_in, begin = Jobs.flush, EpochJobs.take_in, Run.__init__
 
-    def one_by_one(run: Run, region: BatchRegion, number: int) -> None:
+    def one_by_one(run: Run, region: EpochJobs, number: int) -> None:
         begin(run, region, number)
         run._ahead = run._at_once
 
@@ -157,14 +157,14 @@ def test_the_next_input_is_taken_in_and_others_get_on_while_rounds_go_on(
         in_round.set()
         goes_on.wait()
 
-    def taking(region: BatchRegion, epoch: Epoch, group: str) -> Inputs:
+    def taking(region: EpochJobs, epoch: Epoch, group: str) -> Inputs:
         found = take_in(region, epoch, group)
         assert epoch.number == 1
         taken.set()
         return found
 
     monkeypatch.setattr(Jobs, "flush", held)
-    monkeypatch.setattr(BatchRegion, "take_in", taking)
+    monkeypatch.setattr(EpochJobs, "take_in", taking)
     if not ahead:
         monkeypatch.setattr(Run, "__init__", one_by_one)
     app = fk.App("graph", home=home)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.visit import Visit
-from falkirk.declared import UNFINISHED
+from falkirk.commands.visit import Visit
+from falkirk.declare.parts import UNFINISHED
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.flow import Flow
 from falkirk.differential.state import State
-from falkirk.epochs.log import EpochLog
+from falkirk.home.folder import open_home
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.operators import iteration
-from falkirk.query import run_here
+from falkirk.runtime.epochs.log import EpochLog
 from tests.integration.changing import Row, added, taken
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table

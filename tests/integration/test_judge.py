@@ -1,4 +1,4 @@
-"""`falkirk check` on an application: it passes a run that is right, and refuses one that was tampered with."""
+"""`falkirk verify outputs` on an application: it passes a run that is right, and refuses one that was tampered with."""
 
 import json
 from pathlib import Path
@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee, Kind, Space
-from falkirk.judge import judge_sink
+from falkirk.commands.judge import judge_sink
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.query import run_here
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
 
     @app.stream(fk.Lazy("3 seconds"))
     def counted(words: fk.Stream) -> fk.Stream:
-        return words.groupBy("word").agg(F.count("*").alias("version"), F.sum("n").alias("total"), fk.latest("n"))
+        return words.groupBy("word").agg(F.count("*").alias("version"), F.sum("n").alias("total"), fk.latest_value("n"))
 
     app.sink("counts", counted, fk.Kafka(counts, key="word"))
     producer = Producer({"bootstrap.servers": broker.bootstrap})

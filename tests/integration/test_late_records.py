@@ -10,12 +10,12 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.ranges import Message, read_messages
+from falkirk.kafka.void import Void
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.ranges import Message, read_messages
-from falkirk.logs.void import Void
-from falkirk.query import Query, run_here
-from falkirk.regions.context import Place
+from falkirk.runtime.context import Place
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _app(wire: Wire, home: Path) -> fk.App:
 
     @app.stream(fk.Lazy("2 seconds"))
     def counted(events: fk.Stream) -> fk.Stream:
-        return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+        return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
     app.sink("counts", counted, fk.Kafka(f"counts-{wire.tag}", key="word"))
     return app

@@ -28,8 +28,8 @@ def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
 
 def counted(events: str) -> fk.Stream:
     """Count per word over a topic that is partitioned by word."""
-    stream = fk.stream(fk.Kafka(events, schema=f"{WORDS}, text STRING", key="word"))
-    return stream.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"), fk.latest("text"))
+    stream = fk.read(fk.Kafka(events, schema=f"{WORDS}, text STRING", key="word"))
+    return stream.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"), fk.latest_value("text"))
 
 
 def events_of(words: str, n: int = 0) -> list[dict[str, Any]]:
@@ -108,8 +108,8 @@ def test_at_most_once_skips_what_waited(wire: Wire, home: Path) -> None:
     events, out = wire.topic("events"), wire.topic("out")
 
     def run() -> Any:
-        stream = fk.stream(fk.Kafka(events, schema=WORDS, key="word"))
-        keyed = stream.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+        stream = fk.read(fk.Kafka(events, schema=WORDS, key="word"))
+        keyed = stream.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
         sink = fk.Kafka(out, key="word")
         return keyed.write(sink, kafka=wire.bootstrap, home=str(home), delivery="at-most-once", interval="2 seconds")
 
@@ -146,13 +146,13 @@ def test_two_fresh_runs_of_keyed_data_are_equal_byte_for_byte(wire: Wire, home: 
     found = []
     for run in ("one", "two"):
         out = wire.topic(run)
-        stream = fk.stream(fk.Kafka(events, schema=f"{WORDS}, text STRING", key="word"))
+        stream = fk.read(fk.Kafka(events, schema=f"{WORDS}, text STRING", key="word"))
         parts = stream.select("word", "n", F.split("text", " ").alias("parts")).explode("parts", "part")
         keyed = parts.groupBy("word", "part").agg(
             F.count("*").alias("version"),
             F.sum(F.col("n") / 3).alias("total"),
             F.first("n").alias("first"),
-            fk.latest("n"),
+            fk.latest_value("n"),
         )
         sink = fk.Kafka(out, key=["word", "part"])
         query = keyed.write(sink, kafka=wire.bootstrap, home=str(home / run), interval="2 seconds")
@@ -176,12 +176,12 @@ def test_values_survive_a_hop(wire: Wire, home: Path) -> None:
     }  # fmt: skip
     wire.send(events, [row], partition=0)
     wire.send(events, [{"k": None}], partition=1)
-    stream = fk.stream(fk.Kafka(events, schema=schema))
+    stream = fk.read(fk.Kafka(events, schema=schema))
     micros = F.unix_micros("t").alias("micros")
     before = [F.to_json(F.struct("d", "b", "a", "m", "e"), {"ignoreNullFields": "false"}).alias("before")]
     kept = stream.select("*", micros, *before)
     after = F.to_json(F.struct("d", "b", "a", "m", "e"), {"ignoreNullFields": "false"})
-    keyed = kept.groupBy("k").agg(*[fk.latest(c) for c in ("t", "d", "b", "a", "m", "e", "micros", "before")])
+    keyed = kept.groupBy("k").agg(*[fk.latest_value(c) for c in ("t", "d", "b", "a", "m", "e", "micros", "before")])
     judged = keyed.select("k", "micros", F.unix_micros("t").alias("micros_after"), "before", after.alias("after"))
     query = judged.write(fk.Kafka(out), kafka=wire.bootstrap, home=str(home), interval="2 seconds")
     wire.await_count(out, 2, query)

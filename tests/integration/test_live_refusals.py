@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.errors.location import SourceLocation
+from falkirk.host.query import Query
 from falkirk.local.broker import Broker
-from falkirk.location import SourceLocation
-from falkirk.query import Query
 from tests.integration.live import Wire, failed, settle
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def start(
     wire: Wire, events: str, out: str, home: Path, *aggregates: Any, then: Any = None, sink: Any = None, **options: Any
 ) -> Query:
     """Start a count per word."""
-    stream = fk.stream(fk.Kafka(events, schema=WORDS, key="word"))
+    stream = fk.read(fk.Kafka(events, schema=WORDS, key="word"))
     keyed = stream.groupBy("word").agg(*(aggregates or (F.count("*").alias("version"),)))
     stream = then(keyed) if then else keyed
     sink = sink or fk.Kafka(out, key="word")
@@ -100,7 +100,7 @@ def test_topics_that_can_not_be_used_are_named(wire: Wire, home: Path) -> None:
     brief = wire.topic("brief", retention_ms="500")
     assert refused("INPUT_EXPIRES", wire, brief, out, home / "f").parameters["retention_s"] == 0.5
     lines, first = inspect.getsourcelines(start)
-    source = first + next(i for i, line in enumerate(lines) if "fk.stream(" in line)
+    source = first + next(i for i, line in enumerate(lines) if "fk.read(" in line)
     missing = refused("TOPIC_MISSING", wire, f"absent-{wire.tag}", out, home / "c")
     assert isinstance(missing.where, SourceLocation)
     assert (missing.where.file, missing.where.line) == (__file__, source)
@@ -148,7 +148,7 @@ def test_an_expression_that_fails_on_a_value_ends_the_query_until_it_is_mended(w
     events, out = wire.topic("events", 1), wire.topic("out", 1)
 
     def run(price: str) -> Query:
-        stream = fk.stream(fk.Kafka(events, schema="price STRING"))
+        stream = fk.read(fk.Kafka(events, schema="price STRING"))
         sink = fk.Kafka(out)
         return stream.selectExpr(f"{price} AS p").write(
             sink, kafka=wire.bootstrap, home=str(home), interval="2 seconds", state_partitions=1

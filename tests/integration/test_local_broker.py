@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from falkirk.commands.machine import doctor, kafka
 from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
-from falkirk.local.commands import doctor, kafka
 from tests.support import wait_until
 
 

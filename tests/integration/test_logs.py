@@ -9,12 +9,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import InternalError, LogError
+from falkirk.kafka.ranges import LogRecord, read_range
+from falkirk.kafka.signing import NO_HEADER, Foreign, SigningKey, Verifier
+from falkirk.kafka.tail import read_tail
+from falkirk.kafka.topics import TopicFacts, Topics
+from falkirk.kafka.void import Void
 from falkirk.local.broker import Broker
-from falkirk.logs.ranges import LogRecord, read_range
-from falkirk.logs.signing import NO_HEADER, Foreign, SigningKey, Verifier
-from falkirk.logs.tail import read_tail
-from falkirk.logs.topics import TopicFacts, Topics
-from falkirk.logs.void import Void
 from falkirk.theory.channel import Channel
 from falkirk.theory.stamp import Stamp
 from tests.support import suspend, wait_until

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.store import Store
+from falkirk.declare.policy import Policy
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.policy import Policy
-from falkirk.query import Query, run_here
-from falkirk.regions.checkpoint import last_committed_batch
+from falkirk.runtime.live.checkpoint import last_committed_batch
+from falkirk.store import Store
 from tests.chaos.harness import Load
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -120,7 +120,7 @@ def chained(stream: fk.Stream) -> fk.Stream:
         .groupBy("word")
         .agg(
             F.count("*").alias("version"),
-            fk.latest("lot"),
+            fk.latest_value("lot"),
             F.sum(F.crc32(F.col("lot").cast("binary"))).alias("chain"),
         )
     )

@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors import HomeError
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.cut import SLICE, ByTime
-from falkirk.declared import Processor
+from falkirk.declare.cut import SLICE, ByTime
+from falkirk.declare.parts import Processor
+from falkirk.declare.stream import ProcessorNode
 from falkirk.errors import DefinitionError
-from falkirk.location import caller
+from falkirk.errors.location import caller
+from falkirk.frames.stamped import STAMP
 from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
+from falkirk.operators.replay import replay
 from falkirk.operators.times import COMPLETE, marks_after, sort
 from falkirk.plan.batch import STAMP_TYPE
-from falkirk.plan.frames import STAMP
-from falkirk.plan.replay import replay
-from falkirk.stream import ProcessorNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ class Epochs:
         """Run one epoch and return its rows."""
         number = next(self._numbers)
         places = (self._folder / f"{number}-{i}" for i in itertools.count())
-        call = InEpoch(fk.Epoch(number=number, ends=ends), self._spark, self._state, lambda: next(places))
+        call = InEpoch(fk.EpochContext(number=number, ends=ends), self._spark, self._state, lambda: next(places))
         with calling(call):
             rows = self._body(*[self._frame(events) for events in inputs])
         found = [row.asDict(recursive=True) for row in rows.collect()]
@@ -150,7 +150,7 @@ def test_without_an_order_of_their_own_rows_are_refused(spark: "SparkSession", t
         Epochs(spark, tmp_path, unordered).run([event(0, "a", 1)])
     assert caught.value.condition == "STAMP_MISSING"
     with pytest.raises(DefinitionError) as caught:
-        fk.epoch()
+        fk.current_epoch()
     assert caught.value.condition == "OUTSIDE_OF_BATCH"
 
 
@@ -255,7 +255,7 @@ def test_what_is_late_does_not_depend_on_where_epochs_are_cut(spark: "SparkSessi
             rows = [e for events in partitions for e in events[begun : begun + size]]
             begun += size
             places = (tmp_path / f"{len(portions)}-{number}-{i}" for i in itertools.count())
-            epoch = fk.Epoch(number=number, decided_at=BEGAN + timedelta(days=1))
+            epoch = fk.EpochContext(number=number, decided_at=BEGAN + timedelta(days=1))
             call = InEpoch(epoch, spark, {}, lambda places=places: next(places), marks)
             with calling(call):
                 mixed = [{**{k: v for k, v in e.items() if k != "stamp"}, STAMP: e["stamp"]} for e in rows]

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
 from tests.integration.planning import Body, hop, line_of, names, refused
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def test_the_word_index_is_two_regions(spark: "SparkSession") -> None:
 
     @app.stream(fk.Lazy("3 seconds"))
     def index(words: fk.Stream) -> fk.Stream:
-        return words.groupBy("word").agg(F.count("*").alias("version"), fk.latest("page"))
+        return words.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("page"))
 
     app.sink("index", index, fk.Kafka("index", key="word"))
     planned = plan_application(app, spark, "deadbeef")
@@ -221,7 +221,9 @@ def keyed(stream: fk.Stream) -> fk.Stream:
     """Count with a lambda in an aggregate, whose parameter PySpark numbers anew each time."""
     longest = F.max(F.size(F.filter("a", lambda x: F.length(x) > 1)))
     folded = F.sum(F.aggregate("b2", F.lit(0), lambda acc, x: acc + x)).alias("total")
-    return stream.groupBy("s").agg(F.count("*").alias("version"), fk.latest("n"), longest.alias("longest"), folded)
+    return stream.groupBy("s").agg(
+        F.count("*").alias("version"), fk.latest_value("n"), longest.alias("longest"), folded
+    )
 
 
 def test_a_fingerprint_is_the_same_each_time(plan: Any) -> None:

@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
+from falkirk.frames.stamped import STAMP
 from falkirk.plan.batch import Batch
-from falkirk.plan.frames import STAMP
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
+from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import region_slots
-from falkirk.plan.told import as_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,7 @@ def view_of_changes(app: fk.App) -> None:
         return events.groupBy("word").count()
 
     @app.batch(every="1 second")
-    def asked(events: "DataFrame", counts: fk.Latest) -> "DataFrame":
+    def asked(events: "DataFrame", counts: fk.View) -> "DataFrame":
         return counts  # type: ignore[return-value]
 
     app.sink("out", asked, fk.Kafka("out"))
@@ -84,7 +84,7 @@ def loop_over_a_view(app: fk.App) -> None:
         return events.select("word").distinct()
 
     @app.iterate(rows=1)
-    def spread(events: Any, seeds: fk.Latest) -> Any:
+    def spread(events: Any, seeds: fk.View) -> Any:
         return events.select("word").concat(seeds)
 
     app.sink("out", spread, fk.Kafka("out"))
@@ -122,7 +122,7 @@ def view_of_a_source(app: fk.App) -> None:
     app.source("queries", fk.Kafka("queries", schema="id LONG"))
 
     @app.stream(fk.Eager())
-    def answers(queries: "DataFrame", events: fk.Latest) -> "DataFrame":
+    def answers(queries: "DataFrame", events: fk.View) -> "DataFrame":
         return queries
 
     app.sink("out", answers, fk.Kafka("out"))
@@ -217,7 +217,7 @@ def test_a_view_of_a_live_processor_is_a_batch_of_its_own(spark: "SparkSession")
             return events.groupBy("word").agg(F.count("*").alias("version"))
 
         @app.stream(fk.Eager())
-        def answers(queries: "DataFrame", index: fk.Latest) -> "DataFrame":
+        def answers(queries: "DataFrame", index: fk.View) -> "DataFrame":
             return queries.join(index, "word")
 
         app.sink("answers", answers, fk.Kafka("answers"))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from falkirk.plan.determinism import InBatch
-from falkirk.plan.inference.functions import DATED, PRESENT
-from falkirk.plan.inference.structure import Leaves
+from falkirk.analysis.determinism import InBatch
+from falkirk.analysis.functions import DATED, PRESENT
+from falkirk.analysis.structure import Leaves
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -103,7 +103,7 @@ def with_a_view(app: fk.App) -> None:
         return events.groupBy("word").agg(F.sum("n").alias("n"))
 
     @app.batch(rows=5, policy=fk.Eager())
-    def whole(events: "DataFrame", counts: fk.Latest) -> "DataFrame":
+    def whole(events: "DataFrame", counts: fk.View) -> "DataFrame":
         return events.select("word").join(counts, "word").distinct()  # type: ignore[arg-type]
 
     app.sink("out", whole, fk.Kafka("out"))

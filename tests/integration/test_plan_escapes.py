@@ -8,8 +8,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.analysis.functions import ROWS_OF_PYTHON, spoken
 from falkirk.plan.batch import Batch
-from falkirk.plan.inference.functions import ROWS_OF_PYTHON, spoken
 from tests.integration.test_plan_batches import batch, planned
 
 if TYPE_CHECKING:

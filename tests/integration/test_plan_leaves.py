@@ -7,11 +7,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.plan.determinism import InBatch
-from falkirk.plan.inference.functions import Nature, entry_of
-from falkirk.plan.inference.structure import Leaves
+from falkirk.analysis.determinism import InBatch
+from falkirk.analysis.functions import Nature, entry_of
+from falkirk.analysis.structure import Leaves
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,13 +6,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.declare.policy import Policy
 from falkirk.plan import mechanisms
 from falkirk.plan.guarantees import promises_of
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
+from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import region_slots
-from falkirk.plan.told import as_json
-from falkirk.policy import Policy
 from tests.integration.planning import Body, line_of, names, refused
 from tests.integration.test_plan_tentative import explained
 

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.location import SourceLocation
+from falkirk.errors.location import SourceLocation
 from tests.integration.planning import Body, line_of, names, refused
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MISTAKES: list[tuple[str, Body]] = [
     ("COLUMN_MISSING", lambda s: s.explode("missing", "x")),
     ("COLUMN_MISSING", lambda s: s.groupBy("missing").count()),
     ("COLUMN_MISSING", lambda s: s.groupBy("s").agg(F.max("missing"))),
-    ("COLUMN_MISSING", lambda s: s.groupBy("s").agg(fk.latest("missing"))),
+    ("COLUMN_MISSING", lambda s: s.groupBy("s").agg(fk.latest_value("missing"))),
     ("COLUMN_MISSING", lambda s: s.select("s").where("n > 1")),
     ("COLUMN_MISSING", lambda s: s.select("st.missing")),
     ("COLUMN_TWICE", lambda s: s.select("s", "s")),
@@ -51,7 +51,7 @@ MISTAKES: list[tuple[str, Body]] = [
     ("STEP_INVALID", lambda s: s.select(5)),
     ("STEP_INVALID", lambda s: s.select(None)),
     ("STEP_INVALID", lambda s: s.select(F.max("n"))),
-    ("STEP_INVALID", lambda s: s.select(fk.latest("n"))),
+    ("STEP_INVALID", lambda s: s.select(fk.latest_value("n"))),
     ("STEP_INVALID", lambda s: s.explode("n", "x")),
     ("STEP_INVALID", lambda s: s.groupBy("s").agg("n")),
     ("KEY_INVALID", lambda s: s.groupBy("m").count()),
@@ -60,7 +60,7 @@ MISTAKES: list[tuple[str, Body]] = [
     ("STEP_INVALID", lambda s: s.groupBy("s").agg(F.max(F.rand()))),
     ("STEP_INVALID", lambda s: s.groupBy("s").agg(F.max(F.current_timestamp()))),
     ("STEP_INVALID", lambda s: s.groupBy(F.current_date().alias("d")).agg(F.max(F.current_date()))),
-    ("STEP_INVALID", lambda s: s.groupBy("s").agg(fk.latest(F.localtimestamp()).alias("x"))),
+    ("STEP_INVALID", lambda s: s.groupBy("s").agg(fk.latest_value(F.localtimestamp()).alias("x"))),
     ("STEP_INVALID", lambda s: s.selectExpr("no_such_function(n)")),
     ("GENERATOR_IN_SELECT", lambda s: s.select("s", F.explode("a"))),
     ("GENERATOR_IN_SELECT", lambda s: s.explode("a", "x").select("s", F.explode("b2"))),
@@ -70,7 +70,7 @@ MISTAKES: list[tuple[str, Body]] = [
     ("UNSUPPORTED_METHOD", lambda s: s.groupBy("s").pivot("n")),
     ("KEY_MISSING", lambda s: s.groupBy()),
     ("AGGREGATE_MISSING", lambda s: s.groupBy("s").agg()),
-    ("TYPE_UNSUITABLE", lambda s: s.withColumn("x", F.expr("map(n, 1)")).groupBy("s").agg(fk.latest("x"))),
+    ("TYPE_UNSUITABLE", lambda s: s.withColumn("x", F.expr("map(n, 1)")).groupBy("s").agg(fk.latest_value("x"))),
 ]
 
 
@@ -157,7 +157,7 @@ def test_nothing_left_to_write_is_a_mistake(plan: Any) -> None:
 def test_a_processor_returns_what_it_made_of_what_it_reads(plan: Any, result: Any) -> None:
     made = {
         "grouped": lambda s: s.groupBy("s"),
-        "another": lambda s: fk.stream(fk.Kafka("x", format="text")),
+        "another": lambda s: fk.read(fk.Kafka("x", format="text")),
         "function": lambda s: s.select,
     }.get(result, lambda s: result)
     with pytest.raises(fk.DefinitionError) as caught:

@@ -56,7 +56,7 @@ def test_deterministic_functions_are_promised(plan: Any, group: int) -> None:
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_aggregates_of_a_fixed_order_are_promised(plan: Any, aggregate: str) -> None:
-    (region,) = plan(lambda s: s.groupBy("s").agg(F.expr(aggregate).alias("x"), fk.latest("n")), key="s").regions
+    (region,) = plan(lambda s: s.groupBy("s").agg(F.expr(aggregate).alias("x"), fk.latest_value("n")), key="s").regions
     assert (region.deterministic, region.released_to) == (True, None)
 
 

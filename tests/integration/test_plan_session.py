@@ -6,13 +6,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.store import RegionRecord
+from falkirk.declare.stream import ProcessorNode, Step, Stream
 from falkirk.plan.batch import Batch
 from falkirk.plan.fingerprint import text_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
-from falkirk.regions.record import compare
-from falkirk.stream import ProcessorNode, Step, Stream
+from falkirk.runtime.record import compare
+from falkirk.store import RegionRecord
 from tests.integration.planning import Body
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_a_home_that_has_not_recorded_them_goes_on(spark: "SparkSession", kind: 
 def test_a_number_beside_a_seed_is_not_taken_for_one(column: Any) -> None:
     def text(n: int) -> str:
         """Say what a step is. Spark refuses it in a keyed one, whose text is in the fingerprint."""
-        stream = Stream(ProcessorNode(name="events")).groupBy("s").agg(column(n), fk.latest(F.rand()))
+        stream = Stream(ProcessorNode(name="events")).groupBy("s").agg(column(n), fk.latest_value(F.rand()))
         assert isinstance(stream.node, Step)
         return text_of(stream.node)
 

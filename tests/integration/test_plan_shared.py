@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.plan.guarantees import promises_of
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan
 from tests.integration.corpus import SCHEMA, counted, sampled, tagged
 from tests.integration.planning import Body, names
 

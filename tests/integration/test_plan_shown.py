@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import falkirk as fk
+from falkirk.analysis.structure import tree_of
 from falkirk.cli import main
-from falkirk.cut import ByRows
-from falkirk.plan.explain import Shown
+from falkirk.declare.cut import ByRows
 from falkirk.plan.guarantees import promises_of
-from falkirk.plan.inference.structure import tree_of
 from falkirk.plan.planner import plan_application
+from falkirk.plan.shown.screen import Shown
 from falkirk.plan.slots import region_slots
 
 if TYPE_CHECKING:

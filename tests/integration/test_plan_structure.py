@@ -1,6 +1,6 @@
 """What stands for a batch's program while an epoch of it is out in part: another program never has the same.
 
-It decides whether a restart may go on with that epoch; see `falkirk/epochs/direct.py`.
+It decides whether a restart may go on with that epoch; see `falkirk/runtime/epochs/direct.py`.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from falkirk.plan.inference.structure import Leaves, digest, structure_of
+from falkirk.analysis.structure import Leaves, digest, structure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

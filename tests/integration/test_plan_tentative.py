@@ -9,12 +9,13 @@ from rich.console import Console
 
 import falkirk as fk
 from falkirk.local.broker import Broker
-from falkirk.plan.explain import Shown
 from falkirk.plan.guarantees import promises_of
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.region import Plan, Region
+from falkirk.plan.region import Region
+from falkirk.plan.shown.screen import Shown
+from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import region_slots
-from falkirk.plan.told import as_json
 from falkirk.plan.topics import prepare_topics
 from tests.integration.live import Wire
 from tests.integration.planning import Body, line_of, refused

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
 from falkirk.differential import Collection
-from falkirk.epochs.log import Epoch, EpochLog
+from falkirk.home.folder import open_home
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
+from falkirk.runtime.epochs.log import Epoch, EpochLog
 from tests.disks import ForgetfulDisk
 from tests.integration.live import Wire, await_one, failed
 

@@ -9,14 +9,15 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.layout import Layout, Stage
-from falkirk.coordinator.logs import KafkaLogs
-from falkirk.coordinator.store import Store
+from falkirk.home.folder import open_home
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.regions import copying, producers
-from falkirk.regions.context import Context
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.runtime import producers
+from falkirk.runtime.context import Context
+from falkirk.runtime.logs import KafkaLogs
+from falkirk.runtime.sinks import copying
+from falkirk.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire, settle
@@ -56,7 +57,7 @@ def lose_a_record(wire: Wire, home: Path, patch: pytest.MonkeyPatch) -> list[int
         return set_limit(wire, out, LIMIT)
 
     patch.setattr(Store, "end_incarnation", killed)
-    stream = fk.stream(fk.Kafka(events, schema="n INT NOT NULL, text STRING"))
+    stream = fk.read(fk.Kafka(events, schema="n INT NOT NULL, text STRING"))
     query = stream.select("n", "text").write(fk.Kafka(out), kafka=wire.bootstrap, home=str(home), interval="2 seconds")
     wire.send(events, [{"n": -1, "text": ""}])
     wire.await_count(out, 1, query)

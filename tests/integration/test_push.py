@@ -12,16 +12,16 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.check import read_topic
 from falkirk.errors import LogError
+from falkirk.frames import stamped as frames
+from falkirk.frames.topics import parse, parsing
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.reader import Reader
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.plan import frames
-from falkirk.plan.parsing import parse, parsing
 from falkirk.plan.planner import plan_application
 from falkirk.push import desk, fits, line, sender
 from falkirk.push.book import Book, Entry
 from falkirk.push.desk import Desk
 from falkirk.push.errors import RequestError
-from falkirk.push.reader import Reader
 from falkirk.push.sender import Sender
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire

@@ -11,19 +11,19 @@ import pytest
 from confluent_kafka import Producer
 
 import falkirk as fk
-from falkirk.coordinator.home import Home, open_home
-from falkirk.coordinator.layout import Layout
-from falkirk.coordinator.shape import Shape
+from falkirk.commands.redrive import send_again
 from falkirk.errors import DefinitionError, InternalError, LogError
+from falkirk.home.folder import Home, open_home
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.ranges import read_messages
+from falkirk.kafka.signing import tag_of
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.ranges import read_messages
-from falkirk.logs.signing import tag_of
 from falkirk.plan.region import BatchLogs
-from falkirk.redrive.command import send_again
+from falkirk.plan.shape import Shape
+from falkirk.protocol.layout import Layout
 from falkirk.redrive.sending import HEADER, Notes, Sender
-from falkirk.regions.context import Place
-from falkirk.regions.rows import RAW_BYTES_MAX
+from falkirk.runtime.context import Place
+from falkirk.runtime.rows import RAW_BYTES_MAX
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -178,7 +178,7 @@ PLACES: dict[str, tuple[type, str, bool]] = {
 
 def test_cut_off_anywhere_each_input_is_sent_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _bury_some(stage)
-    monkeypatch.setattr("falkirk.redrive.command.AT_ONCE", 3)
+    monkeypatch.setattr("falkirk.commands.redrive.AT_ONCE", 3)
     left_alive: list[Sender] = []
     real_init = Sender.__init__
 

@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from falkirk.coordinator.home import Home
-from falkirk.coordinator.store import Store
 from falkirk.errors import LogError
+from falkirk.home.folder import Home
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.redrive import sending
 from falkirk.redrive.sending import TRANSACTION_S, Notes, Sender
-from falkirk.regions.context import Place
+from falkirk.runtime.context import Place
+from falkirk.store import Store
 from tests.integration.live import Wire
 from tests.support import wait_until
 

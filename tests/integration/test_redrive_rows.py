@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.shape import read_shape
+from falkirk.commands.redrive import send_again
+from falkirk.home.folder import open_home
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import run_here
-from falkirk.redrive.command import send_again
+from falkirk.plan.shape import read_shape
 from tests.integration.live import Wire
 from tests.integration.test_batches import Table
 from tests.support import wait_until

@@ -7,9 +7,9 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import HomeError
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import run_here
 from tests.integration.live import Wire
 from tests.support import wait_until
 

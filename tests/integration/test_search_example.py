@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from demo.pages import words
+from demo.search import example
+from demo.search_judge import Run, judge
 from falkirk.check import Output, Place
-from falkirk.coordinator.load import load_application
-from falkirk.demo.pages import words
-from falkirk.demo.search import example
-from falkirk.demo.search_judge import Run, judge
-from falkirk.operators.call import Epoch, calling
+from falkirk.declare.load import load_application
+from falkirk.operators.call import EpochContext, calling
 from falkirk.operators.in_epoch import InEpoch
 from falkirk.operators.iteration import Iterating
 from falkirk.operators.rehearsal import Rehearsal
@@ -75,11 +75,13 @@ def test_what_the_functions_give_is_what_the_judge_expects(
                 change = {"word": word, "change": numbers[word], "module": event["name"]}
                 changes.append(change | {"version": event["version"], "times": times})
         views = dict.fromkeys(("postings", "weights", "rank"), number)
-        ranking = InEpoch(Epoch(number=number), spark, notes, lambda: tmp_path / "scratch", files=tmp_path / "files")
+        ranking = InEpoch(
+            EpochContext(number=number), spark, notes, lambda: tmp_path / "scratch", files=tmp_path / "files"
+        )
         with calling(ranking):
             out["rank"][number] = rows(rank(frame("modules", new)))
         notes = ranking.notes
-        with calling(Rehearsal(spark, Epoch(number=number, views=views))):
+        with calling(Rehearsal(spark, EpochContext(number=number, views=views))):
             modules = frame("modules", new)
             kept["postings"] = rows(bodies["postings"](frame("index", changes), frame("postings", kept["postings"])))
             weighed, known = bodies["weights"](modules, frame("weights", kept["weights"]))

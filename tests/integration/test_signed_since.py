@@ -9,14 +9,14 @@ import sqlalchemy as sql
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.coordinator.home import Home, open_home
-from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import LogError
+from falkirk.home.folder import Home, open_home
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.signing import tag_of
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.logs.signing import tag_of
-from falkirk.regions.context import Context, Place
-from falkirk.regions.outputs import last_records
+from falkirk.runtime.context import Context, Place
+from falkirk.runtime.outputs import last_records
+from falkirk.store import RegionRecord
 from tests.integration.live import Wire
 
 VALUE = b"{}"

@@ -37,7 +37,7 @@ def ask_everywhere(spark: SparkSession) -> None:
 def test_an_http_request_costs_a_retry_of_the_region(spark: SparkSession, broker: Broker, tag: str, home: Path) -> None:
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events, out = wire.topic("events"), wire.topic("out")
-    stream = fk.stream(fk.Kafka(events, schema="word STRING", key="word"))
+    stream = fk.read(fk.Kafka(events, schema="word STRING", key="word"))
     counts = stream.groupBy("word").agg(F.count("*").alias("version"))
     query = counts.write(fk.Kafka(out, key="word"), kafka=wire.bootstrap, home=str(home), interval="2 seconds")
     wire.send(events, [{"word": "a"}])

@@ -12,14 +12,14 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.epochs.folder import FolderTarget
-from falkirk.epochs.inputs import ROW
-from falkirk.epochs.table import TableTarget
-from falkirk.epochs.topic import TopicTarget
 from falkirk.errors import HomeError, SparkError
+from falkirk.kafka.ranges import read_range
 from falkirk.local.broker import Broker
-from falkirk.logs.ranges import read_range
-from falkirk.regions.outputs import own_back_to
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.outputs import own_back_to
+from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.runtime.sinks.table import TableTarget
+from falkirk.runtime.sinks.topic import TopicTarget
 from tests.integration.live import Wire
 from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch
 from tests.postgres import Postgres

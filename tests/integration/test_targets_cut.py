@@ -14,15 +14,15 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from sqlalchemy import event
 
-from falkirk.epochs import folder, table
-from falkirk.epochs.inputs import ROW
-from falkirk.epochs.table import TableTarget
-from falkirk.epochs.topic import TopicTarget
-from falkirk.regions import fence
+from falkirk.runtime import fence
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks import folder, table
+from falkirk.runtime.sinks.table import TableTarget
+from falkirk.runtime.sinks.topic import TopicTarget
 from tests.integration.targets import FORMATS, ROWS, CutOff, Place, epoch
 
 if TYPE_CHECKING:
-    from falkirk.logs.topics import TopicFacts
+    from falkirk.kafka.topics import TopicFacts
 
 #: A release does more than so many things, and no more than so many.
 POINTS_MIN, POINTS_MAX = 4, 60

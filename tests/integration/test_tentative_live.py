@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falkirk.coordinator import rollback
-from falkirk.coordinator.ports import Point
-from falkirk.coordinator.rollback import Decision
-from falkirk.coordinator.wheel import Wheel
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import Query, run_here
+from falkirk.protocol import rollback
+from falkirk.protocol.ports import Point
+from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.rollback import Decision
 from tests.chaos.harness import Load
 from tests.integration.live import Wire
 from tests.integration.tentative import COUNTS, DRAWN, REGIONS, Hop, application, expected, released

@@ -8,17 +8,17 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.coordinator.home import Home, open_home
-from falkirk.coordinator.store import RegionRecord
 from falkirk.errors import LogError
+from falkirk.home.folder import Home, open_home
+from falkirk.host.query import Query
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
 from falkirk.plan.region import RegionLogs
-from falkirk.query import Query
 from falkirk.redrive.sending import Notes
-from falkirk.regions.at_rest import RegionAtRest
-from falkirk.regions.context import Place
-from falkirk.regions.outputs import last_records
+from falkirk.runtime.context import Place
+from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.outputs import last_records
+from falkirk.store import RegionRecord
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -58,8 +58,8 @@ def test_a_live_region_does_not_go_on_with_another_topic_of_the_same_name(
     topics = {"input": wire.topic("events"), "output": wire.topic("counts")}
 
     def run() -> Query:
-        events = fk.stream(fk.Kafka(topics["input"], schema="word STRING NOT NULL, n INT", key="word"))
-        counted = events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+        events = fk.read(fk.Kafka(topics["input"], schema="word STRING NOT NULL, n INT", key="word"))
+        counted = events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
         sink = fk.Kafka(topics["output"], key="word")
         return counted.write(sink, kafka=wire.bootstrap, home=str(home), interval="2 seconds")
 

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.epochs.files import FileLog
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.logs.connection import Connection
-from falkirk.query import run_here
+from falkirk.runtime.epochs.files import FileLog
 from tests.integration.cutting import run_until_cut_off
 from tests.integration.live import Wire, await_one
 from tests.integration.test_batches import Table

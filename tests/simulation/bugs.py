@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.coordinator import rollback, wheel
-from falkirk.coordinator.layout import Layout, cut, source_name
-from falkirk.coordinator.marks import Marks
-from falkirk.coordinator.ports import Point
-from falkirk.coordinator.wheel import Wheel
+from falkirk.protocol import recovery as wheel
+from falkirk.protocol import rollback
+from falkirk.protocol.layout import Layout, cut, source_name
+from falkirk.protocol.marks import Marks
+from falkirk.protocol.ports import Point
+from falkirk.protocol.recovery import Wheel
 from falkirk.theory import constraints
 from falkirk.theory import rollback as figure_6
 from falkirk.theory.frontier import EMPTY, OffsetFrontier

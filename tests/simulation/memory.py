@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from falkirk.coordinator.store import Recovery, RecoveryState, Release, VoidedRange
-from falkirk.coordinator.store.logs import _merged
-from falkirk.coordinator.store.values import Marked
+from falkirk.store import Recovery, RecoveryState, Release, VoidedRange
+from falkirk.store.logs import _merged
+from falkirk.store.values import Marked
 
 _STATES: tuple[RecoveryState, ...] = ("decided", "restored", "done")
 

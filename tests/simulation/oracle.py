@@ -6,7 +6,7 @@ choice is possible, but all outputs must agree on it.
 
 from collections import defaultdict
 
-from falkirk.coordinator.layout import Layout
+from falkirk.protocol.layout import Layout
 from tests.simulation.world import Element, World, compute
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from falkirk.coordinator.layout import Layout, Stage, sink_name
-from falkirk.coordinator.store import Store
-from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import GuaranteeError, UnrecoverableError
+from falkirk.protocol.layout import Layout, Stage, sink_name
+from falkirk.protocol.recovery import Wheel
+from falkirk.store import Store
 from falkirk.theory.metadata import Anywhere, Checkpoints
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition

@@ -11,9 +11,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from falkirk.coordinator.layout import Layout, Stage
-from falkirk.coordinator.ports import Health, Point, Range
-from falkirk.coordinator.store import Store
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.ports import Health, Point, Range
+from falkirk.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.memory import MemoryStore

@@ -2,10 +2,10 @@
 
 from collections.abc import Hashable
 
-from falkirk.theory.history.definitions import Judge
-from falkirk.theory.history.elements import COUNT, UPPER, Operation, concatenation
-from falkirk.theory.history.mechanisms import Mechanism
-from falkirk.theory.history.system import Instance
+from formal.definitions import Judge
+from formal.elements import COUNT, UPPER, Operation, concatenation
+from formal.mechanisms import Mechanism
+from formal.system import Instance
 
 Waves = tuple[tuple[Hashable, ...], ...]
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from falkirk.theory.history.definitions import Guarantee, Judge
-from falkirk.theory.history.elements import RESULT, state_of
-from falkirk.theory.history.mechanisms import (
+from formal.definitions import Guarantee, Judge
+from formal.elements import RESULT, state_of
+from formal.mechanisms import (
     MECHANISMS,
     Mechanism,
     distributed_snapshots,
@@ -18,9 +18,9 @@ from falkirk.theory.history.mechanisms import (
     replay,
     strong_productions,
 )
-from falkirk.theory.history.observer import Observation, Observer
-from falkirk.theory.history.system import End, Instance, always, never
-from falkirk.theory.history.theorem import recoverable_before_release
+from formal.observer import Observation, Observer
+from formal.system import End, Instance, always, never
+from formal.theorem import recoverable_before_release
 from tests.theory.formal import CONCATENATION, EXAMPLES, RACE, TABLE_II, judged
 
 EXACT = [micro_batches, strong_productions, distributed_snapshots, over_determinism]

@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 
 from falkirk.check.verdict import REACHABLE
-from falkirk.theory.history.definitions import Guarantee, Judge, is_non_commutative
-from falkirk.theory.history.elements import COUNT, DOUBLING, LATEST, LOTS, SUM, UPPER, Operation
-from falkirk.theory.history.mechanisms import (
+from formal.definitions import Guarantee, Judge, is_non_commutative
+from formal.elements import COUNT, DOUBLING, LATEST, LOTS, SUM, UPPER, Operation
+from formal.mechanisms import (
     MECHANISMS,
     Mechanism,
     distributed_snapshots,
@@ -19,8 +19,8 @@ from falkirk.theory.history.mechanisms import (
     replay,
     skipping,
 )
-from falkirk.theory.history.observer import Observation, Observer
-from falkirk.theory.history.system import End, Instance, System, never
+from formal.observer import Observation, Observer
+from formal.system import End, Instance, System, never
 from tests.theory.formal import CONCATENATION, RACE, judged
 
 HALF, THIRD = Fraction(1, 2), Fraction(1, 3)

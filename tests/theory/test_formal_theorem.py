@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from falkirk.theory.history.definitions import Judge, is_non_commutative
-from falkirk.theory.history.elements import (
+from formal.definitions import Judge, is_non_commutative
+from formal.elements import (
     COUNT,
     DOUBLING,
     LATEST,
@@ -24,10 +24,10 @@ from falkirk.theory.history.elements import (
     results_of,
     state_of,
 )
-from falkirk.theory.history.mechanisms import holds, in_order, once_per_input, once_per_turn, replay
-from falkirk.theory.history.observer import Observer
-from falkirk.theory.history.system import End, Instance, System
-from falkirk.theory.history.theorem import Condition, recoverable_before_release, releases_with_successors
+from formal.mechanisms import holds, in_order, once_per_input, once_per_turn, replay
+from formal.observer import Observer
+from formal.system import End, Instance, System
+from formal.theorem import Condition, recoverable_before_release, releases_with_successors
 
 Turns = frozenset[int]
 Drops = Callable[[Element, Elements], bool]
@@ -182,7 +182,7 @@ def test_lots_are_as_bad_as_races() -> None:
 
 def test_lots_that_no_two_results_depend_on_are_harmless() -> None:
     """A random value that is new for each result, and that no state keeps, need not be recoverable. Results may be
-    published on arrival. Live regions are inferred in this way (plan/inference/live.py). If a state keeps the value,
+    published on arrival. Live regions are inferred in this way (plan/live_determinism.py). If a state keeps the value,
     the case is as above."""
     tag = Operation("tag", "", lambda _, text: [("", f"{text}{lot}") for lot in (0, 1)])
     found = list(family([(tag, ("a", "b"), once_per_input, 1)], ordered=True))

@@ -1,7 +1,7 @@
 """Policies fill Table 1 from a history: Figure 3's selective checkpoints, and each regime's columns."""
 
+from falkirk.theory.events import Event, History, Message
 from falkirk.theory.graph import Edge, Graph, Processor
-from falkirk.theory.history.events import Event, History, Message
 from falkirk.theory.metadata import Anywhere, Checkpoints
 from falkirk.theory.policy import BATCH, EAGER, EPHEMERAL, FULL_HISTORY, LAZY, LAZY_SELECTIVE, requeued
 from falkirk.theory.projection import Same

@@ -3,7 +3,7 @@
 from multiprocessing.connection import Connection
 from typing import Any
 
-from falkirk.bench.child import serve
+from benchmarks.child import serve
 
 
 def breaks(reason: str, pipe: "Connection[Any, Any]") -> None:

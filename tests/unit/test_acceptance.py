@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.coordinator.acceptance import Acceptance
-from falkirk.coordinator.layout import Layout, Stage
-from falkirk.coordinator.ports import Point
+from falkirk.protocol.acceptance import Acceptance
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.ports import Point
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 

@@ -14,18 +14,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.coordinator.live_host import LiveHost
-from falkirk.coordinator.store import Store
-from falkirk.cut import OnArrival, Positions
-from falkirk.epochs import run as runs
-from falkirk.epochs import table
-from falkirk.epochs.computed import Decided
-from falkirk.epochs.log import EpochLog
-from falkirk.epochs.region import BatchRegion
-from falkirk.epochs.release import Outlet
-from falkirk.epochs.run import BEHIND_MAX, Run
-from falkirk.epochs.table import TableTarget
+from falkirk.declare.cut import OnArrival, Positions
 from falkirk.errors import SparkError
+from falkirk.host.live import LiveHost
+from falkirk.runtime.epochs import run as runs
+from falkirk.runtime.epochs.computed import Decided
+from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.run import BEHIND_MAX, Run
+from falkirk.runtime.sinks import table
+from falkirk.runtime.sinks.release import Outlet
+from falkirk.runtime.sinks.table import TableTarget
+from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -136,7 +136,7 @@ class Cutter:
         self.detail, self.waits_for = "", ""
         self.behind = lambda: self.waits
 
-    is_ahead = BatchRegion.is_ahead
+    is_ahead = EpochJobs.is_ahead
 
     def began_s(self) -> float:
         return 5.0
@@ -150,9 +150,8 @@ class Cutter:
     def first_of_next(self, epochs: object) -> Positions:
         return {"t": {0: self.cuts[-1][0] if self.cuts else 0}}
 
-    def decide(self, run: Run, decided: Decided, views: dict[str, int], at_s: float) -> bool:
+    def decide(self, decided: Decided, views: dict[str, int], at_s: float) -> None:
         self.cuts.append((decided.last["t"][0], at_s))
-        return True
 
 
 def test_a_batch_cuts_no_epoch_while_too_many_wait_for_its_sinks(epochs: EpochLog) -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.bench.client import Measured
-from falkirk.bench.jobs import count_records, page_records
-from falkirk.bench.latency import LatencySettings, figure_name
-from falkirk.bench.report import POINTS, Report, percentile
-from falkirk.demo.pages import Page
+from benchmarks.client import Measured
+from benchmarks.jobs import count_records, page_records
+from benchmarks.latency import LatencySettings, figure_name
+from benchmarks.report import POINTS, Report, percentile
+from demo.pages import Page
 
 
 @given(st.lists(st.floats(0, 10), min_size=1), st.sampled_from(POINTS))

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from falkirk.bench.charts import draw_overhead, draw_pressure, draw_regimes
-from falkirk.bench.durable import Durable
-from falkirk.bench.overhead import OverheadRun, overhead_table
-from falkirk.bench.pairs import PAIRS
-from falkirk.bench.pressure import PressureRun, Sample
-from falkirk.bench.probe import Probe
-from falkirk.bench.regimes import REGIMES, Regime, regimes_table
-from falkirk.bench.report import Report
-from falkirk.cli import main
-from falkirk.coordinator.home import open_home
-from falkirk.epochs.log import EpochLog
+from benchmarks.__main__ import bench
+from benchmarks.charts import draw_overhead, draw_pressure, draw_regimes
+from benchmarks.durable import Durable
+from benchmarks.overhead import OverheadRun, overhead_table
+from benchmarks.pairs import PAIRS
+from benchmarks.pressure import PressureRun, Sample
+from benchmarks.probe import Probe
+from benchmarks.regimes import REGIMES, Regime, regimes_table
+from benchmarks.report import Report
+from falkirk.declare.policy import Eager, Ephemeral, FullHistory, Lazy, LogSends
 from falkirk.errors import SparkError
-from falkirk.policy import Eager, Ephemeral, FullHistory, Lazy, LogSends
+from falkirk.home.folder import open_home
+from falkirk.runtime.epochs.log import EpochLog
 from tests.support import wait_until
 
 
@@ -124,11 +124,11 @@ def test_tables_and_charts_need_nothing_that_was_not_measured(run: OverheadRun, 
 
 @pytest.mark.parametrize("arguments", [["overhead", "--pair", "none"], ["regimes", "--regime", "none"]])
 def test_what_can_not_be_measured_is_a_wrong_command_line(arguments: list[str]) -> None:
-    assert CliRunner().invoke(main, ["bench", *arguments]).exit_code == 2
+    assert CliRunner().invoke(bench, [*arguments]).exit_code == 2
 
 
 def test_a_child_that_fails_says_why() -> None:
-    from falkirk.bench.child import Child
+    from benchmarks.child import Child
     from tests.unit.children import breaks
 
     child = Child(breaks, "a reason", "the child")

@@ -7,13 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 import falkirk as fk
-from falkirk.bench.charts import draw_guarantees
-from falkirk.bench.guarantees import all_seen, guarantees_table, signature
-from falkirk.bench.mechanisms import JOBS, MECHANISMS, Subject, is_expected
-from falkirk.bench.report import Report
+from benchmarks.__main__ import bench
+from benchmarks.charts import draw_guarantees
+from benchmarks.guarantees import all_seen, guarantees_table, signature
+from benchmarks.mechanisms import JOBS, MECHANISMS, Subject, is_expected
+from benchmarks.report import Report
 from falkirk.check import Guarantee, Verdict
 from falkirk.check.verdict import Counts
-from falkirk.cli import main
 
 POLICIES = {
     "determinism": fk.Lazy, "snapshots": fk.Snapshots, "strong_productions": fk.LogSends,
@@ -101,5 +101,5 @@ def test_what_is_not_seen_is_told(tmp_path: Path) -> None:
 
 
 def test_what_can_not_be_measured_is_a_wrong_command_line() -> None:
-    assert CliRunner().invoke(main, ["bench", "guarantees", "--mechanism", "none"]).exit_code == 2
-    assert CliRunner().invoke(main, ["bench", "guarantees", "--job", "none"]).exit_code == 2
+    assert CliRunner().invoke(bench, ["guarantees", "--mechanism", "none"]).exit_code == 2
+    assert CliRunner().invoke(bench, ["guarantees", "--job", "none"]).exit_code == 2

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 from rich.console import Console
 
-from falkirk.bench.charts import draw_iterate
-from falkirk.bench.edges import Edges, components, drawn_graph, names_of, ranks, read_graph
-from falkirk.bench.iterate import (
+from benchmarks.__main__ import bench
+from benchmarks.charts import draw_iterate
+from benchmarks.edges import Edges, components, drawn_graph, names_of, ranks, read_graph
+from benchmarks.iterate import (
     DAMPING,
     TOLERANCE,
     Case,
@@ -26,8 +27,7 @@ from falkirk.bench.iterate import (
     figures,
     iterate_table,
 )
-from falkirk.bench.report import Report
-from falkirk.cli import main
+from benchmarks.report import Report
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.errors import MachineError
 
@@ -220,4 +220,4 @@ def test_quick_is_less_and_inputs_are_measured_besides(tmp_path: Path) -> None:
     assert quick.edges == full.edges[:1]
     assert quick.inputs == (tmp_path,)
     assert all(quick.repeated[name] < full.repeated[name] for name in full.repeated)
-    assert CliRunner().invoke(main, ["bench", "iterate", "--input", str(tmp_path / "none")]).exit_code == 2
+    assert CliRunner().invoke(bench, ["iterate", "--input", str(tmp_path / "none")]).exit_code == 2

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from falkirk.bench.monitor import Drawn, MonitorSettings, drawn_edges, read_edges, run_monitor
+from benchmarks.monitor import Drawn, MonitorSettings, drawn_edges, read_edges, run_monitor
 from falkirk.theory.constraints import violations
 from falkirk.theory.monitor import Monitor
 

@@ -178,7 +178,17 @@ def by_command(found: list[Output], folder: Path) -> Any:
         rows = sorted((row for row in INPUTS if row.place.partition == partition), key=lambda row: row.place)
         write(folder / "in" / f"{partition}.jsonl", (row.row for row in rows))
     write(folder / "out.jsonl", (output.values for output in found))
-    arguments = ["check-run", "--input", f"{folder}/in", "--output", f"{folder}/out.jsonl", "--key", "user", "--json"]
+    arguments = [
+        "verify",
+        "run",
+        "--input",
+        f"{folder}/in",
+        "--output",
+        f"{folder}/out.jsonl",
+        "--key",
+        "user",
+        "--json",
+    ]
     ran = CliRunner().invoke(main, [*arguments, "--model", "version=count, total=sum(amount), page=latest(page)"])
     verdict = json.loads(ran.output)
     assert ran.exit_code == (0 if verdict["guarantee"] == "exactly-once" else 1)

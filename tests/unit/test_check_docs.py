@@ -13,7 +13,7 @@ from falkirk.check.command import check_run
 from falkirk.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
-LINES = re.findall(r"^    falkirk (check-run .*)$", PAGE, re.MULTILINE)
+LINES = re.findall(r"^    falkirk verify (run .*)$", PAGE, re.MULTILINE)
 ORDERS = [("ada", 5), ("bob", 1), ("ada", 2)]
 TOTALS = [("ada", 1, 5), ("bob", 1, 1), ("ada", 2, 7)]
 
@@ -39,12 +39,12 @@ def _write(name: str, rows: list[dict[str, object]]) -> None:
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_line_of_the_page_is_one(line: str) -> None:
-    assert check_run.make_context("check-run", shlex.split(line)[1:]).params["outputs"]
+    assert check_run.make_context("run", shlex.split(line)[1:]).params["outputs"]
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if "kafka:" not in line])
 def test_a_command_line_of_the_page_passes_what_is_right_and_nothing_else(line: str, run: Path) -> None:
-    passed = CliRunner().invoke(main, shlex.split(line))
+    passed = CliRunner().invoke(main, ["verify", *shlex.split(line)])
     assert passed.exit_code == 0, passed.output
     for name in ("totals.jsonl", "shipments.jsonl", "copy.csv"):
         path = Path(name)
@@ -53,7 +53,7 @@ def test_a_command_line_of_the_page_passes_what_is_right_and_nothing_else(line: 
     with sqlite3.connect("shop.db") as database:
         database.execute("UPDATE totals SET total = 6 WHERE user = 'ada'")
     database.close()
-    assert CliRunner().invoke(main, shlex.split(line)).exit_code == 1
+    assert CliRunner().invoke(main, ["verify", *shlex.split(line)]).exit_code == 1
 
 
 def test_the_page_has_an_option_for_each_of_the_command() -> None:

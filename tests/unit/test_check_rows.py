@@ -164,7 +164,7 @@ def test_a_model_of_ones_own(tmp_path: Path) -> None:
 
 
 def check_run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["check-run", *arguments])
+    return CliRunner().invoke(main, ["verify", "run", *arguments])
 
 
 def verdict(*arguments: str) -> Any:
@@ -221,7 +221,7 @@ def test_rules_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--unique", "id"], ["--key", "id"], ["--key", "id", "--model", "count"]])
 def test_a_run_that_is_not_described_in_full_is_refused(arguments: list[str], tmp_path: Path) -> None:
-    refused = CliRunner().invoke(main, ["check-run", "--output", lines(tmp_path / "out.jsonl"), *arguments])
+    refused = CliRunner().invoke(main, ["verify", "run", "--output", lines(tmp_path / "out.jsonl"), *arguments])
     assert refused.exit_code == 1
     assert not isinstance(refused.exception, FalkirkError)
 

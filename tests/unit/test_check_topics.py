@@ -98,10 +98,10 @@ def test_the_command_judges_topics_of_any_system(broker: dict[str, str]) -> None
     produce(broker, "totals", totals)
     arguments = ["--input", "kafka:orders", "--output", "kafka:totals", "--key", "user", "--model", "total=sum(amount)"]
     client = ["--client", "client.id=judge", "--broker", broker["bootstrap.servers"]]
-    assert CliRunner().invoke(main, ["check-run", *arguments, *client]).exit_code == 0
+    assert CliRunner().invoke(main, ["verify", "run", *arguments, *client]).exit_code == 0
     produce(broker, "totals", totals[4:5])
-    refused = CliRunner().invoke(main, ["check-run", *arguments, *client, "--json"])
+    refused = CliRunner().invoke(main, ["verify", "run", *arguments, *client, "--json"])
     assert refused.exit_code == 1
     [anomaly] = json.loads(refused.output)["anomalies"]
     assert (anomaly["kind"], [place["offset"] for place in anomaly["outputs"]]) == ("duplicate", [4, 30])
-    assert CliRunner().invoke(main, ["check-run", *arguments, "--client", "nonsense"]).exit_code == 2
+    assert CliRunner().invoke(main, ["verify", "run", *arguments, "--client", "nonsense"]).exit_code == 2

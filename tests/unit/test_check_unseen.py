@@ -302,7 +302,7 @@ def test_maps_of_parquet_are_objects_and_columns_have_one_name(tmp_path: Path) -
 
 
 def check_run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["check-run", *arguments])
+    return CliRunner().invoke(main, ["verify", "run", *arguments])
 
 
 def test_the_command_names_what_it_has_not_read(went_in: Path, tmp_path: Path) -> None:
@@ -343,6 +343,6 @@ def test_a_sink_that_the_application_does_not_have_is_not_judged(sinks: list[str
         "app.add_processor('copied', lambda s: s, reads=('orders',), policy=fk.Ephemeral())\n"
         "app.sink('orders', 'copied', fk.Kafka('copies'))\n"
     )
-    refusal = CliRunner().invoke(main, ["check", str(file), "--kafka", "localhost:1", *sinks])
+    refusal = CliRunner().invoke(main, ["verify", "outputs", str(file), "--kafka", "localhost:1", *sinks])
     assert refusal.exit_code == 1
     assert "SINK_UNKNOWN" in refusal.output

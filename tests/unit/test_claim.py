@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.coordinator import claim as module
-from falkirk.coordinator.claim import MARK, Claim, Owner, refuse_copied
-from falkirk.coordinator.home import Home, open_home
 from falkirk.errors import HomeError, LogError, StoreError
-from falkirk.logs.connection import Connection
-from falkirk.logs.internal import internal_topic
+from falkirk.home import claim as module
+from falkirk.home.claim import MARK, Claim, Owner, refuse_copied
+from falkirk.home.folder import Home, open_home
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.internal import internal_topic
 
 
 class Partition:

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from falkirk.coordinator.status import CONSOLE
-from falkirk.coordinator.supervise import _show
-from falkirk.epochs.console import _print
+from falkirk.host.coordinator import _show
+from falkirk.runtime.sinks.console import _print
+from falkirk.runtime.status import CONSOLE
 
 
 def test_what_a_host_prints_comes_out_at_the_coordinators(

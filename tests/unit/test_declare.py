@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.load import load_application
-from falkirk.location import SourceLocation
-from falkirk.policy import Duration, Policy, duration_s
+from falkirk.declare.load import load_application
+from falkirk.declare.policy import Duration, Policy, duration_s
+from falkirk.errors.location import SourceLocation
 
 EVENTS = fk.Kafka("events", schema="word STRING, n INT")
 
@@ -33,11 +33,11 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral", "Epoch",
-        "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError", "Kafka",
-        "Latest", "Lazy", "LogError", "LogSends", "MachineError", "Snapshots", "SparkError", "Sql", "Stamped",
-        "StoreError", "Stream", "Tls", "UnrecoverableError", "counted", "deterministic", "epoch", "join", "latest",
-        "map_rows", "sessions", "stateful", "stream",
+        "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral",
+        "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError",
+        "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Snapshots", "SparkError", "Sql", "Stamped",
+        "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch", "deterministic",
+        "join", "latest_value", "map_rows", "read", "sessions", "stateful",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
@@ -51,7 +51,7 @@ def test_declaring_an_application_loads_no_spark(tmp_path: Path) -> None:
         "@app.stream(fk.Lazy('5 seconds'))\n"
         "def counts(events):\n    return events.where('word is not null').groupBy('word').count()\n"
         'app.sink("counts", counts, fk.Kafka("counts", key="word"))\n'
-        'fk.stream(fk.Kafka("events", schema="word STRING")).select("word").explode("word", "w")\n'
+        'fk.read(fk.Kafka("events", schema="word STRING")).select("word").explode("word", "w")\n'
         "print([m for m in sys.modules if m.partition('.')[0] in ('pyspark', 'py4j')])\n"
     )
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True)
@@ -92,9 +92,9 @@ def test_a_topic_knows_its_keys_and_columns() -> None:
 
 
 def test_a_json_source_needs_a_schema() -> None:
-    bare = lambda: fk.stream(fk.Kafka("t"))  # noqa: E731
+    bare = lambda: fk.read(fk.Kafka("t"))  # noqa: E731
     refused(bare, "SCHEMA_MISSING", source="t")
-    assert fk.stream(fk.Kafka("t", format="text"))
+    assert fk.read(fk.Kafka("t", format="text"))
 
 
 # -- durations and policies --------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_the_decorator_returns_the_function_as_it_was() -> None:
     def words(events: fk.Stream) -> fk.Stream:
         return events
 
-    source = fk.stream(EVENTS)
+    source = fk.read(EVENTS)
     assert words(source) is source
     assert app.processors["words"].reads == ("events",)
     assert app.processors["words"].policy == fk.Ephemeral()
@@ -227,8 +227,8 @@ def test_sources_and_sinks_take_topics() -> None:
     app = fk.App("a")
     refused(lambda: app.source("events", "events"), "NOT_A_TOPIC")  # type: ignore[arg-type]
     refused(lambda: app.sink("out", "words", "out"), "NOT_AN_ENDPOINT")  # type: ignore[arg-type]
-    refused(lambda: fk.stream("events"), "NOT_A_TOPIC")  # type: ignore[arg-type]
-    refused(lambda: fk.stream(EVENTS).write("out", kafka="b:1"), "NOT_A_TOPIC")  # type: ignore[arg-type]
+    refused(lambda: fk.read("events"), "NOT_A_TOPIC")  # type: ignore[arg-type]
+    refused(lambda: fk.read(EVENTS).write("out", kafka="b:1"), "NOT_A_TOPIC")  # type: ignore[arg-type]
 
 
 def test_delivery_is_one_of_three() -> None:
@@ -247,7 +247,7 @@ def test_a_sink_reads_what_has_a_name() -> None:
     assert app.sinks["copy"].reads == "events"
     topic = fk.Kafka("out")
     refused(lambda: app.sink("out", events.select("word"), topic), "UPSTREAM_UNNAMED", sink="out")
-    refused(lambda: app.sink("out", fk.stream(EVENTS), topic), "UPSTREAM_UNNAMED", sink="out")
+    refused(lambda: app.sink("out", fk.read(EVENTS), topic), "UPSTREAM_UNNAMED", sink="out")
     refused(lambda: app.sink("out", None, topic), "UPSTREAM_UNNAMED", sink="out")  # type: ignore[arg-type]
     refused(lambda: app.sink("out", 5, topic), "UPSTREAM_UNNAMED", sink="out")  # type: ignore[arg-type]
 
@@ -256,7 +256,7 @@ def test_a_sink_reads_what_has_a_name() -> None:
 
 
 def test_a_stream_records_steps_with_their_lines() -> None:
-    stream = fk.stream(EVENTS)
+    stream = fk.read(EVENTS)
     changed = stream.select("word").where("n > 1").drop("n")
     assert stream.node is not changed.node
     node: Any = changed.node
@@ -271,7 +271,7 @@ def test_a_stream_records_steps_with_their_lines() -> None:
     "method", ["crossJoin", "union", "dropDuplicates", "writeStream", "count", "show", "withWatermark"]
 )
 def test_what_a_stream_lacks_is_named(method: str) -> None:
-    stream = fk.stream(EVENTS)
+    stream = fk.read(EVENTS)
     error = refused(lambda: getattr(stream, method)(), "UNSUPPORTED_METHOD", method=method)
     assert "groupBy" in error.hint
     assert "node" not in error.hint
@@ -279,7 +279,7 @@ def test_what_a_stream_lacks_is_named(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["first", "pivot", "applyInPandas", "write"])
 def test_what_a_grouped_stream_lacks_is_named(method: str) -> None:
-    grouped = fk.stream(EVENTS).groupBy("word")
+    grouped = fk.read(EVENTS).groupBy("word")
     error = refused(lambda: getattr(grouped, method)("n"), "UNSUPPORTED_METHOD", method=method)
     assert "agg, avg, count" in error.hint
     assert isinstance(error, AttributeError)
@@ -288,7 +288,7 @@ def test_what_a_grouped_stream_lacks_is_named(method: str) -> None:
 
 @pytest.mark.parametrize("function", ["sum", "avg", "min", "max"])
 def test_the_shortcuts_of_a_group_are_aggregates_with_pysparks_names(function: str) -> None:
-    grouped = fk.stream(EVENTS).groupBy("word")
+    grouped = fk.read(EVENTS).groupBy("word")
     node: Any = getattr(grouped, function)("n", "a`b").node
     columns = (f"{function}(`n`) AS `{function}(n)`", f"{function}(`a``b`) AS `{function}(a``b)`")
     assert (node.operation, node.arguments, Path(node.where.file).name) == (
@@ -307,28 +307,28 @@ def test_a_notebook_is_told_to_start_the_application_in_its_own_process() -> Non
 
 
 def test_a_stream_shows_its_steps() -> None:
-    assert repr(fk.stream(EVENTS).where("n > 1").groupBy("word").sum("n")) == "Stream('events').where(…).agg(…)"
+    assert repr(fk.read(EVENTS).where("n > 1").groupBy("word").sum("n")) == "Stream('events').where(…).agg(…)"
 
 
 def test_protocols_that_a_stream_lacks_are_lacking_politely() -> None:
     for name in ("_repr_html_", "__len__", "_ipython_canary_method_should_not_exist_"):
-        assert not hasattr(fk.stream(EVENTS), name)
-        assert not hasattr(fk.stream(EVENTS).groupBy("word"), name)
+        assert not hasattr(fk.read(EVENTS), name)
+        assert not hasattr(fk.read(EVENTS).groupBy("word"), name)
 
 
 def test_grouping_needs_keys_and_aggregates() -> None:
-    stream = fk.stream(EVENTS)
+    stream = fk.read(EVENTS)
     refused(lambda: stream.groupBy(), "KEY_MISSING")
     refused(lambda: stream.groupBy("word").agg(), "AGGREGATE_MISSING")
 
 
 def test_latest_has_a_name() -> None:
-    assert fk.latest("n").name == "n"
-    assert fk.latest("n").alias("newest").name == "newest"
+    assert fk.latest_value("n").name == "n"
+    assert fk.latest_value("n").alias("newest").name == "newest"
 
 
 def test_write_needs_a_broker_and_names_the_line() -> None:
-    stream = fk.stream(EVENTS)
+    stream = fk.read(EVENTS)
     refused(lambda: stream.write(fk.Kafka("out")), "BROKER_MISSING")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.cut import ByClock, ByRows, OnArrival
+from falkirk.declare.cut import ByClock, ByRows, OnArrival
 from falkirk.errors import DefinitionError
 
 
@@ -24,7 +24,7 @@ def stateful(events: Any, stateful: Any) -> Any:
     return events
 
 
-def viewing(weights: fk.Latest) -> Any:
+def viewing(weights: fk.View) -> Any:
     return weights
 
 
@@ -70,7 +70,7 @@ def test_what_is_declared_is_known() -> None:
     declared.batch(rows=7, state="n LONG", policy=fk.Lazy(when=lambda epoch: epoch % 2 == 0))(stateful)
 
     @declared.stream(fk.Eager())
-    def answers(events: Any, counts: fk.Latest, stateful: "fk.Latest") -> Any:
+    def answers(events: Any, counts: fk.View, stateful: "fk.View") -> Any:
         return events
 
     known = declared.processors

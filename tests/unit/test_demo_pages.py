@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.demo.load import percentiles_ms
-from falkirk.demo.pages import CHARACTERS_MAX, pages, words
+from demo.load import percentiles_ms
+from demo.pages import CHARACTERS_MAX, pages, words
 from falkirk.errors import MachineError
 
 

@@ -14,16 +14,16 @@ import pytest
 from pyspark import SparkContext
 from rich.console import Console
 
+from demo import search, search_judge
+from demo.crowd import Crowd, Question, name_of
+from demo.load import ModuleProducer, Reader
+from demo.modules import EDIT_EVERY, TEXT_MAX, Module, events, modules
+from demo.pages import words
+from demo.prompt import Prompt
+from demo.search_judge import Fault, Finding, Flaw
+from demo.search_screen import SearchScreen
 from falkirk import Eager, Ephemeral, Lazy, Sql
-from falkirk.coordinator.load import load_application
-from falkirk.demo import search, search_judge
-from falkirk.demo.crowd import Crowd, Question, name_of
-from falkirk.demo.load import ModuleProducer, Reader
-from falkirk.demo.modules import EDIT_EVERY, TEXT_MAX, Module, events, modules
-from falkirk.demo.pages import words
-from falkirk.demo.prompt import Prompt
-from falkirk.demo.search_judge import Fault, Finding, Flaw
-from falkirk.demo.search_screen import SearchScreen
+from falkirk.declare.load import load_application
 from falkirk.errors import MachineError
 from tests.support import wait_until
 

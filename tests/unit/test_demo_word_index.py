@@ -9,14 +9,14 @@ import pytest
 from pyspark import SparkContext
 from rich.console import Console
 
+from demo.load import IndexReader, PageProducer
+from demo.screen import IndexScreen
+from demo.stage import workplace
+from demo.word_index import DemoSettings, example, run_demo
 from falkirk import Ephemeral, Lazy
-from falkirk.coordinator.load import load_application
-from falkirk.demo.load import IndexReader, PageProducer
-from falkirk.demo.screen import IndexScreen
-from falkirk.demo.stage import workplace
-from falkirk.demo.word_index import DemoSettings, example, run_demo
+from falkirk.declare.load import load_application
+from falkirk.declare.policy import Delivery
 from falkirk.errors import MachineError
-from falkirk.policy import Delivery
 
 NOWHERE = "127.0.0.1:1"
 

@@ -7,7 +7,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from falkirk.local import commands, doctor
+from falkirk.commands import machine as commands
+from falkirk.local import doctor
 from falkirk.local.doctor import Finding
 
 

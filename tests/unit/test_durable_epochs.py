@@ -13,14 +13,14 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.types import StructType
 
-from falkirk.coordinator import durable
-from falkirk.coordinator.store import Store
-from falkirk.epochs.inputs import Inputs, refuse_damaged
-from falkirk.epochs.log import Epoch, EpochLog
-from falkirk.epochs.release import Outlet
 from falkirk.errors import HomeError
 from falkirk.operators import iteration
 from falkirk.operators.iteration import Iterating
+from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.sinks.release import Outlet
+from falkirk.store import Store
+from falkirk.system import durable
 from tests.disks import ForgetfulDisk
 from tests.support import wait_until
 from tests.unit.test_backpressure import Sink, session

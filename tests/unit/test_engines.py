@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.cut import OnArrival
+from falkirk.declare.cut import OnArrival
 from falkirk.errors import DefinitionError
 from falkirk.plan.engines import in_engines
 

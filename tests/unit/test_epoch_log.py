@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.coordinator.store import Decision, Store
-from falkirk.epochs.log import EpochLog
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.store import Decision, Store
 
 
 def log_of(store: Store, folder: Path) -> EpochLog:

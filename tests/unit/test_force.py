@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.host import HostSettings
-from falkirk.coordinator.live_host import LiveHost
-from falkirk.coordinator.supervise import Coordinator, RunSettings
+from falkirk.home.folder import open_home
+from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.live import LiveHost
+from falkirk.host.process import HostSettings
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -82,7 +82,7 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
         ),
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
-    monkeypatch.setattr("falkirk.coordinator.live_host.shape_of", lambda plan, topics: shape)
+    monkeypatch.setattr("falkirk.host.live.shape_of", lambda plan, topics: shape)
     monkeypatch.setattr(LiveHost, "_govern", lambda self, shape: wheel)
     monkeypatch.setattr(LiveHost, "_serve", lambda self, recover: False)
     host.start(force=force)

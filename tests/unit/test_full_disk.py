@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.disk import is_full
-from falkirk.coordinator.home import open_home, write_atomically
-from falkirk.coordinator.host import write_status
-from falkirk.coordinator.status import RegionStatus
-from falkirk.coordinator.store import Store
-from falkirk.coordinator.supervise import Coordinator, RunSettings, read_status
 from falkirk.errors import HomeError, StoreError
+from falkirk.home.folder import open_home, write_atomically
+from falkirk.host.coordinator import Coordinator, RunSettings, read_status
+from falkirk.host.process import write_status
+from falkirk.runtime.status import RegionStatus
+from falkirk.store import Store
+from falkirk.system.disk import is_full
 from tests.disks import SmallDisk, small_disk
 from tests.support import wait_until
 

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from falkirk.coordinator.ports import Point
-from falkirk.regions.live import OVERDUE_AT_START_S, OVERDUE_S, LiveRegion
+from falkirk.protocol.ports import Point
+from falkirk.runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, LiveRegion
 from falkirk.theory.frontier import EMPTY
 
 

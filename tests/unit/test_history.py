@@ -8,7 +8,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
-from falkirk.plan.region import Plan, Region
+from falkirk.plan.plan import Plan
+from falkirk.plan.region import Region
 
 
 @pytest.mark.parametrize("option", ["history", "spare_checkpoints"])

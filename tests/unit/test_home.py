@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from falkirk.coordinator.home import Home, ProcessRecord, attach_home, open_home, write_atomically
 from falkirk.errors import FalkirkError, HomeError, StoreError
+from falkirk.home.folder import Home, ProcessRecord, attach_home, open_home, write_atomically
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -72,7 +72,7 @@ def test_two_homes_differ(tmp_path: Path) -> None:
 def test_a_second_copy_is_refused_with_the_holders_pid(home: Path) -> None:
     with open_home(home, "app"):
         assert refused(home, "HOME_IN_USE").parameters["pid"] == str(os.getpid())
-        script = "import sys; from pathlib import Path; from falkirk.coordinator.home import open_home\n"
+        script = "import sys; from pathlib import Path; from falkirk.home.folder import open_home\n"
         script += (
             "try: open_home(Path(sys.argv[1]), 'app')\nexcept Exception as e: print(e.condition, e.parameters['pid'])"
         )
@@ -82,7 +82,7 @@ def test_a_second_copy_is_refused_with_the_holders_pid(home: Path) -> None:
 
 
 def test_the_lock_of_a_killed_holder_is_free(home: Path, children: list["subprocess.Popen[str]"]) -> None:
-    script = "import sys, signal; from pathlib import Path; from falkirk.coordinator.home import open_home\n"
+    script = "import sys, signal; from pathlib import Path; from falkirk.home.folder import open_home\n"
     script += "home = open_home(Path(sys.argv[1]), 'app'); print('up', flush=True); signal.pause()"
     holder = subprocess.Popen([sys.executable, "-c", script, str(home)], stdout=subprocess.PIPE, text=True)
     children.append(holder)

@@ -7,8 +7,8 @@ import pytest
 import sqlalchemy as sql
 
 import falkirk as fk
-from falkirk.epochs.table import TableTarget
 from falkirk.errors import StoreError
+from falkirk.runtime.sinks.table import TableTarget
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place, tail
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from falkirk.commands import training
+from falkirk.commands.machine import setup
 from falkirk.errors import MachineError
-from falkirk.local import archive, jars, training
+from falkirk.local import archive, jars
 from falkirk.local.archive import KINDS, Kind, archive_file, entry, made, options
-from falkirk.local.commands import setup
 from falkirk.local.doctor import diagnose
 from falkirk.local.java import Java
 from tests.unit.fakes import fake_java

@@ -10,10 +10,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
+from falkirk.kafka.connection import Connection
 from falkirk.local import spark as local_spark
 from falkirk.local.jvm import unseen
 from falkirk.local.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
-from falkirk.logs.connection import Connection
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
 #: A setting whose default is the needed value.

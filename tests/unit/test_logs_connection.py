@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falkirk.errors import DefinitionError
-from falkirk.logs.connection import Connection
-from falkirk.logs.options import ALLOWED
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.options import ALLOWED
 
 SASL: dict[str, Any] = {
     "security_protocol": "SASL_SSL",

@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from falkirk.logs.connection import Connection
-from falkirk.logs.faults import ClientErrors, fault
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.faults import ClientErrors, fault
 
 
 @pytest.mark.parametrize(

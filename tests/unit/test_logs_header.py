@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falkirk.errors import LogError
-from falkirk.logs.header import Header, header_value, split_header, stamp_of
-from falkirk.logs.signing import SigningKey, Verifier
-from falkirk.logs.tail import TailFold
-from falkirk.logs.void import Void
+from falkirk.kafka.header import Header, header_value, split_header, stamp_of
+from falkirk.kafka.signing import SigningKey, Verifier
+from falkirk.kafka.tail import TailFold
+from falkirk.kafka.void import Void
 from falkirk.theory.channel import fold_tail
 from falkirk.theory.stamp import Stamp
 

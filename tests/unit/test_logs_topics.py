@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from falkirk.errors import LogError
-from falkirk.logs.connection import Connection
-from falkirk.logs.internal import ANY_TIME, KEEP
-from falkirk.logs.topics import Topics
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.internal import ANY_TIME, KEEP
+from falkirk.kafka.topics import Topics
 
 
 class OlderBroker:

@@ -8,10 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from falkirk.coordinator import guard, locks
-from falkirk.coordinator.home import host_home, open_home
-from falkirk.coordinator.host import HostSettings
 from falkirk.errors import HomeError, StoreError
+from falkirk.home import guard
+from falkirk.home.folder import host_home, open_home
+from falkirk.host.process import HostSettings
+from falkirk.system import locks
 from tests.support import suspend, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with Spark and Kafka replaced. It starts Spark as the first step of taking charge, and then hangs.
 HOST = """
 import json, pathlib, signal, sys
-from falkirk.coordinator import host
+from falkirk.host import process as host
 
 class Topics:
     def __init__(self, connection): pass

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from falkirk.epochs.run import Run
 from falkirk.errors import SparkError
 from falkirk.operators.python import KIND, Poison, Sender, folding, mapping
+from falkirk.runtime.epochs.run import Run
 
 RESULT = pa.struct([("n", pa.int32())])
 STATE = pa.struct([("key", pa.string()), ("seen", pa.int32())])
@@ -42,8 +42,8 @@ def test_the_application_ends_with_the_row_and_the_functions_words() -> None:
     batch = SimpleNamespace(
         name="halves", where="shop.py:3", is_stateful=False, is_direct=False, cut=None, iteration=None
     )
-    region = SimpleNamespace(batch=batch, began_s=lambda: 0.0)
-    run = Run(cast(Any, region), -1)
+    jobs = SimpleNamespace(batch=batch, began_s=lambda: 0.0, epochs=SimpleNamespace(files=lambda: "epochs"))
+    run = Run(cast(Any, jobs), -1)
     with pytest.raises(SparkError) as ended:
         run._finish(7, future)
     assert ended.value.condition == "FUNCTION_FAILED"

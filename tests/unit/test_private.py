@@ -11,13 +11,14 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.coordinator.home import attach_home, open_home
-from falkirk.coordinator.store import Store
-from falkirk.endpoints import Files
-from falkirk.epochs.folder import FolderTarget
+from falkirk.declare.endpoints import Files
 from falkirk.errors import MachineError
-from falkirk.local import jars, private
+from falkirk.home.folder import attach_home, open_home
+from falkirk.local import jars
 from falkirk.local.spark import _launch_settings
+from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.store import Store
+from falkirk.system import private
 
 
 @pytest.fixture(autouse=True)

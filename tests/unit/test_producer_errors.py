@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.coordinator.store import Store, TailRecord
-from falkirk.regions import producers
-from falkirk.regions.live import UNSEEN, LiveRegion, _is_producer_error
+from falkirk.runtime import producers
+from falkirk.runtime.live.region import UNSEEN, LiveRegion, _is_producer_error
+from falkirk.store import Store, TailRecord
 from tests.stores import RECORD
 
 COMMON, CLIENTS = "org.apache.kafka.common.errors", "org.apache.kafka.clients"

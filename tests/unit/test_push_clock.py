@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.logs.connection import Connection
+from falkirk.kafka.connection import Connection
 from falkirk.push import line as module
 from falkirk.push.book import Book, Entry, digest_of, read_back
 from falkirk.push.desk import Desk

@@ -14,16 +14,16 @@ import pytest
 from aiohttp import web
 
 import falkirk as fk
-from falkirk.coordinator.home import open_home
-from falkirk.logs.connection import Connection
+from falkirk.home.credentials import publish
+from falkirk.home.folder import open_home
+from falkirk.host.gateway import Gateway, _connections_max
+from falkirk.kafka.connection import Connection
 from falkirk.push import desk as desks
 from falkirk.push.book import Book, digest_of
 from falkirk.push.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
-from falkirk.push.credentials import publish
 from falkirk.push.desk import Desk
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError
-from falkirk.push.gateway import Gateway, _connections_max
 from falkirk.push.server import application
 from tests.unit.test_push_server import turn
 

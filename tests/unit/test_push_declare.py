@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator.home import Home, open_home
 from falkirk.errors import FalkirkError
-from falkirk.logs.connection import Connection
-from falkirk.logs.secret import Secret
-from falkirk.push.credentials import TOKEN_VARIABLE, former_port, token_of
-from falkirk.push.gateway import Gateway
-from falkirk.push.planning import bind
-from falkirk.query import run_here
+from falkirk.home.credentials import TOKEN_VARIABLE, former_port, token_of
+from falkirk.home.folder import Home, open_home
+from falkirk.host.gateway import Gateway
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.secret import Secret
+from falkirk.plan.requests import bind
 
 SCHEMA = "id STRING NOT NULL, word STRING"
 

@@ -10,13 +10,13 @@ import pytest
 from aiohttp import web
 
 import falkirk as fk
-from falkirk.coordinator.home import Home, open_home
+from falkirk.declare.tls import Renewed
 from falkirk.errors import MachineError
-from falkirk.logs.connection import Connection
+from falkirk.home.folder import Home, open_home
+from falkirk.host.gateway import Gateway
+from falkirk.kafka.connection import Connection
 from falkirk.push import connections
 from falkirk.push.connections import Connections
-from falkirk.push.gateway import Gateway
-from falkirk.push.tls import Renewed
 from tests.unit.test_push_server import turn
 
 REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.query import Query, _name_after
+from falkirk.host.query import Query, _name_after
 
 
 class Host:

@@ -33,9 +33,9 @@ from pyspark.sql.types import (
 )
 
 import falkirk as fk
-from falkirk.coordinator.claim import Owner
-from falkirk.location import SourceLocation
-from falkirk.logs.header import Header, header_value
+from falkirk.errors.location import SourceLocation
+from falkirk.home.claim import Owner
+from falkirk.kafka.header import Header, header_value
 from falkirk.push.book import Book
 from falkirk.push.connections import QuietLogger
 from falkirk.push.desk import Desk
@@ -128,7 +128,7 @@ OWNER = ("machine", "pid", "began", "host", "home", "generation", "at_s")
 @given(documents(st.fixed_dictionaries(dict.fromkeys(OWNER, values))), st.booleans())
 @example(DEEP, False)
 def test_a_claim_of_anybody_can_be_looked_after(value: bytes, is_of_this_machine: bool) -> None:
-    from falkirk.local import processes
+    from falkirk.system import processes
 
     if is_of_this_machine:
         with contextlib.suppress(ValueError, TypeError):

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demo.visitor import Visitor
 from falkirk.cli import main
-from falkirk.demo.visitor import Visitor
 from falkirk.errors import DefinitionError
-from falkirk.location import SourceLocation
+from falkirk.errors.location import SourceLocation
+from falkirk.errors.redaction import HIDDEN, redact
 from falkirk.operators.python import LETTER, RESULT, Sender, mapping
-from falkirk.redaction import HIDDEN, redact
 
 SECRET = "open-sesame"
 #: Ten ways to write a secret into a line that an error quotes. Before, six of them were shown.
@@ -117,9 +117,9 @@ def test_a_dead_letter_quotes_no_secret_of_the_function() -> None:
 
 def test_redaction_imports_nothing_of_falkirk() -> None:
     """Its source is sent to workers, which may not have Falkirk installed."""
-    import falkirk.redaction
+    import falkirk.errors.redaction
 
-    tree = ast.parse(Path(falkirk.redaction.__file__).read_text())
+    tree = ast.parse(Path(falkirk.errors.redaction.__file__).read_text())
     found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("falkirk")]
     assert not found
 
@@ -134,7 +134,7 @@ def test_redaction_imports_nothing_of_falkirk() -> None:
     ],
 )
 def test_a_secret_in_an_argument_is_refused(arguments: list[str]) -> None:
-    done = CliRunner().invoke(main, ["check-run", *arguments])
+    done = CliRunner().invoke(main, ["verify", "run", *arguments])
     assert done.exit_code == 1
     assert "SECRET_IN_ARGUMENT" in done.output
     assert SECRET not in done.output

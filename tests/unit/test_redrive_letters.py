@@ -7,7 +7,7 @@ import pytest
 
 from falkirk.redrive.letters import Letter, letter_of
 from falkirk.redrive.sending import counted, waiting
-from falkirk.regions.rows import RAW_BYTES_MAX
+from falkirk.runtime.rows import RAW_BYTES_MAX
 
 SOURCES = {"clicks": "events"}
 

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.store import Store
-from falkirk.epochs import files, unreadable
-from falkirk.epochs.files import FileLog, RefusedFile, is_lost
-from falkirk.epochs.log import Epoch, EpochLog
-from falkirk.epochs.unreadable import BatchFiles
 from falkirk.errors import DefinitionError, LogError
+from falkirk.home.folder import open_home
+from falkirk.runtime.epochs import files, unreadable
+from falkirk.runtime.epochs.files import FileLog, RefusedFile, is_lost
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.unreadable import BatchFiles
+from falkirk.store import Store
 from tests.unit.test_files import folder, log, names, put
 
 __all__ = ["folder"]

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.coordinator.triage import fatal_of
 from falkirk.errors import SparkError
+from falkirk.runtime.triage import fatal_of
 
 
 @pytest.mark.parametrize(

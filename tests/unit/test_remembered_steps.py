@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from falkirk.coordinator.store import RegionRecord, Store
-from falkirk.coordinator.supervise import host_environment
 from falkirk.errors import HomeError
+from falkirk.host.coordinator import host_environment
 from falkirk.plan.fingerprint import DECIDED_BY, STEPS
-from falkirk.regions.record import compare, completed, report_steps
+from falkirk.runtime.record import compare, completed, report_steps
+from falkirk.store import RegionRecord, Store
 from tests.stores import Place
 
 

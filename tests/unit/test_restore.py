@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import AnalysisException
 
-from falkirk.coordinator.store import Store
-from falkirk.cut import OnArrival
-from falkirk.epochs.log import Epoch, EpochLog
-from falkirk.epochs.region import BatchRegion
-from falkirk.epochs.run import TRIES_MAX, Run
+from falkirk.declare.cut import OnArrival
 from falkirk.errors import HomeError, SparkError, StoreError
+from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.run import TRIES_MAX, Run
+from falkirk.store import Store
 
 
 class Region:
@@ -53,11 +53,9 @@ class Region:
     def marks(self, computed: object, folder: str) -> dict[str, int]:
         return {}
 
-    def adopt(self, run: Run, record: Any) -> bool:
-        record()
+    def on_complete(self) -> None:
         if not self.is_told:
             raise StoreError("STORE_AWAY", "away.", certainty="maybe")
-        return True
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def region(store: Store, tmp_path: Path) -> Region:
 @pytest.fixture
 def run(region: Region) -> Run:
     """A run that has completed four epochs, from an empty state."""
-    made = Run(cast(BatchRegion, region), -1)
+    made = Run(cast(EpochJobs, region), -1)
     made._restore()
     for n in range(4):
         region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
@@ -88,7 +86,7 @@ def test_a_failed_epoch_begins_with_the_newest_saved_state(region: Region, run: 
 
 def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: Store, tmp_path: Path) -> None:
     region = Region(EpochLog("epochs of b", "b", tmp_path, store))
-    run = Run(cast(BatchRegion, region), -1)
+    run = Run(cast(EpochJobs, region), -1)
     run._restore()
     for n in range(3):
         region.is_told = n != 1
@@ -103,7 +101,7 @@ def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: S
 
 def test_a_saved_state_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
     """A start with an empty state instead would lose all sums."""
-    run = Run(cast(BatchRegion, Region(EpochLog("epochs of b", "b", tmp_path, store))), 4)
+    run = Run(cast(EpochJobs, Region(EpochLog("epochs of b", "b", tmp_path, store))), 4)
     with pytest.raises(HomeError) as told:
         run._restore()
     assert told.value.condition == "HOME_DAMAGED"

@@ -1,8 +1,8 @@
 """The example that docs/model.md draws, computed."""
 
-from falkirk.coordinator.layout import Layout, Stage
-from falkirk.coordinator.ports import Point
-from falkirk.coordinator.rollback import decide
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.ports import Point
+from falkirk.protocol.rollback import decide
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from demo.search_judge import Flaw, Run, judge, ranking
 from falkirk.check import Output, Place
-from falkirk.demo.search_judge import Flaw, Run, judge, ranking
 
 Rows = list[dict[str, Any]]
 

@@ -5,11 +5,11 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import LogError
-from falkirk.logs.ranges import LogRecord
-from falkirk.logs.signing import ForeignTally, SigningKey, Verifier, tag_of
-from falkirk.regions import outputs
-from falkirk.regions.context import Place
-from falkirk.regions.outputs import settled_ends
+from falkirk.kafka.ranges import LogRecord
+from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
+from falkirk.runtime import outputs
+from falkirk.runtime.context import Place
+from falkirk.runtime.outputs import settled_ends
 
 KEY = SigningKey(secret=bytes(32), since_birth=True)
 TEXT = b"deadbeef/1/0.0.7/0/"

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.store import RegionRecord, Store
-from falkirk.logs.signing import (
+from falkirk.home.folder import open_home
+from falkirk.kafka.signing import (
     MALFORMED,
     NO_HEADER,
     OF_ANOTHER,
@@ -24,8 +23,9 @@ from falkirk.logs.signing import (
     explained_by,
     tag_of,
 )
-from falkirk.logs.tail import TailFold
-from falkirk.logs.void import Void
+from falkirk.kafka.tail import TailFold
+from falkirk.kafka.void import Void
+from falkirk.store import RegionRecord, Store
 
 KEY = SigningKey(secret=bytes(range(32)), since_birth=True)
 TEXT = b"deadbeef/3/0.1.17/2/"

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 import falkirk as fk
-from falkirk.coordinator import supervise
-from falkirk.coordinator.home import open_home
-from falkirk.coordinator.supervise import Coordinator, RunSettings
+from falkirk.home.folder import open_home
+from falkirk.host import coordinator as supervise
+from falkirk.host.coordinator import Coordinator, RunSettings
 
 SILENT_S = 0.4
 

@@ -11,19 +11,19 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.coordinator.layout import Layout, Stage
-from falkirk.coordinator.ports import Health
-from falkirk.coordinator.store import RegionRecord, Store
-from falkirk.coordinator.wheel import Wheel
-from falkirk.epochs import folder
-from falkirk.epochs.at_rest import BatchAtRest
-from falkirk.epochs.folder import FolderTarget
-from falkirk.epochs.log import EpochLog
-from falkirk.epochs.release import EpochLogs, Outlet
-from falkirk.epochs.table import TableTarget
 from falkirk.errors import HomeError
 from falkirk.plan.region import BatchLogs
-from falkirk.regions.outputs import Outputs
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.ports import Health
+from falkirk.protocol.recovery import Wheel
+from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.outputs import Outputs
+from falkirk.runtime.sinks import folder
+from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.runtime.sinks.release import EpochLogs, Outlet
+from falkirk.runtime.sinks.table import TableTarget
+from falkirk.store import RegionRecord, Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from tests.support import wait_until
 from tests.unit.test_backpressure import session

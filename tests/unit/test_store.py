@@ -5,8 +5,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from falkirk.coordinator.store import Store
 from falkirk.errors import InternalError, StoreError
+from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place, tail
 

@@ -6,17 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from falkirk.coordinator.store import (
-    CheckpointRecord,
-    Decision,
-    Recovery,
-    Release,
-    Request,
-    Store,
-    VoidedRange,
-    Watermark,
-)
 from falkirk.errors import InternalError, StoreError
+from falkirk.store import CheckpointRecord, Decision, Recovery, Release, Request, Store, VoidedRange, Watermark
 from tests.stores import Place
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from falkirk.coordinator.store import Store
 from falkirk.errors import Certainty, StoreError
+from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place
 from tests.support import wait_until

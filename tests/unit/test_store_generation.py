@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from falkirk.coordinator.store import Store, TailRecord
-from falkirk.coordinator.store.part import Part
 from falkirk.errors import StoreError
+from falkirk.store import Store, TailRecord
+from falkirk.store.part import Part
 from tests.stores import RECORD, Place, contents
 from tests.support import wait_until
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-import falkirk.coordinator.store
-from falkirk.coordinator.store import SCHEMA_VERSION, Store, VoidedRange
-from falkirk.coordinator.store.tables import metadata
+import falkirk.store
 from falkirk.errors import StoreError
+from falkirk.store import SCHEMA_VERSION, Store, VoidedRange
+from falkirk.store.tables import metadata
 from tests.store_crash import GONE, count_steps
 from tests.stores import RECORD, Place, contents, fill, read
 
@@ -349,7 +349,7 @@ def test_a_missing_driver_is_named_with_the_command(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_pickle_anywhere() -> None:
-    folder = Path(falkirk.coordinator.store.__file__).parent
+    folder = Path(falkirk.store.__file__).parent
     names = set()
     for file in folder.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.coordinator import live_host
-from falkirk.coordinator.live_host import BACKOFF_S, FAILURES_MAX, LiveHost
-from falkirk.coordinator.status import RegionStatus
-from falkirk.coordinator.triage import is_stray
 from falkirk.errors import SparkError
+from falkirk.host import live as live_host
+from falkirk.host.live import BACKOFF_S, FAILURES_MAX, LiveHost
+from falkirk.runtime.status import RegionStatus
+from falkirk.runtime.triage import is_stray
 
 SPARK = "\tat org.apache.spark."
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times: Lost task 0.0 (TID 4): java.lang."

@@ -18,11 +18,12 @@ from rich.text import Text
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.coordinator.status import CONSOLE
-from falkirk.coordinator.supervise import RunSettings
-from falkirk.epochs.console import ConsoleTarget
+from falkirk.commands import group, run
 from falkirk.errors import SparkError
-from falkirk.terminal import Terminal, one_line, plain
+from falkirk.host.coordinator import RunSettings
+from falkirk.runtime.sinks.console import ConsoleTarget
+from falkirk.runtime.status import CONSOLE
+from falkirk.system.terminal import Terminal, one_line, plain
 
 PACKAGE = Path(fk.__file__).parent
 #: Markup that names no tag, a window title, a clearing of the screen, reversed text, and half a character.
@@ -85,12 +86,12 @@ class _HostileRun:
 def test_an_error_that_quotes_a_record_does_not_end_the_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "Coordinator", _HostileRun)
-    monkeypatch.setattr(cli, "stop_on_signals", lambda stop: None)
+    monkeypatch.setattr(run, "Coordinator", _HostileRun)
+    monkeypatch.setattr(run, "stop_on_signals", lambda stop: None)
     out = io.StringIO()
-    monkeypatch.setattr(cli, "_console", Terminal(file=out, width=200))
+    monkeypatch.setattr(run, "_console", Terminal(file=out, width=200))
     with pytest.raises(SparkError):
-        cli.run_in_terminal(fk.App("shop"), RunSettings(file=tmp_path))
+        run.run_in_terminal(fk.App("shop"), RunSettings(file=tmp_path))
     assert f"({SHOWN})" in out.getvalue()
 
 
@@ -99,7 +100,7 @@ def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pyte
         raise SparkError("QUERY_ENDED", HOSTILE, certainty="maybe")
 
     out = io.StringIO()
-    monkeypatch.setattr(cli, "_console", Terminal(file=out, width=200))
+    monkeypatch.setattr(group, "_console", Terminal(file=out, width=200))
     monkeypatch.setattr(cli, "load_application", fail)
     done = CliRunner().invoke(cli.main, ["status", "shop.py"])
     assert done.exit_code == 1
@@ -109,7 +110,9 @@ def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pyte
 
 def test_a_host_logs_hostile_text_as_text() -> None:
     """An operator who looks at host.log does so in a terminal."""
-    code = f"import logging\nfrom falkirk.terminal import log_as_text\nlog_as_text()\nlogging.warning({HOSTILE!r})"
+    code = (
+        f"import logging\nfrom falkirk.system.terminal import log_as_text\nlog_as_text()\nlogging.warning({HOSTILE!r})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == f"{SHOWN}\n"
 
@@ -128,7 +131,7 @@ def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.Monkey
         drop = limit = lambda self, *_: self
 
     monkeypatch.delenv(CONSOLE, raising=False)
-    monkeypatch.setattr("falkirk.epochs.console.in_order", lambda rows, few: rows)
+    monkeypatch.setattr("falkirk.runtime.sinks.console.in_order", lambda rows, few: rows)
     written: list[str] = []
     ConsoleTarget(fk.Console(), "out", written.append).deliver(1, _Rows())  # type: ignore[arg-type]
     assert written == [f"── out, epoch 1: 1 row(s)\nname={SHOWN}\\n── out, epoch 7: 0 row(s)\n"]

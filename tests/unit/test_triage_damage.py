@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.coordinator.store import Store
-from falkirk.coordinator.triage import damage_of
 from falkirk.errors import SparkError
-from falkirk.regions.live import LiveRegion
+from falkirk.runtime.live.region import LiveRegion
+from falkirk.runtime.triage import damage_of
+from falkirk.store import Store
 from tests.unit.test_checkpoint_files import write
 
 FOLDER = Path("/data/shop/regions/counts")

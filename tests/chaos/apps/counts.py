@@ -23,7 +23,7 @@ def passed(events):
 
 
 def counted(events):
-    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
 def _count(name, *, reads="events", policy=fk.Lazy, delivery="exactly-once"):

@@ -47,7 +47,7 @@ PLAIN: dict[str, Pipeline] = {
 def chained(stream: fk.Stream) -> fk.Stream:
     """Fold random values into a state, so that each result depends on all earlier values."""
     return stream.groupBy("word").agg(
-        F.count("*").alias("version"), fk.latest("n"), fk.latest("lot"),
+        F.count("*").alias("version"), fk.latest_value("n"), fk.latest_value("lot"),
         F.sum(F.crc32(F.col("lot").cast("binary"))).alias("chain"),
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def _behind() -> None:
 
 def of_epoch(name: str) -> Column:
     """Return the number of the epoch for which a batch is called."""
-    number, begun = fk.epoch().number, os.environ.get("DRAWN_BEGUN")
+    number, begun = fk.current_epoch().number, os.environ.get("DRAWN_BEGUN")
     if number and begun:  # 0: a call of the planner
         with open(begun, "a") as file:
             file.write(f"{name} {number} {os.getpid()}\n")

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from falkirk.coordinator import logs
-from falkirk.coordinator.store import Store
-from falkirk.logs.connection import Connection
-from falkirk.logs.topics import Topics
-from falkirk.query import run_here
-from falkirk.regions import copying
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.runtime import logs
+from falkirk.runtime.sinks import copying
+from falkirk.store import Store
 from tests.integration.tentative import application
 
 #: The places: which function is called, whether to die before or after it, and how often it is certainly called. At the

@@ -25,7 +25,7 @@ def pondered(n: int) -> int:
 
 @app.stream(fk.Lazy("3 seconds"))
 def counts(events):
-    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
 @app.stream(fk.Eager())

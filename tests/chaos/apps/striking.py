@@ -8,11 +8,11 @@ from typing import Any
 
 from pyspark.sql.classic.dataframe import DataFrame
 
-from falkirk.coordinator import home
 from falkirk.differential import alone, jobs
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.task import Task
-from falkirk.epochs.log import EpochLog
+from falkirk.home import folder as home
+from falkirk.runtime.epochs.log import EpochLog
 from tests.dying import dying, opening_notes
 
 #: The places, in order: (1) in the middle of a file that a worker writes in a round after the first; (2) after at least

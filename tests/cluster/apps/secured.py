@@ -24,7 +24,7 @@ app.source("loose", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL,
 
 @app.stream(fk.Lazy("3 seconds"))
 def counts(loose):
-    return loose.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+    return loose.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
 app.sink("counts", counts, fk.Kafka(os.environ["COUNTS"], key="word"))

@@ -15,7 +15,7 @@ def passed(events: fk.Stream) -> fk.Stream:
 
 
 def counts(events: fk.Stream) -> fk.Stream:
-    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest("n"))
+    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
 def drawn(events: fk.Stream) -> fk.Stream:

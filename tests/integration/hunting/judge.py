@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from falkirk.app import caller
-from falkirk.declared import Processor
-from falkirk.operators.call import Epoch
+from falkirk.analysis.determinism import InBatch
+from falkirk.analysis.escapes import watched
+from falkirk.analysis.functions import SAME_LIVE, entry_of
+from falkirk.analysis.structure import Leaves
+from falkirk.declare.parts import Processor
+from falkirk.declare.policy import Eager
+from falkirk.errors.location import caller
+from falkirk.operators.call import EpochContext
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan.batch import returned
-from falkirk.plan.determinism import InBatch
-from falkirk.plan.inference.batch import Called, doubts_of
-from falkirk.plan.inference.escapes import watched
-from falkirk.plan.inference.functions import SAME_LIVE, entry_of
-from falkirk.plan.inference.structure import Leaves
-from falkirk.policy import Eager
+from falkirk.plan.batch_determinism import Called, doubts_of
 from tests.integration.hunting import inputs, jvm
 from tests.integration.hunting.program import Kind, Pipeline, given, program
 from tests.support import wait_until
@@ -215,7 +215,7 @@ class Planner:
         processor = Processor(name="p", body=run, reads=("r", "q"), policy=Eager(), where=where)
 
         def called() -> Called:
-            rehearsal = Rehearsal(session, Epoch())
+            rehearsal = Rehearsal(session, EpochContext())
             with watched(self._tables) as watch:
                 result, kept = returned("p", run, ("r", "q"), self._tables, None, where, rehearsal)
             return Called(result=result, kept=kept, rehearsal=rehearsal, leaves=watch.leaves, escaped=watch.found)

@@ -1,0 +1,198 @@
+"""The command `python -m benchmarks`."""
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from benchmarks.charts import draw_guarantees, draw_iterate, draw_overhead, draw_pressure, draw_regimes
+from benchmarks.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
+from benchmarks.iterate import IterateSettings, iterate_table, run_iterate
+from benchmarks.latency import LatencySettings, figure_name, run_latency
+from benchmarks.mechanisms import JOBS as GUARANTEES_JOBS
+from benchmarks.mechanisms import MECHANISMS
+from benchmarks.monitor import MonitorSettings, run_monitor
+from benchmarks.overhead import OverheadSettings, overhead_table, run_overhead
+from benchmarks.pairs import PAIRS
+from benchmarks.plots import draw_latency, draw_monitor
+from benchmarks.pressure import PressureSettings, run_pressure
+from benchmarks.regimes import REGIMES, RegimesSettings, regimes_table, run_regimes
+from benchmarks.report import Report
+from falkirk.commands.group import Group
+from falkirk.system.terminal import Terminal
+
+
+@click.group(cls=Group)
+def bench() -> None:
+    """Measure the cost and the effects of Falkirk on this machine."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a bench cleans up after SIGTERM too
+
+
+_EXISTING = click.Path(path_type=Path, exists=True, dir_okay=False)
+_json = click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here.")
+_plots = click.option(
+    "--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the figures into this folder."
+)
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="One interval, two variants, short windows: less than four minutes.")
+@click.option("--input", "source", type=click.Path(path_type=Path, exists=True), help="Text for the word index.")
+@_json
+@_plots
+def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | None) -> None:
+    """Measure the latency of exactly-once and repeated delivery, and of plain Real-time Mode."""
+    console = Terminal()
+    settings = LatencySettings.quick(source) if quick else LatencySettings(source=source)
+    run = run_latency(settings, lambda text: console.print(text, soft_wrap=True))
+    report = run.report
+    rows = {
+        figure_name(job, variant, interval_s): f"{job}, {variant}, {interval_s:g} s"
+        for job in ("keyed_count", "word_index")
+        for interval_s in settings.intervals_s
+        for variant in settings.variants
+    }
+    console.print(report.table(rows))
+    for name, value in sorted(report.figures.items()):
+        if "minus_none" in name or "bytes" in name or "_kill_" in name or "pause" in name:
+            console.print(f"{name} = {value:,}")
+    _write(report, file, console)
+    if plots is not None:
+        for drawn in draw_latency(run, settings, plots):
+            console.print(f"plot in {drawn}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Fewer sizes and one epoch: less than four minutes.")
+@click.option(
+    "--input",
+    "topology",
+    type=_EXISTING,
+    help="Edges to measure instead of random ones: two names a line.",
+)
+@_json
+@_plots
+def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path | None) -> None:
+    """Measure the rollback solver and the incremental monitor on applications of growing size."""
+    console = Terminal()
+    settings = MonitorSettings.quick(topology) if quick else MonitorSettings(topology=topology)
+    report, sizes = run_monitor(settings, lambda text: console.print(text, soft_wrap=True))
+    for name, value in sorted(report.figures.items()):
+        if not name.startswith("at_"):
+            console.print(f"{name} = {value:,}")
+    _write(report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_monitor(sizes, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Two rounds and short windows: about five minutes.")
+@click.option("--pair", "pairs", type=click.Choice(PAIRS), multiple=True, help="Only this pair. Can be repeated.")
+@_json
+@_plots
+def overhead(quick: bool, pairs: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
+    """Run the same jobs in plain Spark and with Falkirk, and print ratios.
+
+    The pairs are live queries, micro-batches, batches, and batches beside live queries.
+    """
+    console = Terminal()
+    settings = OverheadSettings.quick() if quick else OverheadSettings()
+    settings = replace(settings, pairs=pairs or settings.pairs)
+    run = run_overhead(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(overhead_table(run, settings.pairs))
+    _write(run.report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_overhead(run, settings.pairs, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Short windows: about five minutes.")
+@click.option("--regime", "regimes", type=click.Choice(REGIMES), multiple=True, help="Only this one. Can be repeated.")
+@_json
+@_plots
+def regimes(quick: bool, regimes: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
+    """Run one input under each policy: latency, throughput, durable bytes, and the cost of a kill -9."""
+    console = Terminal()
+    settings = RegimesSettings.quick() if quick else RegimesSettings()
+    settings = replace(settings, regimes=regimes or settings.regimes)
+    report = run_regimes(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(regimes_table(report))
+    _write(report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_regimes(report, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Short windows: less than eight minutes.")
+@click.option(
+    "--mechanism", "mechanisms", type=click.Choice(MECHANISMS), multiple=True, help="Only this one. Can be repeated."
+)
+@click.option(
+    "--job", type=click.Choice(GUARANTEES_JOBS), default="count", help="A running count, or a job without state."
+)
+@_json
+@_plots
+def guarantees(quick: bool, mechanisms: tuple[str, ...], job: str, file: Path | None, plots: Path | None) -> None:
+    """Run one job under each mechanism of the papers, with a kill -9 and the checker's verdict.
+
+    It measures latency, throughput and durable bytes. Exit code 1: a mechanism does not show its signature.
+    """
+    console = Terminal()
+    settings = GuaranteesSettings.quick() if quick else GuaranteesSettings()
+    settings = replace(settings, mechanisms=mechanisms or settings.mechanisms, job=job)
+    report = run_guarantees(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(guarantees_table(report))
+    _write(report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_guarantees(report, plots)}")
+    if not all_seen(report):
+        raise SystemExit(1)
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Less load for a shorter time: about two minutes.")
+@_json
+@_plots
+def backpressure(quick: bool, file: Path | None, plots: Path | None) -> None:
+    """Show waiting records and memory while a table accepts nothing, and how the stream catches up."""
+    console = Terminal()
+    settings = PressureSettings.quick() if quick else PressureSettings()
+    run = run_pressure(settings, lambda text: console.print(text, soft_wrap=True))
+    for name, value in sorted(run.report.figures.items()):
+        console.print(f"{name} = {value:,}")
+    _write(run.report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_pressure(run, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="One random graph, fewer changes: about four minutes.")
+@click.option(
+    "--input",
+    "inputs",
+    type=_EXISTING,
+    multiple=True,
+    help="Edges to measure besides random ones: two whole numbers a line, optionally a time. Can be repeated.",
+)
+@_json
+@_plots
+def iterate(quick: bool, inputs: tuple[Path, ...], file: Path | None, plots: Path | None) -> None:
+    """Measure incremental components and ranks of changing graphs against a computation from scratch."""
+    console = Terminal()
+    settings = IterateSettings.quick(inputs) if quick else IterateSettings(inputs=inputs)
+    run = run_iterate(settings, lambda text: console.print(text, soft_wrap=True))
+    console.print(iterate_table(run.cases))
+    _write(run.report, file, console)
+    if plots is not None:
+        console.print(f"plot in {draw_iterate(run, plots)}")
+
+
+def _write(report: Report, file: Path | None, console: Terminal) -> None:
+    if file is not None:
+        report.write(file)
+        console.print(f"figures in {file}")
+
+
+if __name__ == "__main__":
+    bench(prog_name="python -m benchmarks")

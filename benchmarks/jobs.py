@@ -1,0 +1,140 @@
+"""Jobs: defines the measured jobs, keyed count and word index, with Falkirk and as plain Real-time Mode."""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from demo.pages import Page, words
+from demo.word_index import example
+from falkirk.app import App
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.load import load_application
+from falkirk.declare.policy import Delivery, Ephemeral, Lazy
+from falkirk.declare.stream import Stream, latest_value, source_node
+
+Records = list[tuple[str, str, str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A measured job: its name, its source's schema, and the output field that names the causing record."""
+
+    name: str
+    title: str
+    schema: str
+    key: str | None
+    identity_field: str
+    output_key: str
+
+
+KEYED_COUNT = Job(
+    name="keyed_count",
+    title="keyed count",
+    schema="word STRING, n STRING",
+    key="word",
+    identity_field="n",
+    output_key="word",
+)
+WORD_INDEX = Job(
+    name="word_index",
+    title="word index",
+    schema="page STRING, text STRING",
+    key=None,
+    identity_field="page",
+    output_key="word",
+)
+JOBS = {job.name: job for job in (KEYED_COUNT, WORD_INDEX)}
+
+
+def count_records(number: int) -> Records:
+    """Return records of the keyed count over 40 words."""
+    chosen = random.Random(1)
+    found = []
+    for n in range(number):
+        word = f"w{chosen.randrange(40)}"
+        found.append((str(n), word, json.dumps({"word": word, "n": str(n)}), 1))
+    return found
+
+
+def page_records(pages: list[Page], number: int) -> Records:
+    """Return records of the word index; the pages repeat until there are enough records."""
+    found = []
+    for n in range(number):
+        page = pages[n % len(pages)]
+        name = f"{n} {page.name}"
+        found.append((name, name, json.dumps({"page": name, "text": page.text}), len(set(words(page.text)))))
+    return found
+
+
+def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s: float, home: Path) -> App:
+    """Return the job as a Falkirk application."""
+    app = App(job.name.replace("_", "-"), home=home)
+    app.sources["records"] = source_node("records", Kafka(source, schema=job.schema, key=job.key))
+    if job is KEYED_COUNT:
+
+        def counted(records: Stream) -> Stream:
+            return records.groupBy("word").agg(F.count("*").alias("version"), latest_value("n"))
+
+        app.add_processor("result", counted, reads=("records",), policy=Lazy(interval_s))
+    else:
+        declared = load_application(example()).processors
+        app.add_processor("words", declared["words"].body, reads=("records",), policy=Ephemeral())
+        app.add_processor("result", declared["index"].body, reads=("words",), policy=Lazy(interval_s))
+    app.sink("result", "result", Kafka(sink, key=job.output_key), delivery=delivery)
+    return app
+
+
+def plain(
+    job: Job, session: SparkSession, bootstrap: str, source: str, sink: str, interval_s: float, home: Path
+) -> Any:
+    """Start the job as one plain Real-time Mode query, written without Falkirk. Return the query."""
+    reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    raw = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
+    rows = raw.select(F.from_json(F.col("value").cast("string"), job.schema).alias("r")).select("r.*")
+    if job is KEYED_COUNT:
+        result = rows.groupBy("word").agg(F.count("*").alias("version"), F.last("n").alias("n"))
+    else:
+        body = load_application(example()).processors["words"].body
+        result = (
+            _plain_words(rows, body)
+            .groupBy("word")
+            .agg(
+                F.count("*").alias("version"),
+                F.last("page").alias("page"),
+                F.last("positions").alias("positions"),
+            )
+        )
+    out = result.select(F.col(job.output_key).cast("binary").alias("key"), F.to_json(F.struct("*")).alias("value"))
+    writer = (
+        out.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", sink)
+        .option("kafka.linger.ms", "0")
+        .option("checkpointLocation", str(home))
+        .outputMode("update")
+    )
+    return writer.trigger(realTime=f"{round(interval_s * 1000)} milliseconds").start()  # type: ignore[call-overload]
+
+
+def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
+    """Apply the example's transformation to a plain DataFrame."""
+    from falkirk.declare.stream import ProcessorNode, steps_of
+
+    data = rows
+    for step in steps_of(body(Stream(ProcessorNode(name="records"))).node):
+        if step.operation == "explode":
+            column, name = step.arguments
+            # For an inner explode Spark would first filter by the array's size, and compute the array twice for that.
+            data = data.select("*", F.explode_outer(column).alias(name))
+        elif step.operation == "select":
+            data = data.select(*step.arguments)
+        elif step.operation == "where":
+            data = data.where(*step.arguments)
+        else:
+            data = data.withColumns(*step.arguments)
+    return data

@@ -1,0 +1,143 @@
+"""Formula: the expression that computes a column, down to the columns that a region reads, as text.
+
+It is the same whenever the same steps are analysed, and another when any of them computes the column in another way.
+Steps that only pass a column through are not in it. A column that is long to write is its beginning and a digest: one
+that is used twice in each of twenty steps would else be written a million times.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from falkirk.analysis.functions import Nature, entry_of
+from falkirk.analysis.lineage import identity_of
+from falkirk.analysis.structure import analyzed, name_of, tree_of
+
+_Nodes = Sequence[dict[str, Any]]
+#: Fields of an expression that differ from one analysis to the next, or that only point to its parts.
+_LEFT_OUT = frozenset(
+    {
+        "class", "num-children", "exprId", "resultId", "qualifier", "metadata", "nonInheritableMetadataKeys", "child",
+        "left", "right", "children", "randomSeed",
+    }
+)  # fmt: skip
+#: A formula of more characters is its beginning, of so many, and a digest.
+_LONG, _BEGINNING = 200, 80
+
+
+def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the formulas of a DataFrame's columns, by name, and those by which its rows are grouped.
+
+    Args: began: the names of the columns at which formulas end, by Catalyst's identity.
+    """
+    nodes, writer = tree_of(data), _Writer(began=began)
+    writer.read(nodes)
+    grouping = [one for node in nodes for one in node.get("groupingExpressions", ())]
+    return _columns(data, writer), [_short(writer.text(one)) for one in grouping]
+
+
+def deciding(data: DataFrame, names: Collection[str], began: Mapping[int, str]) -> str:
+    """Return the formulas of columns, and of the conditions and generators that decide which rows there are.
+
+    Args: names: of the columns. began: as of `formulas`.
+    """
+    nodes, writer = tree_of(data), _Writer(began=began)
+    writer.read(nodes)
+    rows = {f"where {writer.text(node['condition'])}" for node in nodes if name_of(node) == "Filter"}
+    rows |= {f"each of {writer.text(node['generator'])}" for node in nodes if "generator" in node}
+    columns = [f"{name}: {text}" for name, text in _columns(data, writer).items() if name in names]
+    return "; ".join([*columns, *sorted(rows)])
+
+
+def _columns(data: DataFrame, writer: "_Writer") -> dict[str, str]:
+    output = analyzed(data).output()
+    columns = [output.apply(i) for i in range(output.size())]
+    return {c.name(): writer.column(int(c.exprId().id()), c.name()) for c in columns}
+
+
+@dataclass(kw_only=True)
+class _Writer:
+    """Writes formulas.
+
+    Args: made: the expression of each column, and which of its results it is. written: the formulas of columns so far.
+    """
+
+    began: Mapping[int, str]
+    made: dict[int, tuple[_Nodes, str]] = field(default_factory=dict)
+    written: dict[int, str] = field(default_factory=dict)
+    lambdas: dict[int, str] = field(default_factory=dict)
+
+    def read(self, nodes: Iterable[Mapping[str, Any]]) -> None:
+        """Take note of the columns that the operators of a plan make."""
+        for node in nodes:
+            if "generator" in node:
+                for i, one in enumerate(node["generatorOutput"]):
+                    self.made.setdefault(identity_of(one[0]), (node["generator"], f"[{i}]"))
+            for several in (node.get("projectList"), node.get("aggregateExpressions")):
+                for one in several or ():
+                    if name_of(one[0]) == "Alias":
+                        self.made.setdefault(identity_of(one[0]), (one[1:], ""))
+
+    def column(self, identity: int, name: str, kind: object = "") -> str:
+        """Return the formula of a column."""
+        if identity in self.began or identity not in self.made:
+            return f"{self.began.get(identity, name)} {kind}".strip()
+        if identity not in self.written:
+            nodes, which = self.made[identity]
+            self.written[identity] = _short(self.text(nodes) + which)
+        return self.written[identity]
+
+    def text(self, nodes: _Nodes) -> str:
+        """Return the formula of an expression, given as its nodes, each before its parts.
+
+        Its lambdas' parameters are numbered from 0, whatever else has been written.
+        """
+        before, self.lambdas = self.lambdas, {}
+        try:
+            return self._written(iter(nodes))
+        finally:
+            self.lambdas = before
+
+    def _written(self, nodes: Any) -> str:
+        node = next(nodes)
+        name = name_of(node)
+        parts = [self._written(nodes) for _ in range(int(node.get("num-children", 0)))]
+        if name == "AttributeReference":
+            return self.column(identity_of(node), node["name"], _plain(node["dataType"]))
+        if name == "Alias":
+            return parts[0]
+        if name == "Literal":
+            value = "" if node["dataType"] == "binary" else f"{node['value']!r} "  # that is a place in memory
+            return f"{value}{_plain(node['dataType'])}"
+        if name == "NamedLambdaVariable":
+            return self.lambdas.setdefault(identity_of(node), f"λ{len(self.lambdas)}")
+        if entry_of(name).nature is Nature.DIFFERENT:  # PySpark draws a seed for it, anew each time
+            return f"{name}()"
+        if name == "In":  # of a set, which Python has in another order in each process
+            parts = [parts[0], *sorted(parts[1:])]
+        fields = [f"{key}={self._field(value)}" for key, value in sorted(node.items()) if key not in _LEFT_OUT]
+        return f"{name}({', '.join([*parts, *fields])})"
+
+    def _field(self, value: Any) -> str:
+        """Return a field of an expression; it may hold expressions, as deep as it likes (the branches of a `CASE`)."""
+        if isinstance(value, list) and value and isinstance(value[0], dict) and "class" in value[0]:
+            return self._written(iter(value))
+        if isinstance(value, list):
+            return f"[{', '.join(map(self._field, value))}]"
+        if isinstance(value, dict):
+            return ", ".join(f"{k}={self._field(inner)}" for k, inner in sorted(value.items()) if k not in _LEFT_OUT)
+        return _plain(value)
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONG:
+        return text
+    return f"{text[:_BEGINNING]}… ({sha256(text.encode()).hexdigest()[:16]})"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -1,0 +1,99 @@
+"""Lineage: of which expressions each column of a plan is made, by Spark's analysed plan.
+
+A column that is only passed through keeps its identity (exprId), so what a column depends on is found by following
+identities, whatever it is called on the way.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from falkirk.analysis import clocks
+from falkirk.analysis.structure import analyzed, name_of, tree_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """An expression. Args: operations: Catalyst's classes in it. reads: the identities of the columns in it."""
+
+    operations: frozenset[str]
+    reads: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """What columns are made of.
+
+    Args: made: by a column's identity. conditions: of filters: they decide whether a row is there at all. output: the
+        columns in the end, by name.
+    """
+
+    made: dict[int, Expression] = field(default_factory=dict)
+    conditions: tuple[Expression, ...] = ()
+    output: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: DataFrame) -> "Lineage":
+        """Return the lineage of a DataFrame's columns."""
+        output = analyzed(data).output()
+        attributes = [output.apply(i) for i in range(output.size())]
+        made: dict[int, Expression] = {}
+        conditions = []
+        for node in tree_of(data):
+            if "condition" in node and isinstance(node["condition"], list):
+                conditions.append(_expression(node["condition"]))
+            if "generator" in node:
+                generator = _expression(node["generator"])
+                made |= {identity_of(one[0]): generator for one in node["generatorOutput"]}
+            for several in (node.get("projectList"), node.get("aggregateExpressions")):
+                for one in several or ():
+                    if name_of(one[0]) == "Alias":
+                        made[identity_of(one[0])] = _expression(one[1:])
+        names = {attribute.name(): attribute.exprId().id() for attribute in attributes}
+        return cls(made=made, conditions=tuple(conditions), output=names)
+
+    def operations(self, columns: Iterable[str], *, rows: bool) -> frozenset[str]:
+        """Return all operations that columns of the output depend on.
+
+        Args: rows: those count, too, that decide which rows there are.
+        """
+        waiting = [self.output[column] for column in columns]
+        found: set[str] = set()
+        if rows:
+            for condition in self.conditions:
+                found |= condition.operations
+                waiting += condition.reads
+        seen: set[int] = set()
+        while waiting:
+            identity = waiting.pop()
+            if identity in seen or identity not in self.made:
+                continue
+            seen.add(identity)
+            found |= self.made[identity].operations
+            waiting += self.made[identity].reads
+        return frozenset(found)
+
+
+def _expression(nodes: list[Any]) -> Expression:
+    parts = list(_parts(nodes))
+    reads = {identity_of(part) for part in parts if name_of(part) == "AttributeReference"}
+    return Expression(operations=frozenset((*map(name_of, parts), *clocks.in_plan(nodes))), reads=frozenset(reads))
+
+
+def _parts(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all expressions in one, itself included."""
+    if isinstance(value, dict):
+        if isinstance(value.get("class"), str):
+            yield value
+        for inner in value.values():
+            yield from _parts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _parts(inner)
+
+
+def identity_of(node: Mapping[str, Any]) -> int:
+    """Return the identity of a column: it keeps it wherever it is passed through."""
+    return int(node["exprId"]["id"])

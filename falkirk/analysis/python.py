@@ -1,0 +1,106 @@
+"""Python: the functions of the user's in a plan of Spark's, and what was said of them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+
+from falkirk.analysis.structure import name_of, tree_of
+from falkirk.declare.asserting import Word, word_of
+
+#: Catalyst's classes that stand for Python functions.
+PYTHON = frozenset(
+    {
+        "PythonUDF", "PythonUDAF", "MapInArrow", "MapInPandas", "PythonMapInArrow", "FlatMapGroupsInPandas",
+        "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow",
+    }
+)  # fmt: skip
+
+
+def words(data: DataFrame) -> tuple[Word, ...] | None:
+    """Return what was said of the Python functions in a plan; None: nothing was, of one of them at least."""
+    found: list[Word] = []
+    for function in functions(data):
+        word = word_of(function)
+        if word is None:
+            return None
+        if word not in found:
+            found.append(word)
+    return tuple(found)
+
+
+def functions(data: DataFrame) -> Iterator[Any]:
+    """Yield the Python functions in a plan; None for one that can't be had."""
+    if not _mentions_python(tree_of(data)):
+        return  # a walk through the plan is a call to the JVM for each expression
+    udf = _class(data.sparkSession, "PythonFuncExpression")
+    for expression in expressions(data._jdf.queryExecution().analyzed()):
+        if udf.isInstance(expression):
+            yield _function(expression)
+
+
+def _mentions_python(node: Any) -> bool:
+    """Tell whether any class in a plan, as Spark's JSON, is one for Python functions."""
+    if isinstance(node, dict):
+        return name_of(node) in PYTHON or any(map(_mentions_python, node.values()))
+    return isinstance(node, list) and any(map(_mentions_python, node))
+
+
+def replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:
+    """Yield expressions, and in place of each that Spark replaces before it runs what it replaces it by."""
+    replaceable = _class(session, "RuntimeReplaceable")
+    waiting = list(found)
+    while waiting:
+        expression = waiting.pop()
+        if not replaceable.isInstance(expression):
+            yield expression
+            continue
+        parts = [expression.replacement()]
+        while parts:
+            part = parts.pop()
+            waiting.append(part)
+            parts += [part.children().apply(i) for i in range(part.children().size())]
+
+
+def _class(session: Any, name: str) -> Any:
+    """Return a class of Catalyst's expressions."""
+    loader = session._jvm.Thread.currentThread().getContextClassLoader()
+    return session._jvm.java.lang.Class.forName(f"org.apache.spark.sql.catalyst.expressions.{name}", True, loader)
+
+
+def _function(udf: Any) -> Any:
+    command = udf.func().command()
+    if not isinstance(command, bytes | bytearray):  # a sequence of Scala's: as one text, not a call for each byte
+        command = bytes(int(byte) & 0xFF for byte in str(command.mkString(" ")).split())
+    try:
+        return cloudpickle.loads(bytes(command))[0]
+    except Exception:  # whatever a user's class does when it is unpickled
+        return None
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """Yield a plan and all below it, its subqueries included."""
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for below in (node.children(), node.subqueries()):
+            waiting += [below.apply(i) for i in range(below.size())]
+
+
+def expressions(plan: Any, *, into: bool = True) -> Iterator[Any]:
+    """Yield the expressions of a plan and all below it, its subqueries included, each before its parts.
+
+    Args: into: yield the parts as well.
+    """
+    for node in nodes(plan):
+        found = node.expressions()
+        parts = [found.apply(i) for i in range(found.size())]
+        while parts:
+            expression = parts.pop()
+            yield expression
+            if not into:
+                continue
+            children = expression.children()
+            parts += [children.apply(i) for i in range(children.size())]

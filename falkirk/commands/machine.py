@@ -1,0 +1,81 @@
+"""The commands about this machine: `falkirk setup`, `falkirk kafka`, `falkirk doctor` and `falkirk jars`."""
+
+import sys
+
+import click
+from rich.text import Text
+
+from falkirk.errors import MachineError
+from falkirk.local import broker as local_broker
+from falkirk.local.doctor import diagnose
+from falkirk.local.jars import resolved, spark_jars
+from falkirk.system.terminal import Terminal
+
+_console = Terminal()
+
+
+@click.command()
+def setup() -> None:
+    """Download the JVM dependencies and make the class archives, unless this machine has them."""
+    _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
+    from falkirk.commands.training import make_archives  # needs Spark
+
+    try:
+        _console.print(f"class archives in {make_archives()}", soft_wrap=True)
+    except MachineError as error:
+        if error.condition != "ARCHIVE_NOT_MADE":
+            raise
+        _console.print(Text.assemble((error.condition, "yellow"), f" {error}"), soft_wrap=True)
+
+
+@click.group()
+def kafka() -> None:
+    """Manage a broker on this machine for trials. Do not use it in production."""
+
+
+@kafka.command()
+def start() -> None:
+    """Start the broker, or print its address if it is running."""
+    running = local_broker.start()
+    _console.print(f"broker at {running.bootstrap} (pid {running.pid}, data in {running.folder})", soft_wrap=True)
+
+
+@kafka.command()
+def stop() -> None:
+    """Stop the broker and keep its data."""
+    _console.print("stopped" if local_broker.stop() else "the broker was not running")
+
+
+@kafka.command()
+def status() -> None:
+    """Print whether the broker runs and answers. The exit code is 1 if it does not."""
+    running = local_broker.status()
+    if running is None:
+        _console.print("not running")
+        sys.exit(1)
+    answers = running.answers()
+    _console.print(f"{running.bootstrap} (pid {running.pid}) {'answers' if answers else 'does not answer'}")
+    sys.exit(0 if answers else 1)
+
+
+@click.command()
+@click.option("--kafka", metavar="HOST:PORT", help="Also check whether this broker answers.")
+def doctor(kafka: str | None) -> None:
+    """Check what this machine needs for a run. The exit code is 1 if something is missing."""
+    findings = diagnose(kafka)
+    for finding in findings:
+        well = ("note ", "yellow") if finding.is_advice else ("ok   ", "green")
+        sign = well if finding.ok else ("fix  ", "red")
+        _console.print(Text.assemble(sign, f"{finding.name}: {finding.detail}"), soft_wrap=True)
+        if finding.fix and (finding.is_advice or not finding.ok):
+            _console.print(f"     {finding.fix}", soft_wrap=True)
+    sys.exit(0 if all(f.ok for f in findings) else 1)
+
+
+@click.command()
+def jars() -> None:
+    """Print the paths of the JVM dependencies, separated by commas.
+
+    Example: spark-submit --jars "$(falkirk jars)" app.py
+    """
+    click.echo(",".join(str(path) for path in spark_jars()))

@@ -1,0 +1,149 @@
+"""The command `falkirk redrive`: sends dead letters to their original topics again."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from falkirk.commands.running import home_of, local_broker, of_application
+from falkirk.commands.visit import never_ran
+from falkirk.declare.application import Application
+from falkirk.declare.load import broker_of, load_application
+from falkirk.errors import DefinitionError
+from falkirk.home.folder import Home
+from falkirk.kafka.connection import Connection
+from falkirk.plan.shape import Shape, read_shape
+from falkirk.redrive.letters import Letter, read_letters
+from falkirk.redrive.sending import AT_ONCE, Notes, Sender, counted, originals, waiting
+from falkirk.runtime.context import Place
+from falkirk.system.terminal import Terminal
+
+_out = Terminal()
+
+
+@click.command()
+@of_application
+@click.option("--region", "named", metavar="NAME", help="Only the dead letters of this region or processor.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def redrive(
+    file: Path, broker: str | None, local: bool, home: Path | None, named: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Send the dead letters of FILE's application to their original topics again, after you have fixed the cause.
+
+    Each record is sent once, even if you repeat the command or it fails. All readers of such a topic get the record
+    again. The command works on a running and on a stopped application.
+    """
+    app = load_application(file)
+    connection = broker_of(app, local_broker() if local else broker)
+    with _of(app, home) as (held, shape):
+        report = send_again(app, held, shape, connection, named=named, dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+    else:
+        _show(report, dry_run=dry_run)
+
+
+def send_again(
+    app: Application,
+    home: Home,
+    shape: Shape,
+    connection: Connection,
+    *,
+    named: str | None = None,
+    dry_run: bool = False,
+) -> dict[str, int]:
+    """Send dead letters again; return the number of sent records, and the numbers of the others by reason.
+
+    Args: named: send only dead letters of this region or processor. dry_run: send nothing.
+    Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
+    """
+    place = Place(home=home, connection=connection)
+    sources = {name: source.topic.topic for name, source in app.sources.items()}
+    letters: list[Letter] = []
+    for region, dead_letters in _regions(shape, named).items():
+        is_live = any(r.name == region for r in shape.regions)
+        letters += read_letters(place, dead_letters, region, sources, stamped=is_live)
+    notes = Notes(place)
+    kinds = counted(letters)
+    found = {
+        "results": kinds["result"],
+        "rows_of_files": kinds["file"],
+        "rows_of_functions": kinds["row"],
+        "foreign": kinds["foreign"],
+        "unknown": kinds["unknown"],
+        "gone": 0,
+        "refused": 0,
+    }
+    if dry_run:
+        todo = waiting(letters, notes.read())
+        found["foreign"] += notes.foreign
+        return {"waiting": len(todo), **found}
+    notes.prepare()
+    place.hold((notes.topic,))  # without its notes, everything would be sent again
+    sender = Sender(connection, notes, home.identity)
+    # After the fence no other process sends, and all sent records are noted.
+    notes.begin()
+    todo, sent = waiting(letters, notes.read()), 0
+    found["foreign"] += notes.foreign
+    for i in range(0, len(todo), AT_ONCE):
+        records, gone = originals(todo[i : i + AT_ONCE], connection)
+        done = sender.send(records)
+        sent += done
+        found["gone"] += gone
+        found["refused"] += len(records) - done
+    return {"sent": sent, **found}
+
+
+@contextmanager
+def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
+    with home_of(app, home) as (held, _runs):
+        shape = read_shape(held.path)
+        if shape is None:
+            raise never_ran(held.path)
+        yield held, shape
+
+
+def _regions(shape: Shape, named: str | None) -> dict[str, str]:
+    """Return the dead-letter topics by region."""
+    found = {r.name: r.dead_letters for r in shape.regions}
+    found |= {b.name: b.dead_letters for b in shape.batches if b.dead_letters is not None}
+    if named is None:
+        return found
+    region = shape.region_of(named)
+    if region is None:
+        raise DefinitionError(
+            "REGION_UNKNOWN",
+            f"there is no region or processor named {named!r}.",
+            hint=f"The regions and processors are {', '.join(dict.fromkeys([*shape.layout.stages, *found]))}.",
+            region=named,
+        )
+    return {region: found[region]} if region in found else {}
+
+
+_MEANING = {
+    "waiting": "records would be sent again",
+    "sent": "records were sent again",
+    "results": "are results that their topic or table refused: fix that (max.message.bytes), then use falkirk rollback",
+    "rows_of_files": "are rows of files: fix them, and put them into the folder in a file with another name",
+    "rows_of_functions": "are rows on which a function failed, not records of a source: use falkirk rollback",
+    "gone": "can't be sent: they have expired in their topic, and the dead letter is incomplete",
+    "refused": "are larger than their topic now permits",
+    "foreign": "were not written by this home: they are ignored",
+    "unknown": "do not come from a source of this application",
+}
+
+
+def _show(report: dict[str, int], *, dry_run: bool) -> None:
+    table = Table(show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for name, number in report.items():
+        if number or name in ("waiting", "sent"):
+            table.add_row(f"{number:,}", _MEANING[name])
+    _out.print(table)
+    if dry_run:
+        click.echo("Nothing was sent.", err=True)

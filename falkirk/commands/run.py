@@ -1,0 +1,76 @@
+"""Running: an application in this terminal, from `falkirk run` or from its own file."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from falkirk.declare.application import Application
+from falkirk.declare.load import LOADING
+from falkirk.errors import DefinitionError
+from falkirk.errors.location import caller
+from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.system import private
+from falkirk.system.signals import stop_on_signals
+from falkirk.system.terminal import Terminal
+
+_console = Terminal(stderr=True)
+
+
+def run_application(app: Application, **options: Any) -> None:
+    """Run an application from its own file: `python app.py` or `spark-submit app.py`. See `App.run`."""
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__name__") == LOADING:
+        return  # the file is only being read for its declarations
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from falkirk.host.query import start_application  # needs Spark; the coordinator does not
+
+        # Under spark-submit the session, and so the host, is this process.
+        query = start_application(app, **{name: value for name, value in options.items() if name != "master"})
+        stop_on_signals(query.stop)
+        query.awaitTermination()
+        return
+    file = frame.f_globals.get("__file__")
+    if file is None:
+        raise DefinitionError(
+            "APPLICATION_MISSING",
+            "run() was called outside a file, and needs one that it can run again after a failure.",
+            where=caller(),
+            hint="Call app.start(), or put the application into a file.",
+        )
+    if options.get("home") is not None:
+        options["home"] = Path(options["home"])
+    settings = RunSettings(file=Path(file), **options)
+    run_in_terminal(app, settings)
+
+
+def run_in_terminal(app: Application, settings: RunSettings) -> None:
+    """Run an application with a status line in the terminal."""
+    with private.entered(), _console.status(f"{app.name}: starting Spark") as line:
+        coordinator = Coordinator(
+            app,
+            settings,
+            say=lambda text: _console.print(text, soft_wrap=True),
+            on_status=lambda s: line.update(status_line(app, s)),
+        )
+        stop_on_signals(coordinator.stop)
+        coordinator.run()
+    _console.print(f"{app.name}: stopped; the next start resumes from here")
+
+
+def status_line(app: Application, status: dict[str, Any]) -> str:
+    """Return what the regions of an application do, in one line."""
+    parts = []
+    for region in status["regions"]:
+        age = region["checkpoint_age_s"]
+        aged = f", checkpoint {age:.0f} s ago" if age is not None else ""
+        detail = f" ({region['detail']})" if region["detail"] else ""
+        dead = f", {region['dead_letters']:,} dead letters" if region["dead_letters"] else ""
+        held = f", {region['suppressed']:,} replayed results held back" if region["suppressed"] else ""
+        parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")
+    for other in status.get("foreign", ()):
+        parts.append(
+            f"{other['topic']} has {other['count']:,} records that this home did not write and ignores (partition "
+            f"{other['partition']}, offset {other['offset']}: {other['reason']})"
+        )
+    return f"{app.name}: " + " · ".join(parts)

@@ -1,0 +1,113 @@
+"""The commands `falkirk verify`: judge published results, or whether steps are deterministic."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from falkirk.check.command import check_run, memory_option
+from falkirk.commands.options import broker_option, file_argument, json_option, local_option
+from falkirk.commands.running import local_broker
+from falkirk.declare.load import broker_of, load_application
+from falkirk.errors import DefinitionError, FalkirkError
+from falkirk.system.terminal import Terminal
+
+
+@click.group()
+def verify() -> None:
+    """Judge published results, or whether steps are deterministic."""
+
+
+verify.add_command(check_run)
+
+#: Conditions under which one sink is not judged, while the others are.
+_UNJUDGED = ("NOT_CHECKABLE", "TOPIC_UNSEEN", "ROWS_CHANGED")
+
+
+@verify.command()
+@file_argument
+@broker_option
+@local_option
+@click.option("--sink", "names", multiple=True, help="Check only this sink; the option may be repeated.")
+@memory_option
+@json_option
+def outputs(file: Path, broker: str | None, local: bool, names: tuple[str, ...], memory: int, as_json_: bool) -> None:
+    """Check the published results of FILE's application, using only its input and output.
+
+    Run this command when no input waits. The exit code is 1 if a sink did not keep its promise or could not be judged.
+    Outputs that can't be recomputed, such as those of a batch, are named. Use --sink to check the others alone.
+    """
+    from falkirk.check import Space, render, to_json
+    from falkirk.commands.judge import PROMISES, judge_sink
+    from falkirk.local.spark import session
+
+    app = load_application(file)
+    unknown = sorted(set(names) - set(app.sinks))
+    if unknown or not app.sinks:
+        raise DefinitionError(
+            "SINK_UNKNOWN",
+            f"application {app.name!r} has no sink {', '.join(unknown)}."
+            if unknown
+            else f"application {app.name!r} has no sink.",
+            hint=f"Its sinks are {', '.join(app.sinks)}." if app.sinks else "Declare a sink.",
+            sinks=unknown,
+        )
+    connection, good = broker_of(app, local_broker() if local else broker), True
+    spark = session(app.name, master="local[2]", shows_log=False)
+    for sink in app.sinks.values():
+        if names and sink.name not in names:
+            continue
+        try:
+            verdict = judge_sink(app, sink, connection, spark, Space(memory_bytes=memory << 20))
+        except FalkirkError as error:
+            if error.condition not in _UNJUDGED:
+                raise
+            good = False
+            if as_json_:
+                found = {"sink": sink.name, "promise": sink.delivery.value, "guarantee": None, "reason": str(error)}
+                click.echo(json.dumps({**found, "condition": error.condition}, indent=1))
+            else:
+                Terminal().print(f"sink {sink.name}: not judged: {error}", soft_wrap=True)
+            continue
+        good = good and verdict.satisfies(PROMISES[sink.delivery])
+        if as_json_:
+            click.echo(json.dumps({"sink": sink.name, "promise": sink.delivery.value, **to_json(verdict)}, indent=1))
+        else:
+            Terminal().print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
+    sys.exit(0 if good else 1)
+
+
+@verify.command()
+@file_argument
+@broker_option
+@local_option
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="How many of the newest records of each source to use.",
+)
+@json_option
+def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool) -> None:
+    """Run steps that should be deterministic twice, on a sample of FILE's sources, and compare the results.
+
+    The second run partitions and orders the rows differently, as a failure might. The application may run meanwhile;
+    this command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you asserted,
+    that they do not.
+    """
+    from falkirk.audit import Outcome
+    from falkirk.audit import audit as run_audit
+    from falkirk.audit.told import as_json, findings_table
+    from falkirk.local.spark import session
+
+    app = load_application(file)
+    connection = broker_of(app, local_broker() if local else broker)
+    spark = session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
+    found = run_audit(app, connection, spark, rows)
+    if as_json_:
+        click.echo(json.dumps([as_json(finding) for finding in found], indent=1))
+    else:
+        Terminal().print(findings_table(found))
+    sys.exit(1 if any(finding.outcome is Outcome.DIFFERS for finding in found) else 0)

@@ -1,0 +1,248 @@
+"""Visit: shows, from its home, where an application can roll back to and what can be collected.
+
+The application may run or not. A visit needs no Spark, and changes data only if the application does not run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql.types import StructType
+
+from falkirk.declare.application import Application
+from falkirk.errors import DefinitionError, HomeError
+from falkirk.home.folder import Home
+from falkirk.kafka.connection import Connection
+from falkirk.plan.batch import file_log
+from falkirk.plan.shape import Shape, read_shape
+from falkirk.protocol.layout import cut
+from falkirk.protocol.ports import Point
+from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.rollback import Decision, Points
+from falkirk.runtime.context import Place
+from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.logs import AllLogs, KafkaLogs
+from falkirk.runtime.outputs import settled_ends
+from falkirk.runtime.sinks.release import EpochLogs, outlet_of
+from falkirk.theory.constraints import Constraint
+from falkirk.theory.frontier import OffsetFrontier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A region that goes back.
+
+    Args: to: the checkpoint. again: at least this many records of its input are read again. taken_back: this many of
+        its output records become void. why: in one sentence.
+    """
+
+    region: str
+    to: Point
+    again: int
+    taken_back: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The effect of a rollback.
+
+    Args: outside: for each topic whose readers it would contradict, the number of results that are already published.
+    """
+
+    moves: tuple[Move, ...]
+    stays: tuple[str, ...]
+    outside: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A point that a region can go back to, and the results since. outside: the results are published to users."""
+
+    region: str
+    point: Point
+    since: int
+    outside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """The numbers of checkpoints of each region, and records of each log between regions, that can be deleted."""
+
+    checkpoints: Mapping[str, int]
+    records: Mapping[str, int]
+
+
+class Visit:
+    """A visit to an application that has run in `home`.
+
+    Args: app: as declared; it names the sinks. runs: another process runs it now. history: as in the application.
+    Raises: HomeError: `NEVER_RAN`, `HOME_DAMAGED`.
+    """
+
+    def __init__(self, app: Application, home: Home, connection: Connection, *, runs: bool, history: int = 0) -> None:
+        shape = read_shape(home.path)
+        if shape is None:
+            raise never_ran(home.path)
+        self.shape: Shape = shape
+        self._runs = runs
+        place = self._place = Place(home=home, connection=connection)
+
+        def settle(sink: str) -> dict[int, int]:
+            return place.topics.end_positions(sink) if runs else settled_ends(place, (sink,), sink)[sink]
+
+        batches = {logs.name: BatchAtRest(logs, place) for logs in shape.batches}
+        files = {file_log(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
+        for batch in batches.values():
+            batch.files = files
+        self.regions: dict[str, RegionAtRest | BatchAtRest] = {
+            **{logs.name: RegionAtRest(logs, place) for logs in shape.regions},
+            **batches,
+        }
+        outlets = {
+            b.logs.log: outlet_of(b.logs, app.sinks, b.epochs, place, settle, StructType()) for b in batches.values()
+        }
+        epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, outlets)
+        self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)
+        self.wheel = Wheel(
+            shape.layout, self.regions, self.logs, home.store, lambda: 0.0,
+            history=history, full_history=shape.full_history, live=[logs.name for logs in shape.regions],
+            spare=app.spare_checkpoints,
+        )  # fmt: skip
+
+    def asked(self, text: str) -> dict[str, int]:
+        """Return the requested point of `PROCESSOR@POINT`: the number of a checkpoint, or `start`.
+
+        Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`.
+        """
+        name, _, point = text.rpartition("@")
+        region = self.shape.region_of(name)
+        if region is None or not (point == "start" or point.isdigit()):
+            raise DefinitionError(
+                "POINT_INVALID",
+                f"{text!r} names no point to go back to.",
+                hint="Write PROCESSOR@POINT, with a point that `falkirk history` shows, or PROCESSOR@start. "
+                f"Known names: {', '.join(dict.fromkeys([*self.shape.layout.stages, *self._processors()]))}.",
+                text=text,
+            )
+        number = -1 if point == "start" else int(point)
+        numbers = [p.number for p in self.regions[region].points()]
+        if number not in numbers:
+            raise DefinitionError(
+                "POINT_UNKNOWN",
+                f"{region!r} can't go back to {point}.",
+                hint=f"Choose one of: {', '.join('start' if n < 0 else str(n) for n in numbers)}.",
+                region=region,
+                points=tuple(numbers),
+            )
+        return {region: number}
+
+    def _processors(self) -> list[str]:
+        return [p for names in self.shape.processors.values() for p in names]
+
+    def preview(self, asked: Mapping[str, int]) -> Preview:
+        """Return the effect of a rollback, without performing it.
+
+        Raises: GuaranteeError: `POINT_TOO_OLD`. LogError.
+        """
+        layout = self.shape.layout
+        failed = frozenset() if self._runs else frozenset(layout.stages)
+        decision = self.wheel.decide(failed, asked, force=True)
+        points = {name: region.points() for name, region in self.regions.items()}
+        moves = []
+        for name, number in decision.goes.items():
+            newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
+            if number == newest.number and name not in asked and name not in decision.takes_back:
+                continue  # it would resume from there without a rollback too
+            stage = layout.stages[name]
+            taken = _length(self.logs.ends(stage.output)) - _length(cut(to.sent, layout, stage.output))
+            moves.append(
+                Move(
+                    region=name,
+                    to=to,
+                    again=_length(newest.read) - _length(to.read),
+                    taken_back=taken if name in decision.takes_back else 0,
+                    why=_why(decision, name, asked),
+                )
+            )
+        moved = {m.region for m in moves}
+        return Preview(
+            moves=tuple(moves),
+            stays=tuple(name for name in layout.stages if name not in moved),
+            outside={topic: self._contradicted(decision, points, topic) for topic in decision.contradicts},
+        )
+
+    def _contradicted(self, decision: Decision, points: Points, sink: str) -> int:
+        """Return how many published results of a sink would become void."""
+        layout = self.shape.layout
+        topic = next((held for held, to in layout.held.items() if to == sink), sink)
+        writer = layout.writer(topic)
+        assert writer is not None
+        to = next(p for p in points[writer.name] if p.number == decision.goes[writer.name])
+        out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
+        return max(0, _length(out) - _length(cut(to.sent, layout, topic)))
+
+    def history(self) -> tuple[Past, ...]:
+        """Return the points to which each region can go back, region by region, oldest first."""
+        layout, found = self.shape.layout, []
+        for name, region in self.regions.items():
+            output = layout.stages[name].output
+            end = _length(self.logs.ends(output))
+            for point in region.points():
+                since = end - _length(cut(point.sent, layout, output))
+                found.append(Past(region=name, point=point, since=since, outside=output in layout.sinks))
+        return tuple(found)
+
+    def garbage(self) -> Garbage:
+        """Return the numbers of checkpoints and records that are never needed again."""
+        self.wheel.begin_again()
+        kept, below = self.wheel.garbage()
+        checkpoints = {n: sum(p.number < kept[n] for p in r.points()) for n, r in self.regions.items()}
+        records = {}
+        for topic, upto in below.items():
+            first = self.logs.begins(topic)
+            records[topic] = sum(
+                max(0, int(upto.length(e) - first.length(e))) for e in self.shape.layout.sequences(topic)
+            )
+        return Garbage(checkpoints=checkpoints, records=records)
+
+    def roll_back(self, asked: Mapping[str, int], *, force: bool) -> Decision:
+        """Roll back a stopped application. Its next start resumes from there.
+
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
+        """
+        assert not self._runs, "a running application rolls back itself, on request"
+        return self.wheel.open(asked=asked, force=force)
+
+
+def never_ran(home: Path) -> HomeError:
+    """Return the error for a home in which no application has run."""
+    return HomeError(
+        "NEVER_RAN",
+        "no application has run in this home yet.",
+        where=home,
+        hint="Start it with `falkirk run`, or name its home with --home.",
+    )
+
+
+def _length(frontier: OffsetFrontier) -> int:
+    return int(sum(n for _, n in frontier.prefixes))
+
+
+def _why(decision: Decision, name: str, asked: Mapping[str, int]) -> str:
+    """Return why a region goes back: the first constraint that excluded a later point."""
+    if name in asked:
+        return "asked for"
+    graph = decision.solution.graph
+    for refused in decision.solution.why(name):
+        if refused.edge is None:
+            return "it resumes from its newest checkpoint"
+        edge = graph.edges[refused.edge]
+        if refused.constraint is Constraint.DELIVERED and edge.target == name:
+            return f"it has read what {edge.source} takes back"
+        if refused.constraint is Constraint.DISCARDED and edge.source == name:
+            return f"{edge.target} needs records again that it no longer has"
+        return f"what it exchanges with {edge.source if edge.target == name else edge.target} would not fit"
+    return "it resumes from its newest checkpoint"

@@ -1,1 +1,0 @@
-"""The coordinator: the home, the decisions, and the processes that run an application."""

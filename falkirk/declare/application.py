@@ -1,0 +1,361 @@
+"""Application: one application of sources, processors and sinks, declared without Spark.
+
+A processor is a function whose parameters name what it reads. Its body runs when the application is planned.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from falkirk.declare.address import DEFAULT, as_address
+from falkirk.declare.checks import (
+    as_delivery,
+    by_clock_or_rows,
+    by_time,
+    check_counts,
+    check_engine,
+    check_name,
+    marked,
+    place_of,
+    policy_misplaced,
+)
+from falkirk.declare.cut import ByTime, Cut, OnArrival
+from falkirk.declare.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
+from falkirk.declare.http import Http
+from falkirk.declare.parts import Iteration, Processor, Sink, Stamped, View
+from falkirk.declare.policy import (
+    DEFAULT_POLICY,
+    Delivery,
+    Duration,
+    Eager,
+    FullHistory,
+    Lazy,
+    LogSends,
+    Policy,
+    duration_s,
+)
+from falkirk.declare.stream import Body, ProcessorNode, SourceNode, Stream, source_node
+from falkirk.declare.tls import Tls
+from falkirk.errors import DefinitionError
+from falkirk.errors.location import SourceLocation, caller
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.secret import Secret
+
+#: The largest `history`: at each start, the host reads the files of this many checkpoints of each live region.
+HISTORY_MAX = 10_000
+
+
+class Application:
+    """The declared sources, processors, sinks and settings of an application. `falkirk.App` documents the arguments."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kafka: "str | Connection | None" = None,
+        home: str | Path | None = None,
+        buffer_timeout: Duration = "1 ms",
+        state_partitions: int = 2,
+        history: int = 10,
+        spare_checkpoints: int = 0,
+        store: str | None = None,
+        http: str = DEFAULT,
+        http_token: str | None = None,
+        http_tls: Tls | None = None,
+    ) -> None:
+        where = caller()
+        check_name(name, "an application", where)
+        check_counts(
+            where,
+            state_partitions=(state_partitions, 1, None),
+            history=(history, 0, HISTORY_MAX),
+            spare_checkpoints=(spare_checkpoints, 0, HISTORY_MAX),
+        )
+        duration_s(buffer_timeout)
+        self.name = name
+        self.kafka = Connection.of(kafka) if kafka is not None else None
+        self.home = Path(home) if home is not None else Path(".falkirk") / name
+        self.buffer_timeout = buffer_timeout
+        self.state_partitions = state_partitions
+        self.history = history
+        self.spare_checkpoints = spare_checkpoints
+        self.store = store
+        self.http = as_address(http, where)
+        self.http_tls = http_tls
+        self.http_token = None if http_token is None else Secret(http_token)
+        self.sources: dict[str, SourceNode] = {}
+        self.pushed: dict[str, Http] = {}
+        self.folders: dict[str, Files] = {}
+        self.processors: dict[str, Processor] = {}
+        self.sinks: dict[str, Sink] = {}
+
+    def _claim(self, name: str, where: SourceLocation) -> None:
+        for kind, taken in (("source", self.sources), ("source", self.folders), ("processor", self.processors)):
+            if name in taken:
+                raise DefinitionError(
+                    "NAME_TAKEN",
+                    f"a {kind} named {name!r} already exists.",
+                    where=where,
+                    hint="Give each source and processor a different name.",
+                    name=name,
+                )
+
+    def source(self, name: str, from_: Kafka | Http | Files) -> Stream:
+        """Declare what processors read under `name`: a topic, requests over HTTP, or a folder of files for batches."""
+        where = caller()
+        self._claim(name, where)
+        if isinstance(from_, Http):
+            check_name(name, "a source of requests", where)
+            from_.refuse_same_path(self.pushed.values())
+            self.pushed[name] = from_
+            from_ = from_.topic(self.name, "HOME", name)  # until the home is known
+        found = as_source(from_, where)
+        if isinstance(found, Files):
+            self.folders[name] = found
+            return Stream(ProcessorNode(name=name))
+        self.sources[name] = source_node(name, found)
+        return Stream(self.sources[name])
+
+    def stream(
+        self, policy: Policy | None = None, *, engine: Literal["live", "micro-batch"] | None = None
+    ) -> Callable[[Body], Body]:
+        """Declare the decorated function as a processor of streams; its parameters name what it reads.
+
+        Args:
+            policy: how the processor survives failures: `Lazy` (default), `Ephemeral`, `Snapshots`, `LogSends` or
+                `Acknowledged`. With `Eager` the function gets DataFrames with the records that have arrived, see
+                `batch`.
+            engine: where the processor runs. By default it runs live if it can, otherwise in micro-batches, and
+                `falkirk plan` shows why.
+        """
+        check_engine(engine, caller())
+        if policy is not None and not isinstance(policy, Policy):
+            raise DefinitionError(
+                "POLICY_UNKNOWN",
+                f"{policy!r} is not a policy.",
+                where=caller(),
+                hint='Write @app.stream(fk.Lazy("10 seconds")) or @app.stream(fk.Ephemeral()).',
+            )
+
+        if isinstance(policy, Eager):
+            if engine == "live":
+                raise policy_misplaced(policy, 'engine="live"', 'engine="micro-batch", or another policy')
+            return self._declare_batch(OnArrival(), policy, None)
+        if isinstance(policy, FullHistory):
+            raise policy_misplaced(policy, "a stream", "@app.batch()")
+
+        def declare(body: Body) -> Body:
+            reads = tuple(inspect.signature(body).parameters)
+            where = place_of(body)
+            self.add_processor(
+                body.__name__, body, reads=reads, policy=policy or DEFAULT_POLICY, where=where, engine=engine
+            )
+            return body
+
+        return declare
+
+    def batch(
+        self,
+        *,
+        every: Duration | None = None,
+        rows: int | None = None,
+        by: str | None = None,
+        late: Duration | None = None,
+        over: Duration | None = None,
+        ahead: Duration | None = None,
+        policy: Policy | None = None,
+        state: str | None = None,
+    ) -> Callable[[Body], Body]:
+        """Declare the decorated function as a batch: a DataFrame job for each complete epoch of its input.
+
+        The function's parameters name what it reads. Each gets a PySpark DataFrame with exactly that epoch's rows. The
+        function returns a DataFrame, and may use all of PySpark. A parameter marked `View` gets the newest complete
+        epoch of another batch.
+
+        Args:
+            every: an epoch is complete at each multiple of this duration, by the clock.
+            rows: an epoch is complete at this number of records. Give either `every` or `rows`.
+            by: with `every`, divide epochs by event time: a TIMESTAMP column in all inputs except views. An epoch is a
+                range of this time. It is complete when all partitions have passed its end.
+            late: how far back in time the rows of a partition may go. A row that is later, and whose epoch is over,
+                becomes a dead letter.
+            over: the length of an epoch, a multiple of `every`, for sliding windows.
+            ahead: how far a row's time may be ahead of the clock, 1 minute by default. A row further ahead becomes a
+                dead letter, so that it does not make all others late.
+            policy: how the batch survives failures: `LogSends` (default), `FullHistory`, or with `state` also `Eager`
+                (then the default) and `Lazy`.
+            state: the columns, as Spark DDL, of the state that the batch keeps between epochs. The function then has a
+                parameter with its own name. It returns its next state, also as its result, or ``(result, state)``.
+        """
+        where = caller()
+        cut: Cut | ByTime = by_clock_or_rows(every, rows, "batch", where)
+        if policy is None:
+            policy = LogSends() if state is None else Eager()
+        if not isinstance(policy, LogSends | FullHistory | Lazy | Eager):
+            raise policy_misplaced(policy, "a batch", "fk.LogSends(), fk.FullHistory(), fk.Lazy() or fk.Eager()")
+        if by is not None or late is not None or over is not None or ahead is not None:
+            cut = by_time(every, by, late, over, ahead, where)
+        return self._declare_batch(cut, policy, state)
+
+    def iterate(
+        self,
+        *,
+        every: Duration | None = None,
+        rows: int | None = None,
+        rounds: int = 1_000,
+        until: float = 0.0,
+        sends: Literal["changes", "all"] = "changes",
+        policy: Policy | None = None,
+    ) -> Callable[[Body], Body]:
+        """Declare the decorated function as a loop over collections that change, kept up to date in every epoch.
+
+        The function's parameters name what it reads. Each gets a `falkirk.differential.Collection`, and each epoch adds
+        rows to it. With a column `difference`, a row is added that many times or, below 0, removed. The function
+        returns a collection. A time is (epoch, round, …), with a round for each enclosing loop.
+
+        Args:
+            every, rows: when an epoch is complete, as in `batch`.
+            rounds: the largest number of rounds of each loop in an epoch, unless the loop sets another. The log reports
+                an epoch whose loops did not finish.
+            until: in a loop that resumes from its former result (`fixpoint`), numbers that change by at most this
+                amount stay unchanged. It is refused if no loop uses it.
+            sends: ``"changes"`` sends the changes of the result, with their `difference`. ``"all"`` sends the whole
+                result at each epoch, for readers of its newest epoch.
+            policy: `Eager` (default) saves the state at each epoch; or `Lazy`.
+        """
+        where, policy = caller(), policy or Eager()
+        cut = by_clock_or_rows(every, rows, "iterate", where)
+        if not isinstance(policy, Lazy | Eager):
+            raise policy_misplaced(policy, "an iteration", "fk.Eager() or fk.Lazy()")
+        if (
+            type(rounds) is not int
+            or rounds < 1
+            or type(until) not in (int, float)
+            or until < 0
+            or sends not in ("changes", "all")
+        ):
+            raise DefinitionError(
+                "ITERATION_INVALID",
+                f"rounds={rounds!r}, until={until!r}, sends={sends!r} does not describe an iteration.",
+                where=where,
+                hint='Write @app.iterate(every="10 seconds", rounds=50); set sends= to "changes" or "all".',
+            )
+        return self._declare_batch(cut, policy, None, Iteration(rounds=rounds, until=float(until), sends=sends))
+
+    def _declare_batch(
+        self, cut: Cut | ByTime, policy: Policy, state: str | None, iteration: Iteration | None = None
+    ) -> Callable[[Body], Body]:
+        def declare(body: Body) -> Body:
+            name, where = body.__name__, place_of(body)
+            parameters = inspect.signature(body).parameters
+            if (state is not None) != (name in parameters):
+                raise DefinitionError(
+                    "STATE_UNDECLARED",
+                    f"batch {name!r} {'has no parameter for its' if state else 'reads its own, undeclared,'} state.",
+                    where=where,
+                    hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
+                    processor=name,
+                )
+            views, stamped = (marked(parameters, mark) for mark in (View, Stamped))
+            stamps = dict.fromkeys(stamped, "stamp")
+            if views and iteration is not None:
+                raise DefinitionError(
+                    "ITERATION_INVALID",
+                    f"iteration {name!r} reads the newest epoch of {', '.join(sorted(views))}. An iteration reads "
+                    "changes, and would add all rows of that epoch again in each of its epochs.",
+                    where=where,
+                    hint="Let it read changes: rows with a column `difference`, such as another iteration sends.",
+                )
+            if name in views or not parameters.keys() - views - {name}:
+                raise DefinitionError(
+                    "UPSTREAM_MISSING",
+                    f"batch {name!r} has no input with epochs.",
+                    where=where,
+                    hint="Name a source or a processor as a parameter that is not marked fk.View.",
+                    processor=name,
+                )
+            self.add_processor(
+                name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, stamped=stamps,
+                state=state, iteration=iteration,
+            )  # fmt: skip
+            return body
+
+        return declare
+
+    def add_processor(
+        self,
+        name: str,
+        body: Body,
+        *,
+        reads: tuple[str, ...],
+        policy: Policy,
+        where: SourceLocation | None = None,
+        cut: Cut | ByTime | None = None,
+        views: frozenset[str] = frozenset(),
+        stamped: Mapping[str, str] | None = None,
+        state: str | None = None,
+        engine: Literal["live", "micro-batch"] | None = None,
+        iteration: Iteration | None = None,
+    ) -> None:
+        """Declare a processor without a decorator. `body` gets one stream or DataFrame for each name in `reads`."""
+        where = where or caller()
+        check_name(name, "a processor", where)
+        self._claim(name, where)
+        if not reads:
+            raise DefinitionError(
+                "UPSTREAM_MISSING",
+                f"processor {name!r} has no input.",
+                where=where,
+                hint="Name a source or a processor as a parameter of its function.",
+                processor=name,
+            )
+        self.processors[name] = Processor(
+            name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, stamped=stamped or {},
+            state=state, engine=engine, iteration=iteration,
+        )  # fmt: skip
+
+    def sink(
+        self,
+        name: str,
+        reads: "Body | Stream | str",
+        to: Endpoint,
+        *,
+        delivery: Delivery | str = Delivery.EXACTLY_ONCE,
+    ) -> None:
+        """Declare that the records of a processor are written to a topic or, from a batch, also to other targets.
+
+        Args: reads: the processor (its function or its name). to: the target. delivery: the promise to readers, see
+            `Delivery`.
+        """
+        where = caller()
+        check_name(name, "a sink", where)
+        as_endpoint(to, where)
+        if name in self.sinks:
+            raise DefinitionError(
+                "NAME_TAKEN",
+                f"a sink named {name!r} already exists.",
+                where=where,
+                hint="Give each sink a different name.",
+                name=name,
+            )
+        upstream = self._upstream(name, reads, where)
+        self.sinks[name] = Sink(name=name, reads=upstream, to=to, delivery=as_delivery(delivery, where), where=where)
+
+    def _upstream(self, sink: str, reads: object, where: SourceLocation) -> str:
+        if isinstance(reads, str):
+            return reads
+        if isinstance(reads, Stream):
+            if isinstance(reads.node, SourceNode) and self.sources.get(reads.node.name) is reads.node:
+                return reads.node.name
+            if isinstance(reads.node, ProcessorNode) and reads.node.name in self.folders:
+                return reads.node.name
+        elif name := getattr(reads, "__name__", None):
+            return str(name)
+        raise DefinitionError(
+            "UPSTREAM_UNNAMED",
+            f"sink {sink!r} reads {type(reads).__name__}, which is not a source or processor of this application.",
+            where=where,
+            hint="Put the transformations into a function under @app.stream(), and pass that function.",
+            sink=sink,
+        )

@@ -1,0 +1,144 @@
+"""Checks a user's declarations, and reads values from them, before anything is planned."""
+
+import inspect
+import re
+from collections.abc import Mapping
+
+from falkirk.declare.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
+from falkirk.declare.policy import Delivery, Duration, duration_s
+from falkirk.declare.stream import Body
+from falkirk.errors import DefinitionError
+from falkirk.errors.location import SourceLocation, caller
+
+
+def by_clock_or_rows(every: Duration | None, rows: int | None, what: str, where: SourceLocation) -> Cut:
+    """Return a cut by the clock or by rows. Raises: DefinitionError: `CUT_INVALID`."""
+    if (every is None) == (rows is None) or (rows is not None and (not isinstance(rows, int) or rows < 1)):
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"every={every!r} and rows={rows!r} do not define when an epoch is complete.",
+            where=where,
+            hint=f'Write @app.{what}(every="1 minute") or @app.{what}(rows=10_000).',
+        )
+    return ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
+
+
+def by_time(
+    every: Duration | None,
+    by: object,
+    late: Duration | None,
+    over: Duration | None,
+    ahead: Duration | None,
+    where: SourceLocation,
+) -> ByTime:
+    """Return a cut by event time. Raises: DefinitionError: `CUT_INVALID`."""
+    every_us = round(duration_s(every) * 1_000_000) if every is not None else 0
+    over_us = round(duration_s(over) * 1_000_000) if over is not None else every_us
+    late_us = round(duration_s(late) * 1_000_000) if late else 0
+    ahead_us = round((AHEAD_S if ahead is None else duration_s(ahead)) * 1_000_000)
+    longest_s = max(every_us, over_us, late_us, ahead_us) / 1_000_000
+    if longest_s > SPAN_S_MAX:
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"one of every={every!r}, late={late!r}, over={over!r} and ahead={ahead!r} is longer than 500 years.",
+            where=where,
+            hint='Write a shorter duration, such as ahead="24 hours".',
+            longest_s=longest_s,
+        )
+    if not isinstance(by, str) or not every_us or over_us % every_us or over_us < every_us:
+        raise DefinitionError(
+            "CUT_INVALID",
+            f"every={every!r}, by={by!r} and over={over!r} do not define when an epoch is complete.",
+            where=where,
+            hint='Write @app.batch(every="1 minute", by="at", late="10 seconds"), with over= a multiple of every=.',
+        )
+    return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us, ahead_us=ahead_us)
+
+
+def place_of(body: Body) -> SourceLocation:
+    code = body.__code__
+    text = f"def {body.__name__}{inspect.signature(body)}"
+    return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
+
+
+def marked(parameters: Mapping[str, inspect.Parameter], mark: type) -> frozenset[str]:
+    """Return the parameters with a mark; with ``from __future__ import annotations`` the mark is a string."""
+    return frozenset(
+        name
+        for name, p in parameters.items()
+        if p.annotation is mark or (isinstance(p.annotation, str) and p.annotation.rpartition(".")[2] == mark.__name__)
+    )
+
+
+def policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:
+    return DefinitionError(
+        "POLICY_MISPLACED",
+        f"{policy!r} is not a policy for {what}.",
+        where=caller(),
+        hint=f"Use {hint}.",
+        policy=policy,
+    )
+
+
+def check_name(name: object, what: str, where: SourceLocation) -> None:
+    """Refuse a name that can't be part of the names of a topic, a folder and a client.
+
+    Raises: DefinitionError: `NAME_INVALID`.
+    """
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", name):
+        raise DefinitionError(
+            "NAME_INVALID",
+            f"{name!r} is not a valid name for {what}.",
+            where=where,
+            hint="Use letters, digits, '-' and '_', at most 64.",
+            name=name,
+        )
+
+
+def check_counts(where: SourceLocation, **options: tuple[object, int, int | None]) -> None:
+    """Refuse options that are no whole numbers within their limits.
+
+    Args: options: of each its value, the least one, and the greatest one, if there is one.
+    Raises: DefinitionError: `OPTION_UNKNOWN`.
+    """
+    for option, (value, least, most) in options.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= (most or value):
+            limit = f" and at most {most:,}" if most else ""
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"{option}={value!r} is not a whole number of at least {least}{limit}.",
+                where=where,
+                hint="Each state partition takes a core slot in every keyed region; each checkpoint takes disk.",
+                option=option,
+                value=value,
+            )
+
+
+def check_engine(engine: object, where: SourceLocation) -> None:
+    """Refuse an unknown engine. Raises: DefinitionError: `OPTION_UNKNOWN`."""
+    if engine not in (None, "live", "micro-batch"):
+        raise DefinitionError(
+            "OPTION_UNKNOWN",
+            f"engine={engine!r} is not known.",
+            where=where,
+            hint="Use live or micro-batch, or omit engine=.",
+            option="engine",
+            value=engine,
+        )
+
+
+def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
+    """Return the delivery with this name.
+
+    Raises: DefinitionError: `DELIVERY_UNKNOWN`.
+    """
+    try:
+        return Delivery(value)
+    except ValueError:
+        raise DefinitionError(
+            "DELIVERY_UNKNOWN",
+            f"delivery={value!r} is not known.",
+            where=where,
+            hint=f"Use one of {', '.join(d.value for d in Delivery)}.",
+            delivery=str(value),
+        ) from None

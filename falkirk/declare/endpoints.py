@@ -1,0 +1,293 @@
+"""Endpoints: the sources and targets of an application, as declared by the user."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from falkirk.errors import DefinitionError
+from falkirk.errors.location import SourceLocation, caller
+
+Format = Literal["json", "text", "binary", "avro"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """A Kafka topic.
+
+    Args:
+        topic: its name.
+        schema: the columns of a source as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not
+            fit becomes a dead letter. Text and binary sources have one column, ``value``. For Avro sources and sinks,
+            the Avro schema of a record as JSON, or the name of a file with it.
+        key: the column(s) by which the topic is partitioned. For a source this is a claim, which Falkirk checks for
+            every record: all records of one key come from one partition. For a sink the column(s) become the record's
+            key.
+        format: of the value: ``json`` (an object per record), ``text`` (UTF-8), ``binary`` or ``avro`` (its binary
+            encoding, without a registry's prefix). Sinks write JSON or Avro.
+        starting: where a new application starts to read, ``earliest`` or ``latest``.
+        dead_letters: the topic for records that do not fit or are too large; by default named after the topic (see the
+            plan).
+    """
+
+    topic: str
+    schema: str | None = None
+    key: str | Sequence[str] | None = None
+    format: Format = "json"
+    starting: Literal["earliest", "latest"] = "earliest"
+    dead_letters: str | None = None
+    where: SourceLocation = field(default_factory=caller, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_name(self.topic)
+        if self.dead_letters is not None:
+            self._check_name(self.dead_letters)
+        for name, value, known in (
+            ("format", self.format, ("json", "text", "binary", "avro")),
+            ("starting", self.starting, ("earliest", "latest")),
+        ):
+            if value not in known:
+                raise DefinitionError(
+                    "OPTION_UNKNOWN",
+                    f"{name}={value!r} is not known.",
+                    where=self.where,
+                    hint=f"Use one of {', '.join(known)}.",
+                    option=name,
+                    value=value,
+                )
+
+        if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
+            raise DefinitionError(
+                "KEY_INVALID",
+                f"key={self.key!r} does not name columns.",
+                where=self.where,
+                hint='Write key="id" or key=["country", "id"], or omit key=.',
+                key=self.key,
+            )
+
+        if self.format == "avro":
+            object.__setattr__(self, "schema", _avro_schema(self.schema, self.topic, self.where))
+
+    def _check_name(self, topic: object) -> None:
+        if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
+            raise DefinitionError(
+                "TOPIC_NAME_INVALID",
+                f"{topic!r} is not a topic name.",
+                where=self.where,
+                hint="Use at most 249 letters, digits, '.', '_' and '-'.",
+                topic=topic,
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns, in order; empty if there are none."""
+        if self.key is None:
+            return ()
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def ddl(self) -> str:
+        """The columns of a source as Spark DDL."""
+        if self.format == "text":
+            return "value STRING"
+        if self.format == "binary":
+            return "value BINARY"
+        return self.schema or ""
+
+
+def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
+    """Return an Avro schema, given as JSON or as the name of a file.
+
+    Raises: DefinitionError: `SCHEMA_MISSING`, `SCHEMA_INVALID`.
+    """
+    if not given:
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"topic {topic!r} has Avro records but no schema.",
+            where=where,
+            hint='Write fk.Kafka("…", format="avro", schema="orders.avsc"), or give the schema as JSON.',
+            topic=topic,
+        )
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
+        content = json.loads(text)
+        if content["type"] != "record" or not [field["name"] for field in content["fields"]]:
+            raise ValueError("it is not a record with fields")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DefinitionError(
+            "SCHEMA_INVALID",
+            f"the schema of topic {topic!r} is not an Avro schema of a record: {error}.",
+            where=where,
+            hint="Give the schema as JSON, or the name of a file with it.",
+            topic=topic,
+        ) from error
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A database table that batches write, each epoch exactly once.
+
+    One transaction writes an epoch together with a mark that the epoch is complete, so no failure can repeat or lose
+    it.
+
+    Args:
+        url: as in SQLAlchemy, ``"postgresql://user:password@host/database"`` or ``"sqlite:///stats.db"``.
+        table: its name; a missing table is created.
+        key: the column(s) that identify a row: a new row replaces the row with the same key. Without a key, rows are
+            added.
+    """
+
+    url: str = field(repr=False)
+    table: str
+    key: str | Sequence[str] | None = None
+    where: SourceLocation = field(default_factory=caller, compare=False)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,62}", self.table):
+            raise DefinitionError(
+                "TABLE_NAME_INVALID",
+                f"{self.table!r} is not a valid table name.",
+                where=self.where,
+                hint="Use at most 63 letters, digits and '_', and do not start with a digit.",
+                table=self.table,
+            )
+        drivers = ("sqlite", "postgresql", "postgresql+psycopg")
+        if self.url.partition("://")[0] not in drivers:
+            raise DefinitionError(
+                "DATABASE_UNKNOWN",
+                f"Falkirk does not support the database in the URL of table {self.table!r}.",
+                where=self.where,
+                hint="Use a URL that starts with sqlite:/// or postgresql://.",
+                table=self.table,
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns, in order; empty if rows are added."""
+        if self.key is None:
+            return ()
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the table may refuse rows: those with a null in a key, or a NUL character in a text."""
+        return bool(self.keys) or self.url.startswith("postgresql")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A folder that batches read, each file once, or that batches write, one complete folder of files per epoch.
+
+    A file is read as soon as it has its final name. So a writer first uses a name that starts with ``_`` or ``.``, and
+    renames the complete file. The file is read once under its final name, and must not change while it may be read
+    again.
+
+    Args:
+        path: the folder, on a file system that all machines of the application share.
+        format: of the files: ``parquet``, ``json`` (an object per line) or ``csv`` (the first line names the columns).
+        schema: the columns of a source as Spark DDL; a row that does not fit becomes a dead letter.
+    """
+
+    path: str
+    format: Literal["parquet", "json", "csv"] = "parquet"
+    schema: str | None = None
+    where: SourceLocation = field(default_factory=caller, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.format not in ("parquet", "json", "csv"):
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"format={self.format!r} is not known.",
+                where=self.where,
+                hint="Use one of parquet, json, csv.",
+                option="format",
+                value=self.format,
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Files have no keys."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """The terminal, to look at the results of a batch.
+
+    After a failure, an epoch may be printed again, because nobody knows what was already printed. So this sink needs
+    ``delivery="repeated"``.
+
+    Args: rows: how many rows of each epoch are printed.
+    """
+
+    rows: int = 20
+    where: SourceLocation = field(default_factory=caller, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"rows={self.rows!r} is not a whole number of at least 1.",
+                where=self.where,
+                option="rows",
+                value=self.rows,
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """A console has no keys."""
+        return ()
+
+
+Endpoint = Kafka | Sql | Files | Console
+
+
+def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
+    """Return `value` if results can be written to it.
+
+    Raises: DefinitionError: `NOT_AN_ENDPOINT`.
+    """
+    if not isinstance(value, Kafka | Sql | Files | Console):
+        raise DefinitionError(
+            "NOT_AN_ENDPOINT",
+            f"results can't be written to {value!r}.",
+            where=where,
+            hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder") or fk.Console().',
+        )
+    return value
+
+
+def as_source(value: object, where: SourceLocation) -> Kafka | Files:
+    """Return `value` if it can be read.
+
+    Raises: DefinitionError: `NOT_A_TOPIC`; `SCHEMA_MISSING`: a folder of files has no schema.
+    """
+    if not isinstance(value, Files):
+        return as_topic(value, where)
+    if not value.schema:
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"the source of files in {value.path!r} has no schema.",
+            where=where,
+            hint='Write fk.Files("folder", format="json", schema="id STRING, n INT").',
+            path=value.path,
+        )
+    return value
+
+
+def as_topic(value: object, where: SourceLocation) -> Kafka:
+    """Return `value` if it is a topic.
+
+    Raises: DefinitionError: `NOT_A_TOPIC`.
+    """
+    if not isinstance(value, Kafka):
+        raise DefinitionError(
+            "NOT_A_TOPIC",
+            f"{value!r} is not a topic.",
+            where=where,
+            hint='Write fk.Kafka("name", schema="id STRING, n INT").',
+        )
+    return value

@@ -1,0 +1,55 @@
+"""Loading: finds the application that a user's file declares, without running it."""
+
+import runpy
+import sys
+from pathlib import Path
+
+from falkirk.declare.application import Application
+from falkirk.errors import DefinitionError
+from falkirk.kafka.connection import Connection
+
+#: The module name under which a user's file is loaded only for its declarations. `App.run` then does nothing.
+LOADING = "__falkirk__"
+
+
+def load_application(file: Path) -> Application:
+    """Return the one application that a file declares at its top level.
+
+    Raises: DefinitionError: `FILE_MISSING`, `APPLICATION_MISSING`, `APPLICATIONS_SEVERAL`; errors of the file itself.
+    """
+    if not file.is_file():
+        raise DefinitionError("FILE_MISSING", f"there is no file {file}.", hint="Name the file that declares the App.")
+    sys.path.insert(0, str(file.resolve().parent))
+    found = [v for v in runpy.run_path(str(file), run_name=LOADING).values() if isinstance(v, Application)]
+    apps = list({id(app): app for app in found}.values())
+    if not apps:
+        raise DefinitionError(
+            "APPLICATION_MISSING",
+            "the file declares no application.",
+            where=file.name,
+            hint='Declare one at top level: app = fk.App("name").',
+        )
+    if len(apps) > 1:
+        raise DefinitionError(
+            "APPLICATIONS_SEVERAL",
+            f"the file declares {len(apps)} applications: {', '.join(app.name for app in apps)}.",
+            where=file.name,
+            hint="Declare one App per file.",
+        )
+    return apps[0]
+
+
+def broker_of(app: Application, kafka: str | None) -> Connection:
+    """Return the broker from the command line, or else the application's.
+
+    Raises: DefinitionError: `BROKER_MISSING`.
+    """
+    if kafka is not None:
+        return Connection.of(kafka)
+    if app.kafka is None:
+        raise DefinitionError(
+            "BROKER_MISSING",
+            f"application {app.name!r} names no broker.",
+            hint='Pass fk.App(…, kafka="host:port"), or --kafka host:port. For a trial, pass --local.',
+        )
+    return app.kafka

@@ -1,0 +1,299 @@
+"""Stream: a small counterpart of a DataFrame that records its steps, so that only running it needs Spark.
+
+The methods have PySpark's names. Each call returns a new `Stream` with one more `Step`, which knows the user's line.
+The planner replays the steps on a real DataFrame that carries stamps (falkirk/frames/stamped.py). It can divide a
+recorded stream into regions, but not a DataFrame.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.policy import Duration
+from falkirk.errors import DefinitionError
+from falkirk.errors.location import SourceLocation, caller
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, Row
+
+
+_S = TypeVar("_S", bound="Stream")
+
+
+class UnknownMethodError(DefinitionError, AttributeError):
+    """A stream does not have this method. It is an AttributeError too, so that `hasattr` and `getattr` work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestValue:
+    """A column's value in the newest record of the group. Made by `latest_value`."""
+
+    column: Any
+    name: str
+
+    def alias(self, name: str) -> "LatestValue":
+        """Return the same value under another column name."""
+        return LatestValue(column=self.column, name=name)
+
+
+def latest_value(column: "Column | str") -> LatestValue:
+    """Return the value of `column` in the record that caused an update: the one with its key's greatest stamp."""
+    return LatestValue(column=column, name=column if isinstance(column, str) else "latest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """The start of a stream: a topic, under the name by which processors read it."""
+
+    name: str
+    topic: Kafka
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorNode:
+    """The start of a stream: the output of another processor, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One recorded method call: `operation` with its arguments, at the user's line."""
+
+    parent: "Node"
+    operation: str
+    arguments: tuple[Any, ...]
+    where: SourceLocation
+
+
+Node = SourceNode | ProcessorNode | Step
+
+
+def steps_of(node: Node) -> tuple[Step, ...]:
+    """Return the recorded steps that lead to `node`, oldest first."""
+    found: list[Step] = []
+    while isinstance(node, Step):
+        found.append(node)
+        node = node.parent
+    return tuple(reversed(found))
+
+
+def root_of(node: Node) -> Node:
+    """Return where the steps that lead to `node` begin."""
+    while isinstance(node, Step):
+        node = node.parent
+    return node
+
+
+class Stream:
+    """A stream of records with stamps; it records transformations with PySpark's names.
+
+    Streams are immutable: every method returns a new stream. Nothing runs until the stream is written.
+    """
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def node(self) -> Node:
+        """The recorded steps, newest first."""
+        return self._node
+
+    def __repr__(self) -> str:
+        root, steps = self._node, []
+        while isinstance(root, Step):
+            steps.append(f".{root.operation}(…)")
+            root = root.parent
+        return f"Stream({root.name!r}){''.join(reversed(steps))}"
+
+    def _like(self, node: "Node") -> Self:
+        return type(self)(node)
+
+    def _then(self, operation: str, *arguments: Any) -> Self:
+        return self._like(Step(parent=self._node, operation=operation, arguments=arguments, where=caller()))
+
+    def select(self, *columns: "Column | str") -> Self:
+        """Keep these columns or expressions, as ``DataFrame.select``."""
+        return self._then("select", *columns)
+
+    def selectExpr(self, *expressions: str) -> Self:
+        """Keep these SQL expressions, as ``DataFrame.selectExpr``."""
+        return self._then("selectExpr", *expressions)
+
+    def where(self, condition: "Column | str") -> Self:
+        """Keep the records for which `condition` holds, as ``DataFrame.where``."""
+        return self._then("where", condition)
+
+    filter = where
+
+    def withColumn(self, name: str, column: "Column") -> Self:
+        """Add or replace a column, as ``DataFrame.withColumn``."""
+        return self._then("withColumns", {name: column})
+
+    def withColumns(self, columns: "Mapping[str, Column]") -> Self:
+        """Add or replace columns, as ``DataFrame.withColumns``."""
+        return self._then("withColumns", dict(columns))
+
+    def withColumnRenamed(self, existing: str, new: str) -> Self:
+        """Rename a column, as ``DataFrame.withColumnRenamed``; here the column must exist."""
+        return self._then("withColumnRenamed", existing, new)
+
+    def drop(self, *names: str) -> Self:
+        """Drop columns by name, as ``DataFrame.drop``; here they must exist."""
+        return self._then("drop", *names)
+
+    def explode(self, column: "Column | str", name: str) -> Self:
+        """Make one record per element of an array column, in a new column `name`; other columns stay.
+
+        The element's place in the array becomes the record's sub-index. Therefore this is a method rather than the
+        expression ``F.explode``. An empty or null array gives no record.
+        """
+        return self._then("explode", column, name)
+
+    def map_rows(self, function: "Callable[[Row], Any]", *, returns: str, poison: str = "dead-letter") -> Self:
+        """Apply a Python function to each record, as `falkirk.map_rows`. The processor then runs in micro-batches."""
+        return self._then("map_rows", function, {"returns": returns, "poison": poison})
+
+    def stateful(
+        self,
+        function: "Callable[[Row, Row | None], Any]",
+        *,
+        key: str | Sequence[str],
+        state: str,
+        returns: str,
+        poison: str = "dead-letter",
+    ) -> Self:
+        """Apply a Python function that keeps a state per key, as `falkirk.stateful`.
+
+        The function gets each key's records in the order of their stamps. The processor then runs in micro-batches.
+        """
+        return self._then("stateful", function, {"key": key, "state": state, "returns": returns, "poison": poison})
+
+    def join(
+        self, other: "Stream", on: str | Sequence[str], *, time: str | None = None, within: Duration | None = None
+    ) -> Self:
+        """Return the pairs of an inner join with another stream that the processor reads, as `falkirk.join`.
+
+        The processor then runs in micro-batches.
+
+        Raises: DefinitionError: `NOT_A_STREAM`.
+        """
+        if not isinstance(other, Stream):
+            raise DefinitionError(
+                "NOT_A_STREAM",
+                f"join() needs a stream, not {type(other).__name__}.",
+                where=caller(),
+                hint="Name both streams as parameters of the processor.",
+            )
+        return self._then("join", other, on, {"time": time, "within": within})
+
+    def groupBy(self, *keys: "Column | str") -> "GroupedStream[Self]":
+        """Group by key, as ``DataFrame.groupBy``; then call `GroupedStream.agg`."""
+        return GroupedStream(self._node, keys, caller(), self._like)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_method(name, "a stream", Stream)
+
+
+class GroupedStream(Generic[_S]):
+    """A stream grouped by key, before its aggregates are known."""
+
+    __slots__ = ("_keys", "_like", "_node")
+
+    def __init__(self, node: Node, keys: tuple[Any, ...], where: SourceLocation, like: "Callable[[Node], _S]") -> None:
+        if not keys:
+            raise DefinitionError(
+                "KEY_MISSING", "groupBy() needs a key.", where=where, hint="Name the column(s) to group by."
+            )
+        self._node, self._keys, self._like = node, keys, like
+
+    def agg(self, *aggregates: "Column | LatestValue | str") -> _S:
+        """Aggregate each group; every input record gives one updated row of its group.
+
+        Args: aggregates: PySpark aggregates such as ``F.count("*").alias("n")``; the same as SQL text, ``"count(*) AS
+            n"``, which needs no Spark session yet; and `latest_value`.
+        """
+        where = caller()
+        if not aggregates:
+            raise DefinitionError(
+                "AGGREGATE_MISSING", "agg() needs an aggregate.", where=where, hint='Write agg(F.count("*")).'
+            )
+        return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, aggregates), where=where))
+
+    def count(self) -> _S:
+        """Count the records of each group in a column ``count``, as ``GroupedData.count``."""
+        return self._like(Step(parent=self._node, operation="count", arguments=(self._keys,), where=caller()))
+
+    def sum(self, *columns: str) -> _S:
+        """Sum these columns in columns ``sum(column)``, as ``GroupedData.sum``; here the columns must be named."""
+        return self._each("sum", columns)
+
+    def avg(self, *columns: str) -> _S:
+        """Average these columns in columns ``avg(column)``, as ``GroupedData.avg``."""
+        return self._each("avg", columns)
+
+    mean = avg
+
+    def min(self, *columns: str) -> _S:
+        """Keep the least value of these columns in columns ``min(column)``, as ``GroupedData.min``."""
+        return self._each("min", columns)
+
+    def max(self, *columns: str) -> _S:
+        """Keep the greatest value of these columns in columns ``max(column)``, as ``GroupedData.max``."""
+        return self._each("max", columns)
+
+    def _each(self, function: str, columns: tuple[str, ...]) -> _S:
+        where, found = caller(), []
+        for column in columns or ("",):
+            if not isinstance(column, str) or not column:
+                raise DefinitionError(
+                    "AGGREGATE_MISSING",
+                    f"{function}() needs the names of columns, not {column!r}.",
+                    where=where,
+                    hint=f'Name them: {function}("price"). For expressions, use agg().',
+                )
+            found.append(f"{function}({_quoted(column)}) AS {_quoted(f'{function}({column})')}")
+        return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, tuple(found)), where=where))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_method(name, "a grouped stream", GroupedStream)
+
+
+def _refuse_method(name: str, what: str, kind: type) -> NoReturn:
+    if name.startswith("_"):  # protocols of Python and notebooks, which expect an AttributeError
+        raise AttributeError(name)
+    known = sorted(m for m, value in vars(kind).items() if not m.startswith("_") and callable(value))
+    raise UnknownMethodError(
+        "UNSUPPORTED_METHOD",
+        f"{what} has no method {name}().",
+        where=caller(),
+        hint=f"Use one of {', '.join(known)}.",
+        method=name,
+    )
+
+
+def _quoted(name: str) -> str:
+    """Return a column's name as SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def source_node(name: str, topic: Kafka) -> SourceNode:
+    """Return the start of a stream, after a check that the topic can be read.
+
+    Raises: DefinitionError: `SCHEMA_MISSING`.
+    """
+    if topic.format == "json" and not topic.schema:
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"source {name!r} reads JSON but has no schema.",
+            where=topic.where,
+            hint='Give its columns: fk.Kafka("…", schema="id STRING, n INT").',
+            source=name,
+        )
+    return SourceNode(name=name, topic=topic)
+
+
+Body = Callable[..., Any]

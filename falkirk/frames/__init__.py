@@ -1,0 +1,1 @@
+"""DataFrames with a stamp for each row, made from topics and files."""

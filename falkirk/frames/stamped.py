@@ -1,0 +1,339 @@
+"""Frames: DataFrames that carry stamps and bad records through the steps that the user recorded.
+
+A frame is a DataFrame with the user's columns and two of ours. `STAMP` is one struct (source, partition, offset,
+sub-indexes) that is compared as a tuple. `BAD` is null for a good record; for one that does not fit it is a struct
+with the reason and the raw record, which every step lets through untouched, so that a single query (Real-time Mode
+can't split or union a source with itself) still delivers it to the dead letters.
+
+A bad record has no key, so in a keyed step it is grouped by its source partition, apart from all good ones.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
+
+from falkirk.declare.stream import LatestValue, Step
+from falkirk.errors import DefinitionError
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+
+STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
+OURS = (STAMP, BAD, LEAST)
+_LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
+_PREFIX = "__falkirk"
+_BAD = "struct<reason: string, key: binary, value: binary>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed."""
+
+    data: DataFrame
+    depth: int = 0
+    keyed: bool = False
+    grouped_by: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The user's columns."""
+        return [name for name in self.data.columns if name not in OURS]
+
+    @property
+    def own(self) -> DataFrame:
+        """The rows with the user's columns alone."""
+        return self.data.select(*[F.col(f"`{name}`") for name in self.columns])
+
+    @property
+    def carried(self) -> list[str]:
+        """Our columns that are present."""
+        return [name for name in self.data.columns if name in OURS]
+
+
+def plan_text(data: DataFrame) -> str:
+    """Return a DataFrame's analysed plan as Spark tells it."""
+    return str(data._jdf.queryExecution().analyzed().toString())
+
+
+#: Relations that leave rows in the order in which they got them, and those after which there is none.
+_PASSING = {"Project", "Filter", "SubqueryAlias", "CollectMetrics", "ResolvedHint"}
+_WITHOUT_ORDER = {"Aggregate", "Distinct", "Deduplicate"}
+
+
+def has_no_order(data: DataFrame) -> bool:
+    """Tell whether rows are in no order, since the last thing that Spark does with them is to group them. Those of a
+    topic are in the order in which they came, and a sort's in its own. What is not known counts as ordered."""
+    for line in plan_text(data).splitlines():
+        found = re.match(r"[\s:+-]*(\w+)", line)
+        if found is None or found[1] not in _PASSING:
+            return found is not None and found[1] in _WITHOUT_ORDER
+    return False
+
+
+def good(rows: DataFrame) -> Frame:
+    """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
+    return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))
+
+
+def is_good() -> Column:
+    """Return the condition that a record is not a bad one."""
+    return F.col(BAD).isNull()
+
+
+def apply(frame: Frame, step: Step) -> Frame:
+    """Return the frame after one recorded step.
+
+    Raises: DefinitionError: `COLUMN_MISSING`, `STEP_INVALID`, `GENERATOR_IN_SELECT`; `where` is the step's line.
+    """
+    try:
+        with quiet():
+            after = _OPERATIONS[step.operation](frame, *step.arguments)
+    except SPARK_ERRORS as error:
+        raise _explain(error, frame, step) from error
+    except TypeError as error:
+        raise DefinitionError(
+            "STEP_INVALID", f"{step.operation}(): {error}.", where=step.where, operation=step.operation
+        ) from error
+    except _SeesOurs as error:
+        raise DefinitionError(
+            "COLUMN_RESERVED",
+            f"{step.operation}(): {error}.",
+            where=step.where,
+            hint="Names that begin with __falkirk are Falkirk's own. Name columns in place of a '*' in an expression.",
+            operation=step.operation,
+        ) from error
+    check_names(after.data.columns, step.where, ours=frame.carried + after.carried)
+    return after
+
+
+class _SeesOurs(Exception):
+    """An expression of the user's refers to a column of ours, by name or through a '*'."""
+
+
+def check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -> None:
+    """Refuse columns' names that could not be told apart later: Spark ignores case.
+
+    Raises: DefinitionError: `COLUMN_TWICE`, `COLUMN_RESERVED`.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold().startswith(_PREFIX) and name not in ours:
+            raise DefinitionError(
+                "COLUMN_RESERVED",
+                f"a column is named {name!r}.",
+                where=where,
+                hint="Names that begin with __falkirk are Falkirk's own.",
+                column=name,
+            )
+        if name.casefold() in seen:
+            raise _twice(name, where)
+        seen.add(name.casefold())
+
+
+def _twice(name: str, where: object) -> DefinitionError:
+    return DefinitionError(
+        "COLUMN_TWICE",
+        f"there are two columns named {name!r}.",
+        where=where,
+        hint="Give each a name of its own with alias(); upper and lower case count as the same.",
+        column=name,
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep PySpark from logging as JSON the mistakes of this thread that are about to be raised as a
+    `DefinitionError`."""
+    mine = threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != mine
+
+    # Made by PySpark's own class, which it needs to find under these names ever after.
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    for logger in loggers:
+        logger.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_of_others)
+
+
+def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
+    condition = getattr(error, "getCondition", lambda: None)() or ""
+    if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
+        parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
+        missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
+        return DefinitionError(
+            "COLUMN_MISSING",
+            f"{step.operation}(): there is no column {missing}.",
+            where=step.where,
+            hint=f"Columns here: {', '.join(frame.columns)}.",
+            column=missing.strip("`"),
+            columns=tuple(frame.columns),
+        )
+    if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
+        return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
+    return DefinitionError(
+        "STEP_INVALID",
+        f"{step.operation}(): {first_line(error)}",
+        where=step.where,
+        operation=step.operation,
+        spark_condition=condition,
+    )
+
+
+def _carry(frame: Frame) -> list[Column]:
+    return [F.col(name) for name in frame.carried]
+
+
+def _require(frame: Frame, *names: str) -> None:
+    """See that columns exist, since Spark ignores unknown names in drop and rename."""
+    _refuse_ours(frame, [F.col(f"`{name}`") for name in names])
+
+
+def _refuse_ours(frame: Frame, columns: Sequence[Any]) -> None:
+    analyzed = frame.data.select(*columns)._jdf.queryExecution().analyzed()
+    references = analyzed.references().toSeq()
+    for i in range(references.size()):
+        if references.apply(i).name() in OURS:
+            raise _SeesOurs(f"it would see {references.apply(i).name()}")
+
+
+def is_star(column: Any) -> bool:
+    """Whether what is selected is all columns."""
+    return str(column._jc.toString()) == "*" if hasattr(column, "_jc") else bool(column == "*")
+
+
+def _select(frame: Frame, *columns: Any) -> Frame:
+    plain = [c for entry in columns for c in (entry if isinstance(entry, list | tuple) else (entry,))]
+    users = [F.col(f"`{name}`") for name in frame.columns]
+    expanded = [c for entry in plain for c in (users if is_star(entry) else [entry])]
+    if expanded:
+        _refuse_ours(frame, expanded)
+    return replace(frame, data=frame.data.select(*expanded, *_carry(frame)))
+
+
+def _select_expr(frame: Frame, *expressions: str) -> Frame:
+    return _select(frame, *["*" if text.strip() == "*" else F.expr(text) for text in expressions])
+
+
+def _where(frame: Frame, condition: Any) -> Frame:
+    holds = F.expr(condition) if isinstance(condition, str) else condition
+    _refuse_ours(frame, [holds])
+    return replace(frame, data=frame.data.where(~is_good() | holds))
+
+
+def _with_columns(frame: Frame, columns: dict[str, Column]) -> Frame:
+    _refuse_names(*columns)
+    if columns:
+        _refuse_ours(frame, list(columns.values()))
+    return replace(frame, data=frame.data.withColumns(columns))
+
+
+def _refuse_names(*names: str) -> None:
+    for name in names:
+        if isinstance(name, str) and name.casefold().startswith(_PREFIX):
+            raise _SeesOurs(f"it names {name}")
+
+
+def _rename(frame: Frame, existing: str, new: str) -> Frame:
+    _require(frame, existing)
+    _refuse_names(new)
+    return replace(frame, data=frame.data.withColumnRenamed(existing, new))
+
+
+def _drop(frame: Frame, *names: str) -> Frame:
+    if names:
+        _require(frame, *names)
+    return replace(frame, data=frame.data.drop(*names))
+
+
+def _explode(frame: Frame, column: Any, name: str) -> Frame:
+    array = F.col(column) if isinstance(column, str) else column
+    _refuse_names(name)
+    _refuse_ours(frame, [array])
+    kept = [F.col(f"`{c}`") for c in frame.columns if c.casefold() != name.casefold()]
+    data = frame.data.select(
+        *kept, F.posexplode_outer(F.when(is_good(), array)).alias("__falkirk_place", name), *_carry(frame)
+    )
+    data = data.where(~is_good() | F.col("__falkirk_place").isNotNull())
+    place = F.coalesce(F.col("__falkirk_place"), F.lit(0)).alias(f"sub{frame.depth}")
+    data = data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place)).drop("__falkirk_place")
+    return replace(frame, data=data, depth=frame.depth + 1)
+
+
+def key_column(key: Any) -> Column:
+    """Return a grouping expression that the user gave as a column name or a Column."""
+    return F.col(key) if isinstance(key, str) else key
+
+
+def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
+    partition = F.col(f"{STAMP}.partition")
+    lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
+    latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
+    # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
+    newest = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, (column, _) in enumerate(latest)])
+    users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
+    data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(
+        *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(partition).alias(LEAST)
+    )
+    names = data.columns
+    data = data.where(_always_and_needs(data, names[len(keys) + 1 :]))
+    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -2])
+    picked = (F.col(f"{_NEWEST}.latest{i}").alias(name) for i, (_, name) in enumerate(latest))
+    ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
+    ours = [F.col(f"{_NEWEST}.{name}").alias(name) for name in (STAMP, BAD)]
+    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *ours, LEAST)
+    return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
+
+
+def _always_and_needs(data: DataFrame, names: Sequence[str]) -> Column:
+    """Return a condition that holds always, but that the optimiser can't tell to, and that needs these columns.
+
+    Without it the optimiser melts what follows into the aggregation, whose state then has another shape whenever a
+    step behind it is changed: an unused aggregate is dropped, and others change places.
+    """
+    return F.hash(*[_part(F.col(f"`{name}`"), data.schema[name].dataType) for name in names]) >= F.lit(-(2**31))
+
+
+def _part(column: Column, kind: DataType) -> Column:
+    """Return something that is cheap to hash and can't be had without the column."""
+    if isinstance(kind, StructType) and kind.fields:
+        return _part(column.getField(kind.fields[0].name), kind.fields[0].dataType)
+    if isinstance(kind, StringType | BinaryType):
+        return F.octet_length(column)
+    if isinstance(kind, ArrayType | MapType):
+        return F.size(column)
+    return column.isNull() if isinstance(kind, VariantType) else column
+
+
+def _latest(aggregate: LatestValue) -> tuple[Column, str]:
+    column = F.col(aggregate.column) if isinstance(aggregate.column, str) else aggregate.column
+    return column, aggregate.name
+
+
+def _count(frame: Frame, keys: Sequence[Any]) -> Frame:
+    return _agg(frame, keys, [F.count("*").alias("count")])
+
+
+_OPERATIONS: dict[str, Callable[..., Frame]] = {
+    "select": _select,
+    "selectExpr": _select_expr,
+    "where": _where,
+    "withColumns": _with_columns,
+    "withColumnRenamed": _rename,
+    "drop": _drop,
+    "explode": _explode,
+    "agg": _agg,
+    "count": _count,
+}

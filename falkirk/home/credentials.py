@@ -1,0 +1,86 @@
+"""Stores in the home what clients need to know: the token and the address for requests."""
+
+import json
+import os
+import secrets
+import shlex
+from pathlib import Path
+
+from falkirk.errors import HomeError
+from falkirk.home.folder import write_atomically
+from falkirk.kafka.secret import Secret
+from falkirk.system.stored import parse_json
+
+#: A variable in the environment of the coordinator.
+TOKEN_VARIABLE = "FALKIRK_HTTP_TOKEN"
+_TOKEN_FILE, _ADDRESS_FILE = "http.token", "http.json"
+
+
+def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
+    """Return the token for clients, and a shell expression for it.
+
+    The declared token comes first, then the environment's.
+
+    Without either, a random token is generated once and stored in the home, where only its user can read it.
+
+    Raises: DefinitionError: `SECRET_MISSING`. HomeError: `HOME_UNUSABLE`.
+    """
+    if declared is not None:
+        return declared.reveal(), "TOKEN"
+    if token := os.environ.get(TOKEN_VARIABLE):
+        return token, f"${TOKEN_VARIABLE}"
+    file = home / _TOKEN_FILE
+    try:
+        if not file.exists():
+            _write_secret(file, secrets.token_urlsafe(32))
+        kept = file.read_text(encoding="ascii").strip()
+        if not kept:
+            raise ValueError("it is empty")  # an empty token would match a client without a token
+        return kept, f"$(cat {shlex.quote(str(file))})"
+    except (OSError, ValueError) as error:
+        raise HomeError(
+            "HOME_UNUSABLE",
+            f"the token for HTTP can't be read or written: {error}.",
+            where=file,
+            hint=f"Remove the file, or set the token with http_token= or in {TOKEN_VARIABLE}.",
+        ) from error
+
+
+def _write_secret(file: Path, text: str) -> None:
+    """Write a file atomically; from its creation on, only its owner may read it."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(handle, text.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(temporary, file)
+
+
+def former_port(home: Path) -> int:
+    """Return the port of the former run, so that clients find this run at the same port; 0: none is known."""
+    try:
+        port = parse_json((home / _ADDRESS_FILE).read_text())["port"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return port if isinstance(port, int) and 0 <= port < 1 << 16 else 0
+
+
+def publish(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
+    """Record the address for requests in the home and return its URL.
+
+    Raises: HomeError: `HOME_UNUSABLE`.
+    """
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    try:
+        write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "port": port}))
+    except OSError as error:
+        raise HomeError(
+            "HOME_UNUSABLE",
+            f"the address for requests can't be recorded in the home: {error.strerror}.",
+            where=home / _ADDRESS_FILE,
+            hint="Check whether the disk is full, and the permissions of the home.",
+        ) from error
+    return url

@@ -1,0 +1,319 @@
+"""Home: the folder of one application, with its locks, its identity and the processes that may write for it.
+
+The lock refuses a second process, and the generation in the store refuses a former owner. Processes that outlived a
+former run (a host, a JVM whose Python was killed, executors) still hold producers. So the next run kills them before it
+reads any output, and finds them by their recorded identity: the first measure of the fence. It reaches only processes
+on this machine; for others there is the claim (claim.py).
+"""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from falkirk.errors import HomeError
+from falkirk.store import Store
+from falkirk.system import locks, private, processes
+from falkirk.system.durable import sync_folder
+from falkirk.system.stored import parse_json
+
+FORMAT = 1
+#: The time between two checks whether a killed process has ended.
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """A process by identity. A pid alone is not enough, because the system may reuse it."""
+
+    pid: int
+    began: str
+    role: str
+
+    @classmethod
+    def of(cls, pid: int, role: str) -> "ProcessRecord":
+        """Return the record of a running process."""
+        return cls(pid=pid, began=processes.began(pid), role=role)
+
+    def find(self) -> psutil.Process | None:
+        """Return the process if it is alive and still the recorded one."""
+        return processes.find(self.pid, self.began)
+
+
+class Home:
+    """The folder of one application. Use `open_home`; it is a context manager that releases the lock.
+
+    Attributes: path. application: its name. identity: 8 hexadecimal digits, in the header of every record that it
+        publishes.
+    """
+
+    def __init__(
+        self, path: Path, application: str, identity: str, lock: int, store: str | None, generation: int | None = None
+    ) -> None:
+        # Absolute, because the JVM resolves a relative path against its own working directory.
+        self.path, self.application, self.identity = path.absolute(), application, identity
+        self._lock = lock
+        # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
+        has_run = (self.path / "regions").is_dir()
+        place = self.path / "decisions.db" if store is None else store
+        self.store = Store(place, identity=identity, must_exist=has_run, generation=generation)
+
+    def take_charge(self) -> None:
+        """Become the owner, and refuse all writes of former owners. Only the holder of the lock may call this.
+
+        Raises: StoreError.
+        """
+        self.store.take_charge(f"process {os.getpid()} on {socket.gethostname()}")
+        self.store.signing_key()  # if it is older than all decisions, all records are signed
+
+    def checkpoint(self, region: str) -> Path:
+        """Return the folder of a region's Spark checkpoint."""
+        return self.path / "regions" / region
+
+    def record_processes(self, records: "tuple[ProcessRecord, ...]", spark_applications: "tuple[str, ...]") -> None:
+        """Record, durably, the processes that may write for this home, and their Spark applications."""
+        content = {"processes": [asdict(r) for r in records], "spark_applications": list(spark_applications)}
+        write_atomically(self.path / "processes.json", json.dumps(content, indent=1))
+
+    def kill_leftovers(
+        self, *, spare_pid: int | None = None, spare_application: str | None = None, timeout_s: float = 20.0
+    ) -> tuple[ProcessRecord, ...]:
+        """Kill every process that a former run left behind, also stopped ones; return those that were found.
+
+        Args: spare_pid, spare_application: the JVM and Spark application that this process continues to use, as a
+            notebook does. Producers that linger there are flushed instead (falkirk/runtime/fence.py).
+        Raises: HomeError: `LEFTOVER_ALIVE` if one survives, for example a process of another user; `HOME_DAMAGED`.
+        """
+        hosts = self._kill_former_host(timeout_s)  # first, because it may start others
+        file = self.path / "processes.json"
+        if not file.exists():
+            return hosts
+        try:
+            content = parse_json(file.read_text())
+            records = [ProcessRecord(**entry) for entry in content["processes"]]
+            spark_applications = list(content["spark_applications"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise HomeError(
+                "HOME_DAMAGED",
+                "processes.json can't be read, so the processes of a former run are unknown.",
+                where=file,
+                hint="Make sure that no process of this application runs, remove the file, and start again.",
+            ) from error
+        found = [(r, p) for r in records if (p := r.find()) is not None and p.pid not in (os.getpid(), spare_pid)]
+        known = {p.pid for _, p in found}
+        found += [
+            (r, p)
+            for r, p in _executors([a for a in spark_applications if a != spare_application])
+            if p.pid not in known
+        ]
+        for _, process in found:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                process.kill()
+        _, alive = psutil.wait_procs([p for _, p in found], timeout=timeout_s)
+        alive = [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        if alive:
+            raise self._left_alive([p.pid for p in alive])
+        file.unlink()
+        return (*hosts, *(r for r, _ in found))
+
+    def _kill_former_host(self, timeout_s: float) -> tuple[ProcessRecord, ...]:
+        """Kill the host that still holds the host's lock, and wait until the lock is free."""
+        lock = locks.open_lock(self.path, locks.HOST)
+        killed: dict[int, ProcessRecord] = {}
+        try:
+            deadline = time.monotonic() + timeout_s
+            while not locks.take(lock):
+                with contextlib.suppress(ValueError, TypeError):  # it has the lock, but has not yet written its record
+                    record = ProcessRecord(**parse_json(locks.said(lock)))
+                    if (process := record.find()) is not None:
+                        killed[record.pid] = record
+                        process.kill()
+                if time.monotonic() > deadline:
+                    raise self._left_alive(list(killed))
+                time.sleep(_LOOK_S)
+        finally:
+            os.close(lock)
+        return tuple(killed.values())
+
+    def _left_alive(self, pids: list[int]) -> HomeError:
+        named = f"process {pids[0]}" if pids else "a process"
+        return HomeError(
+            "LEFTOVER_ALIVE",
+            f"{named} of a former run can't be killed.",
+            where=self.path,
+            hint="Kill it, then start again. Until it ends, it may write.",
+            pids=pids,
+        )
+
+    def forget_processes(self) -> None:
+        """Delete the record of processes: none of them writes for this home any more."""
+        (self.path / "processes.json").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Release the lock and the store."""
+        self.store.close()
+        os.close(self._lock)
+
+    def __enter__(self) -> "Home":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psutil.Process]]:
+    """Return the executor JVMs on this machine that belong to these Spark applications."""
+    if not spark_applications:
+        return []
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            line = process.cmdline()
+            if any(pair[0] == "--app-id" and pair[1] in spark_applications for pair in pairwise(line)):
+                found.append((ProcessRecord.of(process.pid, "executor"), process))
+    return found
+
+
+def open_home(path: Path, application: str, store: str | None = None, *, visits: bool = False) -> Home:
+    """Open or create the home of an application, take its lock, and become its owner.
+
+    Args: store: the URL of the database with its decisions; None: a file in the home. visits: do not become the owner,
+        so that an owner that uses the same store elsewhere can continue.
+    Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`,
+        `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (the folder can't be made or written). MachineError:
+        `FOLDER_NOT_OURS`. StoreError.
+    """
+    try:
+        private.make(path)
+        home = _opened(path, application, store, locks.hold(path, locks.OWNER, str(os.getpid())), None)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    try:
+        if not visits:
+            home.take_charge()
+    except BaseException:
+        home.close()
+        raise
+    return home
+
+
+def attach_home(path: Path, application: str, store: str | None = None) -> Home:
+    """Open the home of a running application, to read it or to send it a request.
+
+    Args, raises: as `open_home`, except for the lock.
+    """
+    if path.exists():
+        private.require_ours(path)
+    return _opened(path, application, store, os.open(path / locks.OWNER, os.O_RDONLY | os.O_CLOEXEC), None)
+
+
+def host_home(path: Path, application: str, store: str | None, generation: int) -> Home:
+    """Open the home for the host, holding the host's lock.
+
+    Args: generation: the generation of the coordinator that started this host. Others, raises: as `open_home`.
+    """
+    record = ProcessRecord.of(os.getpid(), "host")
+    lock = locks.hold(path, locks.HOST, json.dumps(asdict(record)))
+    return _opened(path, application, store, lock, generation)
+
+
+def _opened(path: Path, application: str, store: str | None, lock: int, generation: int | None) -> Home:
+    try:
+        return Home(path, application, _identify(path, application, store), lock, store, generation)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _unusable(path: Path, error: OSError) -> HomeError:
+    return HomeError(
+        "HOME_UNUSABLE",
+        f"the home can't be written: {error.strerror}.",
+        where=path,
+        hint="Free disk space, or name a folder that this user may write, with home= or --home.",
+    )
+
+
+def _identify(path: Path, application: str, store: str | None) -> str:
+    file = path / "falkirk.json"
+    if not file.exists():
+        if (path / "decisions.db").exists():
+            raise HomeError(
+                "HOME_DAMAGED",
+                "decisions.db exists, but falkirk.json is missing.",
+                where=path,
+                hint="Restore falkirk.json from a backup, or use a new home.",
+            )
+        content = {
+            "format": FORMAT,
+            "application": application,
+            "identity": secrets.token_hex(4),
+            "store": "file" if store is None else "database",
+        }
+        write_atomically(file, json.dumps(content, indent=1))
+    try:
+        content = parse_json(file.read_text())
+        found, identity, version = content["application"], str(content["identity"]), content["format"]
+        if not re.fullmatch("[0-9a-f]{8}", identity):
+            raise ValueError("identity")
+    except (ValueError, KeyError, TypeError) as error:
+        raise HomeError(
+            "HOME_DAMAGED",
+            "falkirk.json can't be read.",
+            where=file,
+            hint="Restore it from a backup, or use a new home.",
+        ) from error
+    if version != FORMAT:
+        raise HomeError(
+            "HOME_VERSION",
+            f"the home has format {version}, but this Falkirk knows {FORMAT}.",
+            where=path,
+            hint="Use the Falkirk that made the home, or a new home.",
+            found=version,
+        )
+    if found != application:
+        raise HomeError(
+            "HOME_OF_ANOTHER",
+            f"this is the home of application {found!r}, not of {application!r}.",
+            where=path,
+            hint="Give each application its own home.",
+            found=found,
+            expected=application,
+        )
+    kind = content.get("store", "file")
+    if kind != ("file" if store is None else "database"):
+        raise HomeError(
+            "HOME_STORE_CHANGED",
+            f"this home's decisions are in a {kind}, but the application names "
+            f"{'no database' if store is None else 'a database'}.",
+            where=path,
+            hint="Name the same store= as before, or begin with a new home.",
+            found=kind,
+        )
+    return identity
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Write a file atomically: after any crash it has its old content or the new one."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, file)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # it would occupy space on a full disk
+        raise
+    sync_folder(file.parent)

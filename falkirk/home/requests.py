@@ -1,0 +1,65 @@
+"""Requests: how commands send requests to a running application, through the store of its home."""
+
+import time
+from collections.abc import Mapping
+
+from falkirk.errors import HomeError, StoreError
+from falkirk.store import Store
+
+_LOOK_S = 0.2
+
+
+def stop_asked_if_reachable(store: Store) -> bool:
+    """Return, once, whether somebody asked the application to stop; False while the store is unreachable.
+
+    Raises: StoreError: `HOME_TAKEN_OVER`: the application has another owner now; others except `STORE_AWAY`.
+    """
+    try:
+        store.require_charge()
+        return stop_asked(store)
+    except StoreError as error:
+        if error.condition != "STORE_AWAY":
+            raise
+        return False
+
+
+def stop_asked(store: Store) -> bool:
+    """Take and answer a request to stop, if there is one; return whether there was one."""
+    request = store.take_request("stop")
+    if request is not None:
+        store.answer_request(request.request, {})
+    return request is not None
+
+
+def ask_to_stop(store: Store) -> None:
+    """Ask the running application to stop."""
+    if not store.is_asked("stop"):
+        store.post_request("stop", {})
+
+
+def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeout_s: float) -> Mapping[str, int]:
+    """Ask the running application to roll back, and wait for its answer; return the chosen checkpoint of each region.
+
+    Raises: HomeError: `REQUEST_REFUSED` with its answer; `REQUEST_UNANSWERED`: it may still carry out the request.
+    """
+    number = store.post_request("rollback", {"asked": dict(asked), "force": force})
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        request = store.request(number)
+        assert request is not None
+        if request.state == "done":
+            goes: Mapping[str, int] = request.answer["goes"]
+            return goes
+        if request.state == "failed":
+            raise HomeError(
+                "REQUEST_REFUSED",
+                f"the application did not go back: {request.answer.get('text') or request.answer.get('reason')}",
+                condition_answered=request.answer.get("condition"),
+            )
+        time.sleep(_LOOK_S)
+    raise HomeError(
+        "REQUEST_UNANSWERED",
+        f"the application has not answered for {timeout_s:.0f} s.",
+        hint="It may still carry out the request: check with `falkirk status` and `falkirk history`.",
+        request=number,
+    )

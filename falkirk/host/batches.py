@@ -1,0 +1,108 @@
+"""Batch host: runs the batches of an application in one Spark session, and reports epochs that fail."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from falkirk.errors import FalkirkError, SparkError
+from falkirk.errors.spark import first_line
+from falkirk.local.spark import observing
+from falkirk.plan.batch import Batch
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.region import BatchRegion
+from falkirk.runtime.sinks.release import EpochLogs, Outlet, outlet_of
+from falkirk.runtime.status import RegionStatus
+
+
+class BatchHost:
+    """The batches of one plan in one session.
+
+    Args: settle: returns where a topic ends, once no record of an earlier release can still arrive there.
+    """
+
+    def __init__(self, batches: tuple[Batch, ...], context: Context, settle: Callable[[str], dict[int, int]]) -> None:
+        self._context = context
+        self.regions = {batch.name: BatchRegion(batch, context) for batch in batches}
+        logs: Mapping[str, EpochLog] = {r.batch.log: r.epochs for r in self.regions.values()}
+        folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
+        self._files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
+        for region in self.regions.values():
+            region.reads_from(logs, self._files)
+        self._outlets: dict[str, Outlet] = {
+            r.batch.log: outlet_of(
+                r.logs, {s.name: s for s in r.batch.sinks}, r.epochs, context, settle, r.batch.schema
+            )
+            for r in self.regions.values()
+            if r.batch.is_held
+        }
+        for region in self.regions.values():
+            if (outlet := self._outlets.get(region.batch.log)) is not None:
+                region.jobs.behind, region.jobs.direct.outlet = outlet.behind, outlet
+        self.logs = EpochLogs(logs, self._outlets, observing(context.session))
+        self._status = {name: RegionStatus(name=name) for name in self.regions}
+        #: The newest complete epoch and the number of published epochs when dead letters were last counted.
+        self._counted: dict[str, tuple[int, int]] = {}
+
+    def prepare(self) -> None:
+        """Check the inputs of the batches before any batch starts. Raises: HomeError, LogError."""
+        for files in self._files.values():
+            files.require()
+        for region in self.regions.values():
+            region.prepare()
+
+    def look(self) -> None:
+        """Check each batch once. Raises: FalkirkError: an epoch fails repeatedly."""
+        for name, region in self.regions.items():
+            status = self._status[name]
+            if (error := region.failure()) is not None:
+                region.end()
+                raise self._fatal(region, error)
+            epochs = region.epochs.epochs()
+            complete = [e for e in epochs if e.is_complete]
+            outlet = self._outlets.get(region.batch.log)
+            if complete:
+                status.last_commit = complete[-1].number
+                # Dead letters are published with the epoch's results, which is later.
+                so_far = status.last_commit, 0 if outlet is None else outlet.released()
+                if self._counted.get(name) != so_far:
+                    self._counted[name], status.dead_letters = so_far, self._dead_letters(region)
+            made_at_s = complete[-1].made_at_s if complete else None
+            status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
+            status.detail = "; ".join(d for d in (region.jobs.detail, "" if outlet is None else outlet.detail) if d)
+            status.state = "running" if region.health().runs else "starting"
+
+    def _dead_letters(self, region: BatchRegion) -> int:
+        topic = region.batch.dead_letter_topic
+        return 0 if topic is None else sum(self._context.topics.end_positions(topic).values())
+
+    def _fatal(self, region: BatchRegion, error: Exception) -> FalkirkError:
+        self._status[region.batch.name].state = "failed"
+        if isinstance(error, FalkirkError):
+            return error
+        return SparkError(
+            "EPOCH_KEEPS_FAILING",
+            f"an epoch of batch {region.batch.name!r} fails repeatedly: {first_line(error)}",
+            where=region.batch.where,
+            hint="See the host's log for details, correct the cause, and start again: the home is intact.",
+            region=region.batch.name,
+        )
+
+    def wait(self, reason: str) -> None:
+        """Show in the status of each batch the reason why all batches wait."""
+        for status in self._status.values():
+            status.detail = reason
+
+    def status(self) -> tuple[RegionStatus, ...]:
+        """Return the status of each batch, upstream first."""
+        return tuple(self._status.values())
+
+    def stop(self) -> None:
+        """Stop all batches and all releases."""
+        for region in self.regions.values():
+            region.leave_off()  # all at once: callers wait only for a limited time
+        for outlet in self._outlets.values():
+            outlet.stop()
+        for name, region in self.regions.items():
+            region.end()
+            self._status[name].state = "stopped"

@@ -1,0 +1,283 @@
+"""Coordinator: a small process without Spark that starts the host of the live regions, watches it, and replaces it.
+
+Dead is a host whose process ended; hung is one that has not written its status for long. Either way everything that
+it left behind is killed before the next one starts.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from falkirk.declare.application import Application
+from falkirk.declare.load import broker_of
+from falkirk.errors import AWAY, HomeError, InternalError, SparkError
+from falkirk.home.claim import refuse_copied
+from falkirk.home.executors import await_executors
+from falkirk.home.folder import Home, open_home, write_atomically
+from falkirk.home.guard import EXIT_FATAL
+from falkirk.home.requests import stop_asked, stop_asked_if_reachable
+from falkirk.host.gateway import Gateway
+from falkirk.host.process import HostSettings
+from falkirk.runtime.status import CONSOLE
+from falkirk.system.disk import is_full
+from falkirk.system.stored import parse_json
+from falkirk.system.terminal import plain
+
+#: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
+SILENT_S = 40.0
+SILENT_AT_START_S = 180.0
+#: A host that fails this often in a row, each time without a checkpoint of any region, will not get better by itself.
+FRUITLESS_MAX = 5
+#: How long to wait before it is looked whether what was away is back.
+AWAY_PAUSE_S = 1.0
+#: How long to wait before it is looked whether executors on other machines have ended.
+ALIVE_PAUSE_S = 1.0
+#: A longer log of former hosts is put aside when the next one starts.
+LOG_BYTES_MAX = 50_000_000
+#: A host is not started with less room than this in its home.
+SPACE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """How an application is run: its file, broker, home and Spark master; None means as the file declares.
+
+    Args: force: go on though published results rest on a checkpoint that is damaged, once.
+    """
+
+    file: Path
+    kafka: str | None = None
+    home: Path | None = None
+    master: str | None = None
+    create_topics: bool = False
+    force: bool = False
+
+
+class Coordinator:
+    """Runs one application until it is stopped.
+
+    Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status:
+        takes the host's status, a dictionary as written by `falkirk.host.process.write_status`.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        settings: RunSettings,
+        *,
+        say: Callable[[str], None] = print,
+        on_status: Callable[[dict[str, Any]], None] = lambda status: None,
+    ) -> None:
+        self._connection = broker_of(app, settings.kafka)
+        self._app, self._settings, self._say, self._on_status = app, settings, say, on_status
+        self._gateway: Gateway | None = None
+        self._stopping = threading.Event()
+        self._path = settings.home or app.home
+        #: Until regions run: a later loss is to be known of, too.
+        self._force = settings.force
+        self._commits: dict[str, int] = {}
+        #: The condition for which the last host ended, if it told one.
+        self._waits_for = ""
+        #: What was said of the Spark application's exposure.
+        self._warned: set[str] = set()
+        self.restarts = 0
+
+    def stop(self) -> None:
+        """Ask `run` to stop everything and return."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
+        if self._path.is_dir():
+            self._await_space()  # to take charge is to write
+        with (
+            open_home(self._path, self._app.name, self._app.store) as home,
+            Gateway(self._app, self._connection, home, self._say) as self._gateway,
+        ):
+            home.store.fail_taken("stop", "the application ended before it could answer")
+            stop_asked(home.store)  # by somebody who wanted a former run to stop
+            fruitless = 0
+            while not self._stopping.is_set():
+                for record in home.kill_leftovers():
+                    self._say(f"killed {record.role} {record.pid}, left behind by a former run")
+                self._await_executors()
+                self._await_space()
+                before = dict(self._commits)
+                reason = self._run_host(home)
+                if self._stopping.is_set():
+                    break
+                if self._waits_for in AWAY:  # it is waited for, however long
+                    self._stopping.wait(AWAY_PAUSE_S)
+                else:
+                    fruitless = 0 if self._commits != before else fruitless + 1
+                if fruitless >= FRUITLESS_MAX:
+                    raise SparkError(
+                        "HOST_KEEPS_FAILING",
+                        f"the Spark application failed {fruitless} times in a row without a checkpoint: {reason}.",
+                        where=self._path / "host.log",
+                        hint="The log says why; the home is intact, run again once it is mended.",
+                    )
+                self.restarts += 1
+                self._say(f"the Spark application is gone ({reason}); starting it again")
+            home.kill_leftovers()
+
+    def _await_executors(self) -> None:
+        """Wait until no executor of a former run can still write, however long one is there that can't end itself."""
+        since_s, said = time.monotonic(), ""
+        while not self._stopping.is_set():
+            try:
+                await_executors(self._path, since_s=since_s, say=self._say, is_stopping=self._stopping.is_set)
+                return
+            except HomeError as error:
+                if error.condition != "LEFTOVER_ALIVE":
+                    raise
+                if error.message != said:
+                    self._say(str(error))
+                said = error.message
+            self._stopping.wait(ALIVE_PAUSE_S)
+
+    def _await_space(self) -> None:
+        """Wait until the home can be written: on a full disk a host would end as soon as it begins."""
+        waited = False
+        while not self._stopping.is_set():
+            try:
+                write_atomically(self._path / "space", " " * SPACE_BYTES)
+                (self._path / "space").unlink()
+                return
+            except OSError as error:
+                if not is_full(error):
+                    raise
+            if not waited:
+                self._say(f"the disk is full that holds {self._path}; waiting for space")
+            waited = True
+            self._stopping.wait(1.0)
+
+    def _run_host(self, home: Home) -> str:
+        """Run one host to its end; return why it ended."""
+        status_file = self._path / "status.json"
+        status_file.unlink(missing_ok=True)
+        log_file = self._path / "host.log"
+        if log_file.exists() and log_file.stat().st_size > LOG_BYTES_MAX:
+            log_file.replace(self._path / "host.log.1")
+        printed, pipe = os.pipe()
+        with open(log_file, "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "falkirk.host.process"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                pass_fds=(pipe,),
+                env=host_environment() | {CONSOLE: str(pipe)},
+            )
+        os.close(pipe)
+        threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
+        try:
+            self._watch(process, status_file, home)
+        finally:
+            if self._stopping.is_set() and self._gateway is not None:
+                self._gateway.stop()  # first, so that nobody waits for what stops
+            _end(process)
+        return self._reason(process, status_file, home)
+
+    def _watch(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> None:
+        assert process.stdin is not None
+        assert home.store.generation is not None, "whoever holds the home's lock has taken charge"
+        settings = HostSettings(
+            coordinator=os.getpid(),
+            generation=home.store.generation,
+            file=str(self._settings.file.resolve()),
+            home=str(self._path.resolve()),
+            kafka=self._settings.kafka,
+            master=self._settings.master,
+            create_topics=self._settings.create_topics,
+            force=self._force,
+        )
+        process.stdin.write(settings.to_json() + "\n")
+        process.stdin.flush()
+        seen_at_s, last, limit_s = time.monotonic(), 0.0, SILENT_AT_START_S
+        while process.poll() is None and not self._stopping.wait(0.2):
+            status = read_status(status_file)
+            if status is not None and status["at_s"] != last:
+                last, seen_at_s = status["at_s"], time.monotonic()
+                if any(r["state"] == "running" for r in status["regions"]):
+                    limit_s, self._force = SILENT_S, False
+                self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
+                self._warn(status)
+                self._on_status(status)
+                if self._gateway is not None:
+                    self._gateway.take(status)
+            # Before the store is asked, which may take its time: a host is not silent because nobody listens.
+            if time.monotonic() - seen_at_s > limit_s:
+                self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
+                process.kill()
+                return
+            if stop_asked_if_reachable(home.store):
+                self._say("asked to stop")
+                self.stop()
+
+    def _warn(self, status: dict[str, Any]) -> None:
+        """Say what others can do to the Spark application, once each."""
+        for warning in status.get("exposed", ()):
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._say(f"warning: {warning} (docs/operations.md, Ports)")
+
+    def _reason(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> str:
+        error = (read_status(status_file) or {}).get("error")
+        self._waits_for = "" if error is None else str(error["condition"])
+        if process.returncode == EXIT_FATAL and error is None:
+            home.store.require_charge()  # a host that was replaced leaves the status file to its successor
+            refuse_copied(home.path)
+            raise InternalError("HOST_SILENT", "the host gave up without saying why.", where=self._path / "host.log")
+        if error is not None and process.returncode == EXIT_FATAL:
+            raise SparkError(str(error["condition"]), str(error["text"]))
+        if error is not None:
+            return str(error["text"])
+        return (
+            f"killed by signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+        )
+
+
+def host_environment() -> dict[str, str]:
+    """Return the environment of a host. With a fixed hash seed `hash("a")` and the order of a set are the same in each
+    host, so that steps computed from them are; Spark hands the seed on to its Python workers."""
+    return os.environ | {"PYTHONHASHSEED": "0"}
+
+
+def read_status(file: Path) -> dict[str, Any] | None:
+    """Return what the host last published, or None when it has published nothing yet, or can't be asked now: that it
+    has been silent for long is what ends it."""
+    try:
+        content: dict[str, Any] = parse_json(file.read_text())
+        known = isinstance(content["at_s"], int | float) and all(
+            isinstance(r["state"], str) for r in content["regions"]
+        )
+        return content if known else None
+    except (OSError, ValueError, KeyError, TypeError):  # on a full disk it is written over, and may be seen half
+        return None
+
+
+def _show(printed: int) -> None:
+    """Print what a host's sinks print, until it has ended."""
+    with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            print(plain(line), end="", flush=True)
+
+
+def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:
+    """End the host: ask by closing its input, then kill."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,224 @@
+"""Gateway: accepts requests over HTTP in the coordinator's process, so that clients outlive a dead Spark.
+
+The host reports in its status what the gateway needs to know: the topics, the schemas of requests, and the positions
+below which all results of requests are published.
+"""
+
+import asyncio
+import errno
+import resource
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+from pyspark.sql.types import StructType
+
+from falkirk.declare.application import Application
+from falkirk.declare.tls import Renewed
+from falkirk.errors import MachineError
+from falkirk.home.credentials import former_port, publish, token_of
+from falkirk.home.folder import Home
+from falkirk.kafka.connection import Connection
+from falkirk.push.connections import (
+    ARRIVING_MAX,
+    CONNECTIONS_MAX,
+    HANDSHAKE_S,
+    Connections,
+    QuietLogger,
+    crosses_in_clear,
+)
+from falkirk.push.desk import Desk
+from falkirk.push.errors import passing_error
+from falkirk.push.line import Answers, Line, Progress
+from falkirk.push.server import Counter, application
+from falkirk.runtime.context import Place
+
+#: At the stop, clients with a response have this long to receive it.
+_CLOSE_S = 2.0
+#: An idle connection is closed after this time, because each connection uses a descriptor of the process.
+_IDLE_S = 30.0
+
+
+class Gateway:
+    """The push sources of one application; does nothing if there are none. A context manager that stops at its end.
+
+    Args: say: takes one line for the user at each event.
+    """
+
+    def __init__(self, app: Application, connection: Connection, home: Home, say: Callable[[str], None]) -> None:
+        self._app, self._connection, self._home, self._say = app, connection, home, say
+        self._lines: dict[str, Line] = {}
+        self._counters: dict[str, Counter] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self._renewed: Renewed | None = None
+
+    def __enter__(self) -> "Gateway":
+        """Accept connections from now on; requests are refused until the application runs.
+
+        Raises: MachineError: `ADDRESS_TAKEN`, `FILE_UNREADABLE`, `CERTIFICATE_UNSUITABLE`. HomeError, DefinitionError:
+            there is no token.
+        """
+        if self._app.pushed:
+            self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        token, shown = token_of(self._home.path, self._app.http_token)
+        tls = self._app.http_tls
+        self._renewed = None if tls is None else Renewed(tls, self._say)
+        ready: Future[str] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(token, ready)), name="falkirk-gateway", daemon=True
+        )
+        self._thread.start()
+        url = ready.result()
+        if tls is None and crosses_in_clear(self._app.http[0]):
+            self._say(
+                f"requests to {self._app.http[0]}, and their token, cross the network unencrypted: others can read "
+                'them. Set http_tls=fk.Tls("certificate.pem", "key.pem"), or accept requests at "127.0.0.1:PORT" '
+                "behind a proxy with TLS"
+            )
+        if tls is not None and tls.key_is_open():
+            self._say(f"every user of this machine may read the key {tls.key_file}. Run: chmod o= {tls.key_file}")
+        for name, http in self._app.pushed.items():
+            self._say(
+                f"{name}: requests are accepted at {url}{http.path}, for example:\n"
+                f'echo "Authorization: Bearer {shown}" | '
+                f'curl -H @- -d \'{{"{http.id}": "1", …}}\' {url}{http.path}'
+            )
+
+    def take(self, status: dict[str, Any]) -> None:
+        """Use the status that the host has published."""
+        for told in status.get("push", ()):
+            name, line = told["source"], self._lines.get(told["source"])
+            counter = self._counters.get(name)
+            if counter is None:
+                continue  # the application's file has changed since the coordinator read it
+            counter.schema = StructType.fromJson(told["schema"])
+            if line is None:
+                line = self._lines[name] = self._line(counter, told["topic"], told["answers"])
+            if "accepted" in told:
+                line.take(
+                    Progress(accepted=_positions(told["accepted"]), acknowledged=_positions(told["acknowledged"]))
+                )
+
+    def _line(self, counter: Counter, topic: str, answers: str | None) -> Line:
+        assert self._loop is not None
+        desk, window_s = counter.desk, counter.http.window_s
+        line = Line(self._connection, topic, self._answers(answers), window_s, desk, self._loop)
+        line.start()
+        return line
+
+    def _answers(self, topic: str | None) -> Answers | None:
+        if topic is None:
+            return None
+        place = Place(home=self._home, connection=self._connection)
+        note = partial(place.note_foreign, topic, refuse=False)
+        return Answers(topic=topic, verifier=partial(place.verifier, topic), on_foreign=note)
+
+    def stop(self) -> None:
+        """Refuse new requests, ask all waiting clients to retry later, and stop. A second call does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is None or self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._close)
+        for line in self._lines.values():
+            line.stop()
+        self._loop.call_soon_threadsafe(self._close)  # a line that was just starting may have opened the desk again
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join()
+
+    def _close(self) -> None:
+        for counter in self._counters.values():
+            counter.desk.close(passing_error("BEING_STOPPED", "the application is stopping.", retry_after_s=10))
+
+    # -- in the gateway's thread --------------------------------------------------------------------------------------
+
+    async def _run(self, token: str, ready: "Future[str]") -> None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the default is often 1,024
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        for name, http in self._app.pushed.items():
+            # The line exists before the desk opens, and a closed desk sends nothing.
+            desk = Desk(lambda entry, value, name=name: self._lines[name].send(entry, value))  # type: ignore[misc]
+            self._counters[name] = Counter(http=http, desk=desk)
+        by_path = {counter.http.path: counter for counter in self._counters.values()}
+        busy: set[object] = set()
+        runner = web.AppRunner(
+            application(by_path, token, busy), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S,
+            keepalive_timeout=_IDLE_S, logger=QuietLogger(),
+        )  # fmt: skip
+        listening: asyncio.Server | None = None
+        try:
+            await runner.setup()
+            assert runner.server is not None
+            look = None if self._renewed is None else self._renewed.look
+            factory = Connections(runner.server, busy, _connections_max(most), look, _arriving_max(most))
+            listening = await self._bind(factory)
+            scheme = "http" if self._renewed is None else "https"
+            port = listening.sockets[0].getsockname()[1]
+            ready.set_result(publish(self._home.path, self._app.http[0], port, scheme=scheme))
+            await self._stopping.wait()
+        except Exception as error:
+            ready.set_exception(error)
+        finally:
+            if listening is not None:
+                listening.close()
+            await runner.cleanup()
+
+    async def _bind(self, connections: Connections) -> asyncio.Server:
+        assert self._loop is not None
+        host, port = self._app.http
+        encrypted: dict[str, Any] = {}
+        if self._renewed is not None:
+            encrypted = {"ssl": self._renewed.context, "ssl_handshake_timeout": HANDSHAKE_S}
+        if port == 0 and (former := former_port(self._home.path)):
+            try:
+                return await self._loop.create_server(connections, host, former, **encrypted)
+            except OSError:  # another process has the port: use any free one
+                self._say(
+                    f"port {former} of the former run is in use by another process, which receives the tokens of "
+                    "clients that still use this port. Give clients the new address, and then replace the token"
+                )
+        try:
+            return await self._loop.create_server(connections, host, port, **encrypted)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            raise MachineError(
+                "ADDRESS_TAKEN",
+                f"requests can't be accepted at {host}:{port}: {'it is in use' if taken else error.strerror}.",
+                hint="Set another address with http=, or use port 0 for any free port.",
+                host=host,
+                port=port,
+            ) from error
+
+
+def _connections_max(descriptors: int) -> int:
+    """Return how many clients may be connected.
+
+    Args: descriptors: how many files this process may have open.
+    """
+    return CONNECTIONS_MAX if descriptors == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, descriptors // 2)
+
+
+def _arriving_max(descriptors: int) -> int:
+    """Return how many connections may be unencrypted at a time.
+
+    Args: descriptors: as for `_connections_max`.
+    """
+    return ARRIVING_MAX if descriptors == resource.RLIM_INFINITY else min(ARRIVING_MAX, descriptors // 4)
+
+
+def _positions(content: dict[str, int]) -> dict[int, int]:
+    return {int(p): o for p, o in content.items()}

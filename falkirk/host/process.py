@@ -1,0 +1,206 @@
+"""Host: the Spark application that runs the live regions, a child of the coordinator.
+
+It reads the application's file, plans it, runs its regions, writes its status each second, and dies with its parent: a
+host that nobody watches would be a writer that nobody fences.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from falkirk.declare.application import Application
+from falkirk.declare.load import broker_of, load_application
+from falkirk.errors import AWAY, FalkirkError, SparkError, StoreError
+from falkirk.errors.spark import first_line
+from falkirk.home import guard
+from falkirk.home.claim import Claim
+from falkirk.home.folder import Home, host_home, write_atomically
+from falkirk.host.live import LiveHost
+from falkirk.host.query import record_processes
+from falkirk.kafka.topics import Topics
+from falkirk.local.spark import exposed as exposure
+from falkirk.local.spark import session as spark_session
+from falkirk.plan.planner import plan_application
+from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
+from falkirk.plan.topics import prepare_topics
+from falkirk.runtime.context import Context
+from falkirk.runtime.status import RegionStatus
+from falkirk.system.disk import is_full
+from falkirk.system.signals import stop_on_signals
+from falkirk.system.terminal import log_as_text, plain
+
+POLL_S = 0.5
+#: The host ended because its Spark application has to be a new one.
+EXIT_RESTART = 4
+#: Conditions that a new Spark application, or one that starts once the broker is back, does not meet.
+PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """What the coordinator tells its host, as JSON on standard input's first line.
+
+    Args: coordinator: its process. generation: of the home, for which the host writes. Others: as `RunSettings`.
+    """
+
+    coordinator: int
+    generation: int
+    file: str
+    home: str
+    kafka: str | None
+    master: str | None
+    create_topics: bool
+    force: bool = False
+
+    def to_json(self) -> str:
+        """Return the settings as one line."""
+        return json.dumps(asdict(self))
+
+
+def write_status(
+    home: Path,
+    regions: tuple[RegionStatus, ...],
+    push: Sequence[object] = (),
+    *,
+    foreign: Sequence[object] = (),
+    exposed: Sequence[str] = (),
+    error: FalkirkError | None = None,
+) -> None:
+    """Publish what the regions do, for the coordinator, what its gateway has to know, what others have written into
+    topics of this home, and what others can do to its Spark application."""
+    content = {
+        "at_s": time.time(),
+        "pid": os.getpid(),
+        "regions": [asdict(r) for r in regions],
+        "push": push,
+        "foreign": foreign,
+        "exposed": exposed,
+        "error": None if error is None else {"condition": error.condition, "text": str(error)},
+    }
+    try:
+        write_atomically(home / "status.json", json.dumps(content))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _write_over(home / "status.json", json.dumps(content))
+
+
+def _write_over(file: Path, text: str) -> None:
+    """Write a file where it is, which on a full disk is the only place; a silent host would be replaced."""
+    with contextlib.suppress(OSError), open(file, "r+", encoding="utf-8") as handle:
+        handle.write(text)
+        handle.truncate()
+
+
+def main() -> int:
+    """Run the host until its parent closes its standard input or asks it to stop."""
+    log_as_text()
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        return guard.EXIT_ORPHANED  # the coordinator died before it had said what to do
+    settings = HostSettings(**json.loads(line))
+    stopping = threading.Event()
+    guard.die_with_parent(settings.coordinator, stopping)
+    stop_on_signals(stopping.set, signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator decides
+    home_path = Path(settings.home)
+    try:
+        return _run(settings, home_path, stopping)
+    except FalkirkError as error:
+        guard.end_if_replaced(error, _say)
+        write_status(home_path, (), error=error)
+        return EXIT_RESTART if error.condition in PASSING else guard.EXIT_FATAL
+    except Exception as error:
+        # What Spark or the JVM threw: a new host may do better, and the reason is kept in case none does.
+        _say(traceback.format_exc())
+        write_status(home_path, (), error=SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}"))
+        return EXIT_RESTART
+
+
+def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:
+    app = load_application(Path(settings.file))
+    connection = broker_of(app, settings.kafka)
+    home = _attach(app, settings, stopping)
+    topics = Topics(connection)
+    topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))
+    if stopping.is_set():
+        return 0  # the coordinator has stopped, or died: nothing of this host may begin
+    claim = Claim(connection, home)
+    guard.watch_owner(claim.look, _say)
+    named = [source.topic.topic for source in app.sources.values()]
+    widest = max((topics.facts(topic).partitions for topic in named if topics.exists(topic)), default=2)
+    readers = len(app.processors) + len(
+        app.sinks
+    )  # each may be a region, with a hop before it: slots cost nothing here
+    guess = readers * (widest + 2 * app.state_partitions) + SPARE_SLOTS
+    session = spark_session(
+        app.name,
+        master=settings.master or f"local[{guess}]",
+        buffer_timeout=app.buffer_timeout,
+        state_partitions=app.state_partitions,
+    )
+    record_processes(home, session)
+    exposed = exposure(session)
+    plan = plan_application(app, session, home.identity)
+    context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
+    prepare_topics(plan, topics, create_missing=settings.create_topics)
+    check_slots(slots_needed(plan, topics), session)
+    host = LiveHost(plan, context, history=app.history, say=_say)
+    write_status(home_path, host.status(), host.push())
+    claim.await_former(stopping.is_set)
+    if stopping.is_set():
+        session.stop()
+        return 0
+
+    def publish() -> None:
+        write_status(
+            home_path, host.status(), host.push(), foreign=[*host.foreign, *claim.foreign_records()], exposed=exposed
+        )
+
+    host.start(on_progress=publish, force=settings.force)
+    try:
+        while not host.wait(POLL_S, stopping):
+            host.poll()
+            publish()
+    except FalkirkError as error:
+        guard.end_if_replaced(error, _say)
+        raise
+    finally:
+        host.stop()
+        write_status(home_path, host.status())
+    session.stop()
+    return 0
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk, on which the log is
+        print(plain(text), flush=True)
+
+
+def _attach(app: Application, settings: HostSettings, stopping: threading.Event) -> Home:
+    """Open the home, once its store answers."""
+    began_s, path = time.monotonic(), Path(settings.home)
+    while True:
+        try:
+            return host_home(path, app.name, app.store, settings.generation)
+        except StoreError as error:
+            if error.condition != "STORE_AWAY" or stopping.wait(POLL_S):
+                raise
+            _report_waiting(path, time.monotonic() - began_s, what="store")
+
+
+def _report_waiting(home: Path, waited_s: float, *, what: str = "broker") -> None:
+    waiting = RegionStatus(name=what, state="waiting", detail=f"it has not answered for {waited_s:.0f} s")
+    write_status(home, (waiting,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+"""Query: a stream that this process writes, with the methods of a StreamingQuery.
+
+This is the simplest use, without an `App` or a coordinator process. The regions run in the user's own session, and a
+thread watches them.
+"""
+
+import hashlib
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from falkirk.declare.application import Application
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.load import broker_of
+from falkirk.declare.policy import Delivery, Duration, Lazy
+from falkirk.declare.stream import Node, SourceNode, Step, Stream, root_of, steps_of
+from falkirk.errors import DefinitionError, FalkirkError, SparkError
+from falkirk.errors.location import caller
+from falkirk.errors.spark import first_line
+from falkirk.home.claim import Claim
+from falkirk.home.executors import await_executors
+from falkirk.home.folder import Home, ProcessRecord, open_home
+from falkirk.home.guard import is_replaced
+from falkirk.home.requests import stop_asked, stop_asked_if_reachable
+from falkirk.host.live import LiveHost
+from falkirk.kafka.connection import Connection
+from falkirk.local.spark import session as spark_session
+from falkirk.plan.planner import plan_application
+from falkirk.plan.slots import check_slots, slots_needed
+from falkirk.plan.topics import prepare_topics
+from falkirk.runtime.context import Context
+from falkirk.runtime.status import RegionStatus
+
+log = logging.getLogger("falkirk")
+
+#: How long a stop waits for records that the producers have not sent yet.
+FLUSH_S = 10.0
+
+
+class Query:
+    """A running application in this process. Made by `Stream.write`, and by `App.run` under spark-submit."""
+
+    def __init__(
+        self, host: LiveHost, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
+    ) -> None:
+        self._host, self._home, self._claim, self._poll_s = host, home, claim, poll_s
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._error: FalkirkError | None = None
+        host.start(force=force)
+        self._thread = threading.Thread(target=self._watch, name="falkirk-watch", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        try:
+            while not self._host.wait(self._poll_s, self._stopping):
+                self._host.poll()
+                if self._claim is not None:
+                    self._claim.look()
+                if stop_asked_if_reachable(self._home.store):
+                    self._stopping.set()
+        except FalkirkError as error:
+            self._error = error
+        except Exception as error:  # for example, the JVM died: waiting callers must get the error
+            self._error = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}.", certainty="maybe")
+            self._error.__cause__ = error
+        finally:
+            try:
+                self._host.stop()
+                if self._host.flush(FLUSH_S) and not is_replaced(self._error):
+                    self._home.forget_processes()  # they write no more, and their owner may still use them
+            except Exception as error:
+                log.warning("the query did not stop cleanly: %s", first_line(error))
+            finally:
+                if self._claim is not None:
+                    self._claim.close()
+                self._home.close()
+                self._ended.set()
+
+    @property
+    def isActive(self) -> bool:
+        """Whether the query runs, or restarts after a failure."""
+        return not self._ended.is_set()
+
+    @property
+    def status(self) -> tuple[RegionStatus, ...]:
+        """The regions, upstream first."""
+        return self._host.status()
+
+    @property
+    def foreign(self) -> list[dict[str, object]]:
+        """Foreign records that were found in this home's topics: for each topic their number and one example.
+
+        Falkirk ignores these records.
+        """
+        claims = [] if self._claim is None else self._claim.foreign_records()
+        return [*self._host.foreign, *claims]
+
+    @property
+    def hops(self) -> tuple[str, ...]:
+        """The internal topics between the regions."""
+        return self._host.hops
+
+    @property
+    def queries(self) -> tuple[StreamingQuery, ...]:
+        """Spark's own queries of the running regions, upstream first; their progress shows Spark's work."""
+        return self._host.queries
+
+    def exception(self) -> FalkirkError | None:
+        """Return the error that ended the query, or None."""
+        return self._error
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        """Wait until the query ends, at most `timeout` seconds; return whether it has ended.
+
+        Raises: FalkirkError: the error that ended the query.
+        """
+        ended = self._ended.wait(timeout)
+        if self._error is not None:
+            raise self._error
+        return ended
+
+    def stop(self) -> None:
+        """Stop the query. Published results stay published; the next start with the same home resumes from there."""
+        self._stopping.set()
+        self._ended.wait()
+
+
+def start(
+    stream: Stream,
+    sink: Kafka,
+    *,
+    kafka: Connection | str | None,
+    delivery: Delivery | str,
+    interval: Duration,
+    create_topics: bool,
+    **settings: Any,
+) -> Query:
+    """Start writing one stream in this process: see `Stream.write`."""
+    if kafka is None:
+        raise DefinitionError(
+            "BROKER_MISSING", "write() needs a broker.", where=caller(), hint='Pass kafka="host:port".'
+        )
+    app = _as_application(stream, sink, delivery, interval, kafka=kafka, **settings)
+    return run_here(app, Connection.of(kafka), create_topics=create_topics)
+
+
+def start_application(
+    app: Application,
+    *,
+    kafka: Connection | str | None,
+    create_topics: bool,
+    home: str | Path | None = None,
+    force: bool = False,
+) -> Query:
+    """Start an application in this process: see `App.start`."""
+    app.home = app.home if home is None else Path(home)
+    connection = broker_of(app, None) if kafka is None else Connection.of(kafka)
+    return run_here(app, connection, create_topics=create_topics, force=force)
+
+
+def run_here(app: Application, connection: Connection, *, create_topics: bool = False, force: bool = False) -> Query:
+    """Run an application in this process and session, and return the running query. Args: force: as in RunSettings."""
+    if app.pushed:
+        raise DefinitionError(
+            "GATEWAY_MISSING",
+            f"{next(iter(app.pushed))!r} accepts requests over HTTP, which needs a coordinator; none runs here.",
+            where=next(iter(app.pushed.values())).where,
+            hint="Run the application with `falkirk run`.",
+        )
+    session = spark_session(
+        app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
+    )
+    home, claim = open_home(app.home, app.name, app.store), None
+    try:
+        stop_asked(home.store)  # clear the stop request of a former run
+        home.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
+        await_executors(home.path, application=session.sparkContext.applicationId)
+        record_processes(home, session)
+        plan = plan_application(app, session, home.identity)
+        context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
+        claim = Claim(connection, home)
+        prepare_topics(plan, context.topics, create_missing=create_topics)
+        check_slots(slots_needed(plan, context.topics), session)
+        claim.await_former()
+        return Query(LiveHost(plan, context, history=app.history), home, claim, force=force)
+    except BaseException:
+        if claim is not None:
+            claim.close()
+        home.close()
+        raise
+
+
+def record_processes(home: Home, session: Any) -> None:
+    """Record this process's JVM and Spark application, which the next run must end before it reads outputs."""
+    home.record_processes((ProcessRecord.of(_jvm_pid(session), "jvm"),), (session.sparkContext.applicationId,))
+
+
+def _jvm_pid(session: Any) -> int:
+    return int(session._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _as_application(
+    stream: Stream, sink: Kafka, delivery: Delivery | str, interval: Duration, **settings: Any
+) -> Application:
+    root = root_of(stream.node)
+    assert isinstance(root, SourceNode)  # `read` made it
+    name = _name_after(sink.topic)
+    app = Application(name, **settings)
+    app.sources[root.name] = root
+
+    def transform(upstream: Stream) -> Stream:
+        node: Node = upstream.node
+        for step in steps_of(stream.node):
+            node = Step(parent=node, operation=step.operation, arguments=step.arguments, where=step.where)
+        return Stream(node)
+
+    app.add_processor("stream", transform, reads=(root.name,), policy=Lazy(interval))
+    app.sink(name, "stream", sink, delivery=delivery)
+    return app
+
+
+def _name_after(topic: str) -> str:
+    """Return an application's name for a topic's name, which may be longer and contain dots."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in topic)
+    if name == topic and len(name) <= 64 and not name.startswith("-"):
+        return name
+    return f"{name.lstrip('-')[:50]}-{hashlib.sha256(topic.encode()).hexdigest()[:8]}".lstrip("-")

@@ -1,0 +1,311 @@
+"""Topics: reads the settings and positions of Kafka topics, and creates and deletes topics.
+
+A position is the offset of the next record, so a partition's records are [first, end). End positions are high
+watermarks, whatever isolation level a reader uses. A leader may hold more records (replication.py).
+"""
+
+import difflib
+import math
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from falkirk.errors import LogError, is_away
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.faults import ClientErrors, away, fault, missing, quiet_options
+from falkirk.kafka.internal import ANY_TIME
+from falkirk.kafka.replication import unreplicated
+
+_T = TypeVar("_T")
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """The facts about a topic: partitions, cleanup policy (``delete``, ``compact``, or both with a comma), limits.
+
+    `max_message_bytes` limits a record batch after compression; `retention_ms` is -1 if records never expire;
+    `message_timestamp_type` is ``CreateTime`` or ``LogAppendTime``.
+    """
+
+    topic: str
+    partitions: int
+    cleanup_policy: str
+    max_message_bytes: int
+    retention_ms: int
+    message_timestamp_type: str
+
+
+class Topics:
+    """The topics of one cluster. Every call waits at most `timeout_s` for the broker.
+
+    All raise LogError: `BROKER_AWAY` (maybe) when the broker does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`,
+    `TOPIC_REPLACED`.
+    """
+
+    def __init__(self, connection: Connection | str, *, timeout_s: float = 10.0) -> None:
+        self._connection = Connection.of(connection)
+        self._timeout_s = timeout_s
+        self._errors = ClientErrors()
+        self._former = self._admin = self._client()
+        self._expected: dict[str, str] = {}
+
+    def _client(self) -> AdminClient:
+        return AdminClient(quiet_options(self._connection, self._errors))
+
+    def facts(self, topic: str) -> TopicFacts:
+        """Return the facts of `topic`.
+
+        Raises: LogError: `TOPIC_MISSING`, with the names of similar topics.
+        """
+        partitions = self._partitions(topic)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
+        config = self._result(futures[resource], "reading a topic's settings", topic)
+        return TopicFacts(
+            topic=topic,
+            partitions=partitions,
+            cleanup_policy=str(config["cleanup.policy"].value),
+            max_message_bytes=int(config["max.message.bytes"].value),
+            retention_ms=int(config["retention.ms"].value),
+            message_timestamp_type=str(config["message.timestamp.type"].value),
+        )
+
+    def expect(self, topic: str, identity: str) -> None:
+        """From now on, refuse another topic with this name (`TOPIC_REPLACED`).
+
+        Args: identity: as `identity` returns it.
+        """
+        self._expected[topic] = identity
+
+    def expects(self, topic: str) -> bool:
+        """Return whether the identity of the topic with this name is known."""
+        return topic in self._expected
+
+    def identity(self, topic: str) -> str:
+        """Return the id that Kafka gave `topic` when it was created.
+
+        A topic that is deleted and created again has a new id.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        found = self._described(topic)
+        if found is None:
+            raise missing(self._connection, topic, self._similar(topic))
+        return str(found.topic_id)
+
+    def exists(self, topic: str) -> bool:
+        """Return whether `topic` exists."""
+        return self._described(topic) is not None
+
+    def has_followers(self, topic: str) -> bool:
+        """Return whether a partition of `topic` has replicas besides its leader. Raises: LogError: `TOPIC_MISSING`."""
+        found = self._described(topic)
+        if found is None:
+            raise missing(self._connection, topic, self._similar(topic))
+        return any(len(partition.replicas) > 1 for partition in found.partitions)
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create `topic` and wait until it can be written; leave an existing topic unchanged.
+
+        Raises: LogError: `PARTITION_COUNT_DIFFERS` if the topic exists with another number of partitions.
+        """
+        wanted = dict(config or {})
+        future = self._created(topic, partitions, wanted)
+        if ANY_TIME in wanted and _failed_with(KafkaError.INVALID_CONFIG, future):  # an older broker
+            del wanted[ANY_TIME]
+            future = self._created(topic, partitions, wanted)
+        self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, future, "creating a topic", topic)
+        # One answer says both: another broker may not know the new topic yet.
+        found = self._await(lambda: self._led_partitions(topic), "creating a topic", topic)
+        if found != partitions:
+            raise LogError(
+                "PARTITION_COUNT_DIFFERS",
+                f"the topic {topic} has {found} partitions, not {partitions}.",
+                where=self._connection.bootstrap,
+                hint="Use another topic or delete this one; otherwise records of a key would move to other partitions.",
+                topic=topic,
+                found=found,
+                wanted=partitions,
+            )
+
+    def _created(self, topic: str, partitions: int, config: dict[str, str]) -> "Future[None]":
+        new = NewTopic(topic, num_partitions=partitions, config=config)
+        return self._admin.create_topics([new], request_timeout=self._timeout_s)[topic]
+
+    def delete(self, topic: str) -> None:
+        """Delete `topic` with all its records, and wait until Kafka no longer lists it; a missing topic is no error."""
+        future = self._admin.delete_topics([topic], request_timeout=self._timeout_s)[topic]
+        self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, "deleting a topic", topic)
+        self._await(lambda: not self.exists(topic), "deleting a topic", topic)
+
+    def first_positions(self, topic: str) -> dict[int, int]:
+        """Return the position of the oldest remaining record, per partition.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        return self._positions(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def end_positions(self, topic: str) -> dict[int, int]:
+        """Return the position after the last record that all in-sync replicas have, per partition.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        return self._positions(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def unreplicated(
+        self, ends: Mapping[str, Mapping[int, int]], *, timeout_s: float = 1.0
+    ) -> frozenset[tuple[str, int]]:
+        """Return the partitions, as (topic, partition), whose leader has not confirmed these ends of its log.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        return unreplicated(self._connection, ends, timeout_s=timeout_s)
+
+    def readable_positions(self, topic: str) -> dict[int, int]:
+        """Return the end of the readable records, per partition: the start of the first open transaction, if any.
+
+        Raises: LogError: `TOPIC_MISSING`.
+        """
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._positions(topic, latest, IsolationLevel.READ_COMMITTED)
+
+    def delete_below(self, topic: str, positions: Mapping[int, int]) -> None:
+        """Delete the records of `topic` before these positions permanently. A second call changes nothing."""
+        wanted = [TopicPartition(topic, p, o) for p, o in positions.items() if o > 0]
+        if wanted:
+            for future in self._admin.delete_records(wanted, request_timeout=self._timeout_s).values():
+                self._result(future, "deleting records", topic)
+
+    def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        """Commit positions in `topic` for a consumer group that has no members."""
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p, o) for p, o in positions.items()])
+        for future in self._admin.alter_consumer_group_offsets([wanted], request_timeout=self._timeout_s).values():
+            self._result(future, "committing a consumer group's offsets", topic)
+
+    def await_broker(self, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None) -> None:
+        """Wait until the broker answers; call `on_wait` with the seconds waited after each failed attempt.
+
+        Raises: LogError: `BROKER_AWAY` after `timeout_s`; `ACCESS_REFUSED` at once.
+        """
+        start = time.monotonic()
+        while True:
+            left_s = start + timeout_s - time.monotonic()
+            try:
+                self._admin.list_topics(timeout=max(0.1, min(1.0, left_s)))
+                return
+            except KafkaException as error:
+                self._admin.poll(0)
+                met = fault(error.args[0], "waiting for the broker", self._connection, self._errors)
+                waited_s = time.monotonic() - start
+                if met.condition != "BROKER_AWAY" or waited_s >= timeout_s:
+                    raise met from error
+            if on_wait is not None:
+                on_wait(waited_s)
+            time.sleep(_POLL_S)
+
+    def _positions(
+        self, topic: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[int, int]:
+        wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
+            try:
+                doing = "reading a topic's positions"
+                found = {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
+                if all(position >= 0 for position in found.values()):
+                    return found
+                # A new leader that does not know its end yet answers without a position: the client returns -1001.
+                raise away(doing, self._connection, topic, "POSITION_UNKNOWN", self._errors)
+            except LogError as error:
+                # A partition has no leader just after the topic was created, or while a broker restarts.
+                if error.condition != "BROKER_AWAY" or time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_S)
+
+    def _partitions(self, topic: str) -> int:
+        found = self._described(topic)
+        if found is None:
+            raise missing(self._connection, topic, self._similar(topic))
+        return len(found.partitions)
+
+    def _described(self, topic: str) -> Any:
+        # Unlike a metadata request, a describe request never creates a topic.
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+        found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
+        if found is not None and str(found.topic_id) != self._expected.get(topic, str(found.topic_id)):
+            raise LogError(
+                "TOPIC_REPLACED",
+                f"the topic {topic} was deleted and created again since this home first used it.",
+                where=self._connection.bootstrap,
+                hint="Start with a new home and new output topics.",
+                topic=topic,
+                before=self._expected[topic],
+                now=str(found.topic_id),
+            )
+        return found
+
+    def _led_partitions(self, topic: str) -> int:
+        """Return the number of partitions once each has a leader, else 0."""
+        found = self._described(topic)
+        led = found is not None and all(p.leader is not None and p.leader.id >= 0 for p in found.partitions)
+        return len(found.partitions) if led else 0
+
+    def _similar(self, topic: str) -> tuple[str, ...]:
+        try:
+            names = sorted(self._admin.list_topics(timeout=self._timeout_s).topics)
+        except KafkaException:
+            return ()
+        return tuple(difflib.get_close_matches(topic, names, n=3))
+
+    def _await(self, ask: Callable[[], _T], doing: str, topic: str) -> _T:
+        """Ask until the answer is true, and return it."""
+        deadline = time.monotonic() + self._timeout_s
+        while not (answer := ask()):
+            if time.monotonic() > deadline:
+                raise away(doing, self._connection, topic, "NOT_READY", self._errors)
+            time.sleep(_POLL_S)
+        return answer
+
+    def _result(self, future: "Future[_T]", doing: str, topic: str) -> _T:
+        try:
+            result = future.result()
+        except KafkaException as error:
+            # The client reports its own errors (a refused password) only when it is polled.
+            self._admin.poll(0)
+            met = fault(error.args[0], doing, self._connection, self._errors, topic)
+            if is_away(met):
+                # This client would use the same broker for another minute, though perhaps only that broker hangs. The
+                # former client is kept, because other calls may still wait for its answer.
+                self._former, self._admin = self._admin, self._client()
+            raise met from error
+        self._errors.last = None
+        return result
+
+    def _result_unless(self, code: int, future: "Future[_T]", doing: str, topic: str) -> _T | None:
+        """Return the result, or None if the call failed with this error code."""
+        return None if _failed_with(code, future) else self._result(future, doing, topic)
+
+
+def _failed_with(code: int, future: "Future[_T]") -> bool:
+    error = future.exception()
+    return isinstance(error, KafkaException) and bool(error.args[0].code() == code)

@@ -1,0 +1,57 @@
+"""The plan of an application: what runs, and how far back a failure may reach."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from falkirk.analysis.properties import Properties
+from falkirk.local.spark import SPARE_BATCHES
+from falkirk.plan.batch import Batch
+from falkirk.plan.region import Region
+from falkirk.plan.requests import PushSource
+
+#: The oldest checkpoint of a region that a failure may ask for is so many of its intervals old. One interval passes
+#: between two checkpoints, one more since two are kept, and twice as many are left for a region that is late.
+INTERVALS_LATE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The regions of an application, live ones and batches, each upstream first, and its sources of requests.
+
+    Args: properties: what is known of each processor, by name. spare_checkpoints: as of `App`.
+    """
+
+    application: str
+    regions: tuple[Region, ...]
+    batches: tuple[Batch, ...]
+    push: tuple[PushSource, ...] = ()
+    properties: Mapping[str, Properties]
+    state_partitions: int
+    spare_checkpoints: int = 0
+
+    def awaited_s(self, region: Region) -> float:
+        """Return how long a result waits at most for the checkpoint of a region, and for its spare ones."""
+        spare = 0 if region.deterministic else self.spare_checkpoints
+        return region.interval_s * (1 + spare)
+
+    def retained_of(self, region: Region, history: int) -> int:
+        """Return how many batches back Spark has to keep what a live region can go back to.
+
+        A failure may ask for a checkpoint that belongs to one of the slowest region, which may be late.
+        """
+        slowest_s = max(each.interval_s for each in self.regions)
+        return (
+            history + self.spare_checkpoints + SPARE_BATCHES + INTERVALS_LATE * math.ceil(slowest_s / region.interval_s)
+        )
+
+    def awaited_by(self, region: Region) -> tuple[Region, ...]:
+        """Return the regions whose checkpoints must cover a held result before it is released, upstream first.
+
+        Each must have saved what the next had read when *it* saved: so in the worst case their intervals add up.
+        """
+        writers = {r.output.topic: r for r in self.regions}
+        found = [region]
+        while (writer := writers.get(found[0].source.topic.topic)) is not None and writer.undetermined is not None:
+            found.insert(0, writer)
+        return tuple(found)

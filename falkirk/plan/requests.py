@@ -1,0 +1,131 @@
+"""Plans push sources: checks their schemas, and finds the sinks to which they lead and the topics of their answers."""
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql.types import StringType, StructType
+
+from falkirk.declare.application import Application
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.http import Http, RequestTopic
+from falkirk.declare.policy import Delivery
+from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.plan.batch import Batch
+from falkirk.plan.region import Region
+from falkirk.push.fits import unsuitable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushSource:
+    """A planned push source.
+
+    Args: name: the source's name. path: where clients post requests. topic: stores the requests. schema: the columns of
+        a request. answers: the topic of answers, or None.
+    """
+
+    name: str
+    path: str
+    topic: RequestTopic
+    schema: StructType
+    answers: str | None
+
+    def describe(self) -> dict[str, object]:
+        """Return the source as plain values."""
+        schema = self.schema.jsonValue()
+        return {"source": self.name, "topic": self.topic.topic, "schema": schema, "answers": self.answers}
+
+
+def bind(app: Application, identity: str) -> None:
+    """Put the home's identity into the names of the topics of requests: two homes never share a topic."""
+    for name, http in app.pushed.items():
+        app.sources[name] = replace(app.sources[name], topic=http.topic(app.name, identity, name))
+
+
+def plan_push(
+    app: Application, identity: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]
+) -> tuple[PushSource, ...]:
+    """Return the push sources of an application whose regions and batches are planned.
+
+    Raises: DefinitionError: `SOURCE_UNREAD`, `ID_INVALID`, `TYPE_UNSUITABLE`, `ANSWERS_INVALID`. GuaranteeError:
+        `ACKNOWLEDGED_UNDONE`.
+    """
+    found = []
+    for name, http in app.pushed.items():
+        topic = http.topic(app.name, identity, name)
+        reached = _reached(topic.topic, regions, batches)
+        if not reached:
+            raise DefinitionError(
+                "SOURCE_UNREAD",
+                f"no processor with a sink reads {name!r}, so its clients would never get a response.",
+                where=http.where,
+                hint="Let a processor with a sink read the source.",
+                source=name,
+            )
+        _refuse_skipping(app, name, http, reached)
+        schema = StructType.fromDDL(http.schema)
+        assert isinstance(schema, StructType), "the planner has parsed it"
+        _check_schema(http, schema)
+        answers = _answers(app, name, http, reached)
+        found.append(PushSource(name=name, path=http.path, topic=topic, schema=schema, answers=answers))
+    return tuple(found)
+
+
+def _refuse_skipping(app: Application, name: str, http: Http, reached: set[str]) -> None:
+    skipping = [s for s in reached if s in app.sinks and app.sinks[s].delivery is Delivery.AT_MOST_ONCE]
+    if skipping:
+        raise GuaranteeError(
+            "ACKNOWLEDGED_UNDONE",
+            f"{name!r} leads to sink {skipping[0]!r}, which skips waiting input after a failure: a client could get "
+            "the confirmation of a request that was skipped.",
+            where=http.where,
+            hint='Give that sink delivery="exactly-once" or "repeated".',
+            sink=skipping[0],
+        )
+
+
+def _check_schema(http: Http, schema: StructType) -> None:
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if type(kinds.get(http.id)) is not StringType:
+        raise DefinitionError(
+            "ID_INVALID",
+            f"the requests of {http.path!r} have no STRING column {http.id!r}.",
+            where=http.where,
+            hint='Write fk.Http("/queries", schema="id STRING NOT NULL, word STRING", id="id").',
+            id=http.id,
+        )
+    if (kind := unsuitable(schema)) is not None:
+        raise DefinitionError(
+            "TYPE_UNSUITABLE",
+            f"the type {kind.simpleString()} is not possible in requests to {http.path!r}.",
+            where=http.where,
+            hint="Declare a STRING, and convert it in a processor.",
+            type=kind.simpleString(),
+        )
+
+
+def _reached(topic: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]) -> set[str]:
+    """Return the names of the sinks and logs to which the records of a topic lead."""
+    logs, found = {topic}, set[str]()
+    while True:
+        next_regions = [r for r in regions if r.source.topic.topic in logs]
+        next_batches = [b for b in batches if any(i.log in logs for i in b.inputs)]
+        found = {r.name for r in next_regions} | {s.name for b in next_batches for s in b.sinks}
+        more = {r.output.topic for r in next_regions} | {b.log for b in next_batches}
+        if more <= logs:
+            return found
+        logs |= more
+
+
+def _answers(app: Application, name: str, http: Http, reached: set[str]) -> str | None:
+    if http.answers is None:
+        return None
+    sink = app.sinks.get(http.answers)
+    if sink is None or not isinstance(sink.to, Kafka) or len(sink.to.keys) != 1 or sink.name not in reached:
+        raise DefinitionError(
+            "ANSWERS_INVALID",
+            f"answers={http.answers!r} is not a sink in which the clients of {name!r} could find their answers.",
+            where=http.where,
+            hint="Name a sink to which the source leads: an fk.Kafka whose key is the column with the request's id.",
+            source=name,
+            answers=http.answers,
+        )
+    return sink.to.topic

@@ -1,0 +1,121 @@
+"""Shape: describes an application in its home, so that commands need neither its planning nor Spark."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from falkirk.errors import HomeError
+from falkirk.home.folder import write_atomically
+from falkirk.kafka.topics import Topics
+from falkirk.plan.plan import Plan
+from falkirk.plan.region import BatchLogs, RegionLogs
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.system.stored import parse_json
+
+_FILE = "shape.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Args: regions, batches: upstream first. processors: the names of the processors of each region."""
+
+    layout: Layout
+    regions: tuple[RegionLogs, ...]
+    batches: tuple[BatchLogs, ...]
+    processors: dict[str, tuple[str, ...]]
+
+    @property
+    def full_history(self) -> tuple[str, ...]:
+        """The processors whose history is never collected."""
+        return tuple(batch.name for batch in self.batches if batch.full_history)
+
+    def region_of(self, name: str) -> str | None:
+        """Return the region with that name, or the last one that runs the processor with that name."""
+        if name in self.layout.stages:
+            return name
+        return next((r for r, names in reversed(self.processors.items()) if name in names), None)
+
+    def write(self, home: Path) -> None:
+        """Write it into a home."""
+        content = {
+            "stages": [asdict(stage) for stage in self.layout.stages.values()],
+            "partitions": dict(self.layout.partitions),
+            "held": dict(self.layout.held),
+            "regions": [asdict(r) | {"where": str(r.where)} for r in self.regions],
+            "batches": [asdict(b) for b in self.batches],
+            "processors": self.processors,
+        }
+        write_atomically(home / _FILE, json.dumps(content, indent=1))
+
+
+def shape_of(plan: Plan, topics: Topics) -> Shape:
+    """Return the shape of a planned application whose topics exist.
+
+    Raises: LogError.
+    """
+    return Shape(
+        layout=layout_of(plan, lambda topic: topics.facts(topic).partitions),
+        regions=tuple(region.logs() for region in plan.regions),
+        batches=tuple(batch.logs() for batch in plan.batches),
+        processors={r.name: r.processors for r in plan.regions} | {b.name: (b.name,) for b in plan.batches},
+    )
+
+
+def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
+    """Return a planned application as a graph for the theory. Args: partitions_of: counts a topic's partitions."""
+    stages = {
+        region.name: Stage(
+            name=region.name,
+            inputs=(region.source.topic.topic,),
+            output=region.output.topic,
+            # If results may be repeated, a repetition may differ: readers are not promised equal results.
+            deterministic=region.deterministic or region.repeats,
+        )
+        for region in plan.regions
+    }
+    held = {r.output.topic: r.released_to.topic for r in plan.regions if r.released_to is not None}
+    named = {t for s in stages.values() for t in (*s.inputs, s.output)} | set(held.values())
+    for batch in plan.batches:
+        stages[batch.name] = Stage(
+            name=batch.name,
+            inputs=tuple(dict.fromkeys(i.log for i in batch.inputs)),
+            output=batch.log,
+            deterministic=batch.deterministic,
+            views=tuple(i.log for i in batch.inputs if i.view),
+        )
+        named |= {i.log for i in batch.inputs if i.topic is not None}
+        held |= {batch.log: batch.released_to} if batch.is_held else {}
+    partitions = {t: partitions_of(t) for t in sorted(named)} | {b.log: 1 for b in plan.batches}
+    partitions |= {i.log: 1 for b in plan.batches for i in b.inputs if i.folder is not None}
+    return Layout(stages=stages, partitions=partitions, held=held)
+
+
+def read_shape(home: Path) -> Shape | None:
+    """Return the shape of the application that ran in a home, or None if none did.
+
+    Raises: HomeError: `HOME_DAMAGED`.
+    """
+    file = home / _FILE
+    try:
+        content = parse_json(file.read_text())
+        stages = [
+            Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s.get("views", ()))}) for s in content["stages"]
+        ]
+        listed = ("topics", "sinks", "files")
+        batches = [{**b, **{k: tuple(b.get(k, ())) for k in listed}} for b in content.get("batches", ())]
+        return Shape(
+            layout=Layout(stages={s.name: s for s in stages}, partitions=content["partitions"], held=content["held"]),
+            regions=tuple(RegionLogs(**r) for r in content["regions"]),
+            batches=tuple(BatchLogs(**b) for b in batches),
+            processors={name: tuple(names) for name, names in content["processors"].items()},
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HomeError(
+            "HOME_DAMAGED",
+            "shape.json can't be read.",
+            where=file,
+            hint="Start the application: that writes the file again.",
+        ) from error

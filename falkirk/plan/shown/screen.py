@@ -1,0 +1,163 @@
+"""Explanation: the plan as a user reads it, on one screen: each output with its promise, then what runs.
+
+The details of one output are in `why`, the graph is in `mermaid`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from falkirk.declare.endpoints import Console
+from falkirk.errors import DefinitionError
+from falkirk.plan.batch import Batch
+from falkirk.plan.guarantees import Promise, epochs, promises_of, seconds
+from falkirk.plan.plan import Plan
+from falkirk.plan.region import Region
+from falkirk.plan.shown.columns import table, wrapped
+from falkirk.plan.shown.mermaid import mermaid
+from falkirk.plan.shown.values import as_json
+from falkirk.plan.shown.why import why
+from falkirk.plan.slots import RegionSlots
+
+#: The widest that the overview becomes.
+WIDTH_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A plan with the slots that it needs and has, ready to be shown.
+
+    Args: available: slots of the Spark application. home: of the application. broker: its address, if one is named.
+    """
+
+    plan: Plan
+    slots: tuple[RegionSlots, ...]
+    available: int
+    home: Path | None = None
+    broker: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def renderable(self, width: int = WIDTH_MAX) -> RenderableType:
+        """Return the overview for a terminal of that width."""
+        return explain(self, width)
+
+    def why(self, output: str, width: int | None = None) -> RenderableType:
+        """Return the details of one output. Args: width: of the terminal; None: lines are as long as they are.
+
+        Raises: DefinitionError: `OUTPUT_UNKNOWN`.
+        """
+        promises = {promise.sink: promise for promise in promises_of(self.plan)}
+        if output not in promises:
+            raise DefinitionError(
+                "OUTPUT_UNKNOWN",
+                f"application {self.plan.application!r} has no output {output!r}.",
+                hint=f"Name one of its outputs: {', '.join(promises)}.",
+                output=output,
+                outputs=tuple(promises),
+            )
+        return why(self.plan, promises[output], width)
+
+    def mermaid(self) -> str:
+        """Return the graph as mermaid text."""
+        return mermaid(self.plan)
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return as_json(self.plan, self.slots, self.available)
+
+
+def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
+    """Return the overview of a plan, at most `width` characters wide."""
+    promises, width = promises_of(shown.plan), min(width, WIDTH_MAX)
+    outputs = [("OUTPUT", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
+    regions = [(r.name, f"live, checkpoint every {seconds(r.interval_s)}", _source(r)) for r in shown.plan.regions]
+    batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
+    units = [("RUNS", "HOW", "READS"), *regions, *batches]
+    ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"Add --why {_example(promises)} to "
+              "see the reasons, failures and costs of that output."]  # fmt: skip
+    return Group(
+        *(Text(line, style="bold") for line in wrapped(_header(shown), width)),
+        Text(),
+        *_lines(outputs, width),
+        Text(),
+        *_lines(units, width),
+        Text(),
+        *(Text(line) for text in ending for line in wrapped(text, width)),
+    )
+
+
+def _header(shown: Shown) -> str:
+    parts = [shown.plan.application]
+    if shown.home is not None:
+        parts.append(f"home {shown.home}")
+    if shown.broker is not None:
+        parts.append(f"broker {shown.broker}")
+    return " · ".join(parts)
+
+
+def _lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Text]:
+    for number, line in enumerate(table(rows, width)):
+        yield Text(line, style="" if number else "dim")
+
+
+def _output(promise: Promise) -> str:
+    return f"{promise.sink} → {promise.to}"
+
+
+def _source(region: Region) -> str:
+    return f"{'hop' if region.reads_hop else 'topic'} {short_topic(region.source.name, region.source.topic.topic)}"
+
+
+def short_topic(name: str, topic: str) -> str:
+    """Return what a log is called in the plan: an internal topic by the region that writes it."""
+    return name if topic.startswith("falkirk.") else topic
+
+
+def _kind(batch: Batch) -> str:
+    if batch.iteration is not None:
+        return "iteration"
+    return "micro-batch" if batch.reason else "batch"
+
+
+def _inputs(batch: Batch) -> str:
+    newest = [i.name for i in batch.inputs if i.view]
+    read = [i.name for i in batch.inputs if not i.view]
+    return ", ".join([*read, *([f"newest epoch of {', '.join(newest)}"] if newest else [])])
+
+
+def _requests(plan: Plan) -> Iterator[str]:
+    for push in plan.push:
+        answered = f", answers from topic {push.answers}" if push.answers else ""
+        yield f"Requests: POST {push.path}, input {push.name!r}{answered}."
+
+
+def _slots(shown: Shown) -> Iterator[str]:
+    if shown.slots:
+        yield f"Core slots: {sum(need.total for need in shown.slots)} needed, {shown.available} available."
+
+
+def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:
+    yield from (f"Note: {note}" for note in shown.notes)
+    needed = sum(need.total for need in shown.slots)
+    if needed > shown.available:
+        yield (
+            f"Warning: {needed - shown.available} core slots are missing. Real-time Mode takes all of them at once: "
+            f"use more cores, or --master local[{needed}]."
+        )
+    for promise in promises:
+        if promise.redrawn:
+            yield f"Warning: {promise.sink}: a result that is repeated after a failure may differ from the first one."
+    declared = sorted({word.name for known in shown.plan.properties.values() for word in known.words})
+    if declared:
+        yield f"Warning: you declare {', '.join(declared)} deterministic. Test it with falkirk audit."
+    printed = [sink.name for batch in shown.plan.batches for sink in batch.sinks if isinstance(sink.to, Console)]
+    if printed:
+        yield f"Warning: {', '.join(printed)}: the terminal may show an epoch twice after a failure."
+
+
+def _example(promises: tuple[Promise, ...]) -> str:
+    waiting = [promise.sink for promise in promises if promise.awaits]
+    return [*waiting, promises[0].sink][0]

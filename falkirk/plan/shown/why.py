@@ -1,0 +1,118 @@
+"""Why: the details of one output: the promise, the reasons with the user's lines, what is durable, and failures."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from falkirk.analysis.properties import Properties
+from falkirk.declare.policy import Lazy
+from falkirk.plan import mechanisms
+from falkirk.plan.batch import Batch, kept_in_words
+from falkirk.plan.guarantees import Promise, epochs, seconds
+from falkirk.plan.plan import Plan
+from falkirk.plan.reasons import listed
+from falkirk.plan.region import Region
+from falkirk.plan.shown.columns import wrapped
+
+Facts = Iterable[tuple[str, str]]
+"""Labels and sentences."""
+_INDENT = 2
+_LABEL = 11
+
+
+def why(plan: Plan, promise: Promise, width: int | None) -> RenderableType:
+    """Return the details of one output. Args: width: as of `wrapped`."""
+    lines = [Text(line, style="bold") for line in wrapped(f"{promise.sink} → {promise.to}", width)]
+    before = ""
+    for label, text in _facts(plan, promise):
+        room = None if width is None else width - _INDENT - _LABEL
+        for number, line in enumerate(wrapped(text, room)):
+            shown = label if label != before and not number else ""
+            lines.append(Text.assemble(" " * _INDENT, (shown.ljust(_LABEL), "dim"), line))
+            before = label
+    return Group(*lines)
+
+
+def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
+    yield "promise", f"{promise.promise}: {promise.meaning}"
+    yield "when", promise.waiting
+    if promise.held is not None:
+        yield "when", f"Until then it waits in the held log {promise.held}."
+    for reason in promise.reasons:
+        if reason.kind != "epoch":
+            yield "why", reason.text
+            if reason.where is not None:
+                yield "why", f"  {reason.where}"
+    yield from (("sooner", text) for text in promise.advice)
+    yield from _path(plan, promise)
+    yield from (("steps", text) for name in _processors(promise) for text in _known(name, plan.properties.get(name)))
+    yield from (("durable", text) for text in promise.durable)
+    yield from (("failure", text) for text in _failures(promise))
+    yield from (("costs", text) for text in promise.costs)
+
+
+def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
+    for region in plan.regions:
+        if region.name in promise.goes_back:
+            runs = f" ({', '.join(region.processors)})" if region.processors not in ((), (region.name,)) else ""
+            yield "runs", f"{region.name}{runs}: live, reads {region.source.topic.topic}, {_written(region)}"
+            yield "runs", f"  {mechanisms.consequence(region)}"
+    for batch in plan.batches:
+        if batch.name in promise.goes_back:
+            read = ", ".join(f"the newest epoch of {i.name}" if i.view else i.name for i in batch.inputs)
+            yield "runs", f"{batch.name}: an epoch {epochs(batch.cut)}, reads {read}; keeps {_keeps(batch)}"
+
+
+def _written(region: Region) -> str:
+    if region.released_to is not None:
+        return f"writes the held log of topic {region.released_to.topic}"
+    return f"writes {'hop' if region.hop is not None else 'topic'} {region.output.topic}"
+
+
+def _keeps(batch: Batch) -> str:
+    kept = kept_in_words(batch.state, batch.slots, batch.iteration)
+    if not kept:
+        return "nothing between epochs"
+    if batch.saves_all:
+        return f"{kept}, saved with each epoch"
+    assert isinstance(batch.policy, Lazy), "other policies save all"
+    when = f"every {seconds(batch.policy.interval_s)}" if batch.policy.when is None else "when its policy says so"
+    return f"{kept}, saved {when}"
+
+
+def _processors(promise: Promise) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for region in promise.goes_back for name in promise.within[region]))
+
+
+def _known(name: str, known: Properties | None) -> Iterator[str]:
+    """Say what is known of a processor, in the paper's terms."""
+    if known is None:
+        return
+    is_same = "declared deterministic" if known.words else "deterministic"
+    good = [
+        "" if known.differs else is_same, "" if known.ordered else "commutative", "" if known.adds_up else "idempotent",
+    ]  # fmt: skip
+    if any(good):
+        yield f"{name}: {', '.join(word for word in good if word)}"
+    yield from (f"{name}: not deterministic: {reason}" for reason in known.differs)
+    yield from (f"{name}: not commutative: {reason}" for reason in known.ordered)
+    yield from (f"{name}: not idempotent: {reason}" for reason in known.adds_up)
+
+
+def _failures(promise: Promise) -> Iterator[str]:
+    """Say which regions restart when one of them fails."""
+    called = {name: _with_processors(name, processors) for name, processors in promise.within.items()}
+    alone = [called[name] for name, others in promise.goes_back.items() if others == (name,)]
+    if len(alone) == 1:
+        yield f"If {alone[0]} fails, it restarts from its last checkpoint. No other region does."
+    elif alone:
+        yield f"If one of {listed(alone)} fails, it restarts from its last checkpoint. No other region does."
+    for name, others in promise.goes_back.items():
+        if others != (name,):
+            yield f"If {called[name]} fails, {listed([called[other] for other in others])} restart from a checkpoint."
+
+
+def _with_processors(name: str, processors: tuple[str, ...]) -> str:
+    """Return the name of a region, with its processors if they have other names."""
+    return name if processors in ((), (name,)) else f"{name} ({', '.join(processors)})"

@@ -1,0 +1,364 @@
+"""Wheel: the coordinator's protocol, over ports. It recovers, releases, collects and acknowledges, and nothing else.
+
+One turn: take in the regions' new checkpoints; bring back what is dead or hangs; release what can no longer be taken
+back; drop what nothing can ask for any more; tell the sources. Any of it may be cut off between any two calls, and the
+next coordinator begins with `open`. What makes that safe:
+
+  - a recovery is decided once, with what it voids, in one transaction, before anything is rewound. Whoever finds it
+    unfinished rewinds again as decided;
+  - what is voided is read behind the fence, so nothing is added to it later;
+  - releasing asks the sink itself what is there already;
+  - deletion goes by watermarks that only grow.
+
+Source: Falkirk Wheel, §4.2 (monitor, garbage), §4.3 (inputs and outputs), §4.4 (recovery); THEORY, end of §2.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+
+from falkirk.errors import GuaranteeError, UnrecoverableError
+from falkirk.protocol.layout import Layout, cut, sink_name, source_name
+from falkirk.protocol.marks import Marks
+from falkirk.protocol.ports import LogsPort, Point, RegionPort
+from falkirk.protocol.rollback import Decision, Points, contradiction, decide, none_left, refuse_loss
+from falkirk.store import Store
+from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
+from falkirk.theory.metadata import Anywhere, Metadata
+from falkirk.theory.monitor import Monitor
+from falkirk.theory.times import OMEGA
+
+Clock = Callable[[], float]
+
+
+class Wheel:
+    """The regions and logs of one application, in charge of them.
+
+    Args:
+        layout: what there is. regions: by the layout's names.
+        history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
+        full_history: regions of which all are kept.
+        live: regions of which Spark may find a checkpoint damaged: the newest is not the only one kept.
+        spare: so many of their checkpoints may be damaged without a loss: results that a non-deterministic one has to
+            cover wait for as many checkpoints more.
+        say: takes one line for the user at each event.
+        on_failure: takes a region's name and what is wrong with it, before it is brought back; it may refuse by
+            raising.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        regions: Mapping[str, RegionPort],
+        logs: LogsPort,
+        store: Store,
+        clock: Clock,
+        *,
+        history: int = 0,
+        full_history: Collection[str] = (),
+        live: Collection[str] = (),
+        spare: int = 0,
+        say: Callable[[str], None] = lambda text: None,
+        on_failure: Callable[[str, str], None] = lambda name, reason: None,
+    ) -> None:
+        self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
+        self._full_history, self._live, self._spare = frozenset(full_history), frozenset(live), spare
+        self._history, self._say, self._on_failure = history, say, on_failure
+        self._points: dict[str, tuple[Point, ...]] = {}
+        self._marks = Marks(layout, store, self._live)
+        #: Of each region the newest checkpoint that each monitor knows.
+        self._restorable_to: dict[str, int] = {}
+        self._retained_to: dict[str, int] = {}
+        self._cut_off = False
+        self._released = {held: self._recorded(held) for held in layout.held}
+        self.restorable, self.retained = self._monitors()
+
+    # -- the turn -----------------------------------------------------------------------------------------------------
+
+    def open(self, *, asked: Mapping[str, int] | None = None, force: bool = False) -> Decision:
+        """Take charge: finish the recovery that was cut off, if any, then bring back every region.
+
+        Args, raises: as `recover`.
+        """
+        self._finish()
+        for held, sink in self.layout.held.items():
+            self._released[held] = self._logs.remains(held, sink, self._released[held])
+        return self.recover(frozenset(self.layout.stages), "start", asked=asked, force=force)
+
+    def turn(self) -> None:
+        """Look at everything once, and do what is due."""
+        if self._cut_off:
+            self._finish()  # it may have been done, and nobody told
+            self.begin_again()
+        self._take_in(self.layout.stages)
+        failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
+        if failed and all(self._regions[name].health().ready_at_s <= self._clock() for name in failed):
+            for name, reason in failed.items():
+                self._on_failure(name, reason)
+            self.recover(frozenset(failed), "; ".join(f"{n} {why}" for n, why in sorted(failed.items())))
+        self._release()
+        self.collect()
+        self._acknowledge()
+
+    def release_of(self, names: Collection[str]) -> None:
+        """Release what new checkpoints of these regions allow, without waiting for the next turn."""
+        if not self._cut_off:
+            self._take_in(names)
+            self._release()
+
+    def _finish(self) -> None:
+        """Carry out what was decided by a recovery that was cut off, if any.
+
+        The regions that it stopped are dead then, and are brought back as any that is. What an application no longer
+        has needs no recovery.
+        """
+        unfinished = self._store.unfinished_recovery()
+        if unfinished is None:
+            self._cut_off = False
+            return
+        self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was cut off; finishing it")
+        decided = {n: p for n, p in unfinished.decided.items() if p is not None and n in self._regions}
+        self._carry_out(unfinished.recovery, decided)
+        self._store.advance_recovery(unfinished.recovery, "done")
+        self._cut_off = False
+
+    def _failure(self, name: str) -> str | None:
+        health = self._regions[name].health()
+        if not health.runs:
+            return "is dead"
+        silent_s = self._clock() - health.progressed_at_s
+        return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > health.hung_after_s else None
+
+    @property
+    def points(self) -> Mapping[str, tuple[Point, ...]]:
+        """The checkpoints of each region, as of the last turn."""
+        return self._points
+
+    # -- watermarks ---------------------------------------------------------------------------------------------------
+
+    def _monitors(self) -> tuple[Monitor, Monitor]:
+        graph = self.layout.graph
+        return Monitor(graph, self.layout.restorable()), Monitor(graph, self.layout.retained())
+
+    def _take_in(self, names: Iterable[str]) -> None:
+        """Feed the monitors with the checkpoints that are new, as far as some of them may be found damaged yet."""
+        for name in names:
+            points = self._points[name] = self._regions[name].points()
+            self._marks.take_in(name, points)
+            for metadata in self._new(name, points, self._restorable_to, self._may_lose(name)):
+                self._feed_restorable(name, metadata)
+            # What is kept holds a consistent state even if each live region loses one checkpoint.
+            for metadata in self._new(
+                name, points, self._retained_to, max(int(name in self._live), self._may_lose(name))
+            ):
+                self.retained.add_checkpoint(name, metadata)
+
+    def _may_lose(self, name: str) -> int:
+        """Return how many checkpoints of a region may be damaged without a loss of published results.
+
+        A deterministic region computes the same again from an older one, so it can lose any.
+        """
+        return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
+
+    def _new(self, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Iterable[Metadata]:
+        """Yield the checkpoints that a monitor does not know, of which so many may be lost.
+
+        Each demands what the one so many behind it demands: where it is consistent, so are all in between, and
+        whichever of them are lost, one is left.
+        """
+        for point, later in zip(points, points[may_lose:], strict=False):
+            if point.number > upto.get(name, -2):
+                upto[name] = point.number
+                metadata = self.layout.metadata(name, point)
+                if not metadata.frontier.is_empty:  # the initial state is known from the beginning
+                    demands = self.layout.metadata(name, later).delivered
+                    yield metadata if later is point else replace(metadata, delivered=demands)
+
+    def _feed_restorable(self, name: str, metadata: Metadata) -> None:
+        if isinstance(self.restorable.solution.available[name], Anywhere):
+            for edge, fixed in metadata.projected.items():
+                self.restorable.add_mark(name, edge, metadata.frontier, fixed)
+        else:
+            self.restorable.add_checkpoint(name, metadata)
+
+    def begin_again(self) -> None:
+        """Tell the monitors what there is: a rollback has dropped checkpoints, or nothing was told yet."""
+        self._points, self._restorable_to, self._retained_to = {}, {}, {}
+        self.restorable, self.retained = self._monitors()
+        for name, marks in self._marks.known.items():
+            for mark in marks:
+                for edge in self.layout.outputs(name):
+                    self.restorable.add_mark(name, edge, mark.read, mark.sent)
+        self._take_in(self.layout.stages)
+        for held in self.layout.held:
+            self._feed_released(held, self.released(held))
+
+    # -- recovery -----------------------------------------------------------------------------------------------------
+
+    def recover(
+        self, failed: frozenset[str], reason: str, *, asked: Mapping[str, int] | None = None, force: bool = False
+    ) -> Decision:
+        """Bring the application to the greatest consistent state that the failed regions leave, and on from there.
+
+        Regions that need not move keep running. The others are fenced, and then it is decided again: by what they have
+        sent and saved until they were.
+        Args: force: go on even where published results would be contradicted.
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: what was asked would take back what is outside; `POINT_TOO_OLD`.
+            UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results rest on checkpoints that are
+            damaged. Then the regions are fenced, and nothing else has happened.
+        """
+        fenced: set[str] = set()
+        while not (decision := self.decide(failed, asked, force=force)).goes.keys() <= fenced:
+            for name in sorted(decision.goes.keys() - fenced):
+                self._regions[name].fence()
+                fenced.add(name)
+            failed |= fenced - frozenset(asked or ())
+        self._cut_off = True  # until it is done: an error leaves it to the next turn
+        voids = [
+            void
+            for name in decision.takes_back
+            for void in self._regions[name].beyond(decision.goes[name], decision.upto(name))
+        ]
+        if not force:
+            refuse_loss(self.layout, decision, voids)
+        number = self._store.open_recovery(reason, dict(decision.goes), voids=voids)
+        self._carry_out(number, decision.goes)
+        # Writers first: they record their fences, and a reader skips what comes late behind those that it knows.
+        for name in self.layout.stages:
+            if name in decision.goes:
+                self._regions[name].start(decision.goes[name])
+        self._store.advance_recovery(number, "done")
+        self._cut_off = False
+        self.begin_again()
+        return decision
+
+    def decide(
+        self, failed: frozenset[str], asked: Mapping[str, int] | None = None, *, force: bool = False
+    ) -> Decision:
+        """Return what `recover` would do now, and do nothing. Raises: as `recover`."""
+        points: Points = {name: region.points() for name, region in self._regions.items()}
+        # A release that was cut off is in the sink and not in the store.
+        outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
+        outside |= {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
+        try:
+            decision = decide(self.layout, points, failed=failed, outside=outside, asked=asked, marks=self._marks.known)
+        except UnrecoverableError as error:
+            if not asked:
+                raise
+            raise GuaranteeError(
+                "POINT_TOO_OLD",
+                f"what was asked for can't be had any more: {error.message}",
+                hint="`history` says how far back one can go.",
+                asked=dict(asked),
+            ) from error
+        if decision.contradicts and asked and not force:
+            raise contradiction(decision.contradicts)
+        return decision
+
+    def _carry_out(self, number: int, goes: Mapping[str, int]) -> None:
+        for name, point in goes.items():
+            region = self._regions[name]
+            region.fence()
+            region.rewind(point)
+        self._store.advance_recovery(number, "restored")
+
+    # -- release ------------------------------------------------------------------------------------------------------
+
+    def released(self, held: str) -> OffsetFrontier:
+        """Return how much of a log that is held back is outside for certain, less what a sink has lost since."""
+        return self._released[held]
+
+    def _recorded(self, held: str) -> OffsetFrontier:
+        partitions = {e.partition: e for e in self.layout.sequences(held)}
+        known = self._store.releases(self.layout.held[held])
+        return OffsetFrontier.of({partitions[r.partition]: r.released_exclusive for r in known if r.topic == held})
+
+    def _release(self) -> None:
+        """Copy out what can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by what can be restored."""
+        self._marks.record(self.kept)  # what is released rests on them
+        for held, sink in sorted(self.layout.held.items()):
+            edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
+            settled = self.restorable.solution.chosen[edge.source].fixed(edge)
+            assert isinstance(settled, OffsetFrontier)
+            upto = cut(settled & self._logs.ends(held), self.layout, held)
+            out = self.released(held)
+            if upto <= out:
+                continue
+            before, out = out, out | self._logs.copy(held, sink, out, upto | out)
+            if out == before:
+                continue  # the sink can't be reached; the others can
+            known = self._recorded(held)
+            for e, length in out.prefixes:
+                if length > known.length(e):
+                    self._store.record_release(sink, held, e.partition, int(length))
+            self._released[held] = out
+            self._feed_released(held, out)
+
+    def _feed_released(self, held: str, out: OffsetFrontier) -> None:
+        if not out.is_empty:
+            delivered = {self.layout.edge(held, sink_name(held)): out}
+            self.retained.add_checkpoint(sink_name(held), Metadata(frontier=out, delivered=delivered))
+
+    # -- garbage and acknowledgement ----------------------------------------------------------------------------------
+
+    def kept(self, name: str) -> Point:
+        """Return the oldest checkpoint of a region that a failure, or a rollback by hand, may ask for.
+
+        Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
+        """
+        points = self._points[name]
+        if not points:
+            raise none_left(name)
+        if name in self._full_history:
+            return points[0]
+        watermark = self.retained.low_watermark(name)
+        within = [i for i, p in enumerate(points) if self.layout.metadata(name, p).frontier <= watermark]
+        return points[max(0, max(within, default=0) - self._history)]
+
+    def garbage(self) -> tuple[dict[str, int], dict[str, OffsetFrontier]]:
+        """Return what nothing can ask for any more: of each region the checkpoints before this one, of each log between
+        regions what lies below.
+
+        A log is kept from where any reader goes back to, and its writer, who looks there for what it has sent since
+        its checkpoint.
+        """
+        kept = {name: self.kept(name) for name in self.layout.stages}
+        below: dict[str, OffsetFrontier] = {}
+        for topic in self.layout.hops:
+            writer = self.layout.writer(topic)
+            assert writer is not None
+            bounds = [kept[writer.name].sent, *self._needed(kept, topic)]
+            if topic in self.layout.held:
+                bounds.append(self.released(topic))
+            below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
+        return {name: point.number for name, point in kept.items()}, below
+
+    def _needed(self, kept: Mapping[str, Point], topic: str) -> Iterable[OffsetFrontier]:
+        return (kept[r.name].reads_from for r in self.layout.readers(topic))
+
+    def collect(self) -> None:
+        """Drop garbage."""
+        points, below = self.garbage()
+        for name, number in points.items():
+            self._regions[name].discard_below(number)
+        for name in self.layout.graph.processors:
+            self.restorable.forget_below(name)
+            self.retained.forget_below(name)
+        for topic, upto in below.items():
+            if not upto.is_empty:
+                self._logs.delete_below(topic, upto)
+
+    def _acknowledge(self) -> None:
+        for topic in self.layout.sources:
+            upto = self.acknowledged(topic)
+            if not upto.is_empty:
+                self._logs.acknowledge(topic, upto)
+
+    def acknowledged(self, source: str) -> OffsetFrontier:
+        """Return up to where a source will never be read again."""
+        upto = self.retained.low_watermark(source_name(source))
+        for reader in self.layout.readers(source):
+            upto = upto & self.kept(reader.name).reads_from  # what is kept to go back to by hand reads it too
+        assert isinstance(upto, OffsetFrontier)
+        known = {e: n for e, n in cut(upto, self.layout, source).prefixes if n != OMEGA}
+        return OffsetFrontier.of(known) | EMPTY

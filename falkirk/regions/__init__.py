@@ -1,1 +1,0 @@
-"""Regions: how each kind of region runs on Spark."""

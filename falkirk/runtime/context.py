@@ -1,0 +1,160 @@
+"""Context: the home, the broker and the Spark session, which all regions of an application share."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import SparkSession
+
+from falkirk.errors import LogError
+from falkirk.home.folder import Home
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.internal import internal_topic
+from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier
+from falkirk.kafka.topics import Topics
+from falkirk.kafka.void import Void, late_behind
+from falkirk.local.spark import kafka_options
+
+log = logging.getLogger("falkirk")
+
+#: The kind of decision that holds Kafka's id of the topic with this name.
+TOPIC = "topic"
+#: The kind of decision that holds the positions from which all records of this home in a topic are signed.
+SIGNED = "signed"
+#: The kind of decision with which an operator declares doubtful records, up to a position, as written by others.
+DISOWNED = "disowned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The durable parts of an application: its home and its broker."""
+
+    home: Home
+    connection: Connection
+    topics: Topics = field(init=False)
+    #: For each topic, the records that others have written there.
+    foreign: dict[str, ForeignTally] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topics", Topics(self.connection))
+        for topic, content in self.home.store.decisions_of(TOPIC).items():
+            self.topics.expect(topic, str(content["id"]))
+
+    def hold(self, topics: Iterable[str]) -> None:
+        """Record Kafka's id of each topic before anything depends on it.
+
+        From then on, each look at the topic refuses another topic of the same name.
+
+        Raises: LogError: `TOPIC_MISSING`, `TOPIC_REPLACED`.
+        """
+        for topic in topics:
+            identity = self.topics.identity(topic)
+            if not self.topics.expects(topic):
+                self.home.store.record_decision(TOPIC, topic, 0, {"id": identity})
+                self.topics.expect(topic, identity)
+
+    def void(self, topic: str) -> Void:
+        """Return the void records of a topic.
+
+        Late records are void only in the internal logs of this home. In any other topic, users may have read them, so
+        they stay valid and must not be sent again.
+        """
+        store, ours = self.home.store, internal_topic(self.home.application, self.home.identity, "")
+        ranges = [(v.partition, v.first, v.last_exclusive) for v in store.voided_ranges(topic)]
+        return Void(ranges, late_behind(store.fences(topic)) if topic.startswith(ours) else ())
+
+    # -- signatures ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def signing_key(self) -> SigningKey:
+        """The secret by which this home signs its records."""
+        return self.home.store.signing_key()
+
+    def verifier(
+        self, topic: str, explains: Callable[[tuple[int, ...], str], bool] = lambda numbers, state: True
+    ) -> Verifier:
+        """Return the verifier that recognizes this home's records in a topic. Args: explains: as in `Verifier`."""
+        key = self.signing_key
+        signed = None if key.since_birth else self.home.store.decision(SIGNED, topic, 0)
+        below = None if signed is None else {int(p): int(o) for p, o in signed.content.items()}
+        return Verifier(topic, self.home.identity, key, unsigned_below=below, explains=explains)
+
+    def sign_from(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Record that all later records of this home in the topic are signed.
+
+        Called before this version of Falkirk writes to the topic.
+
+        Args: ends: the ends of the topic, once no record of an earlier version can still arrive.
+        """
+        store = self.home.store
+        if not self.signing_key.since_birth and store.decision(SIGNED, topic, 0) is None:
+            store.record_decision(SIGNED, topic, 0, {str(p): o for p, o in sorted(ends.items())})
+
+    def note_foreign(self, topic: str, found: ForeignTally, *, refuse: bool = True) -> None:
+        """Note records that others wrote into a topic of this home. They are void, and the status shows them.
+
+        Args: refuse: raise an error if a record may be this home's: to ignore it would repeat results.
+        Raises: LogError: `FOREIGN_WRITER`: a record may be this home's, if the home is an older copy.
+        """
+        if (first := found.first) is None:
+            return
+        reason = first.reason.text
+        if refuse and first.reason.may_be_ours and not self._is_disowned(topic, first):
+            raise LogError(
+                "FOREIGN_WRITER",
+                f"the record at offset {first.offset} of partition {first.partition} of {topic!r} has {reason}.",
+                where=f"topic {topic}",
+                hint="If this home was restored from a copy, restore a copy that is as new as its outputs. Otherwise "
+                "somebody forged that record: ignore it with `falkirk disown FILE TOPIC`.",
+                topic=topic,
+                partition=first.partition,
+                offset=first.offset,
+                reason=reason,
+            )
+        known = self.foreign.get(topic)
+        if known is None or found.count >= 2 * known.count:
+            log.warning(
+                "%r has %d records that this home did not write. They are ignored. The first one, at offset %d of "
+                "partition %d, has %s", topic, found.count, first.offset, first.partition, reason,
+            )  # fmt: skip
+        self.foreign[topic] = found
+
+    def foreign_records(self) -> list[dict[str, object]]:
+        """Return the records that others have written into topics of this home, as plain values."""
+        return [
+            {
+                "topic": topic,
+                "count": tally.count,
+                "partition": tally.first.partition,
+                "offset": tally.first.offset,
+                "reason": tally.first.reason.text,
+            }
+            for topic, tally in sorted(self.foreign.items())
+            if tally.first is not None
+        ]
+
+    def disown(self, topic: str) -> dict[int, int]:
+        """Record that all doubtful records now in a topic were written by others; return the topic's ends."""
+        store, ends = self.home.store, self.topics.end_positions(topic)
+        last = store.newest_decision(DISOWNED, topic)
+        store.record_decision(
+            DISOWNED, topic, 0 if last is None else last.number + 1, {str(p): o for p, o in sorted(ends.items())}
+        )
+        return ends
+
+    def _is_disowned(self, topic: str, record: Foreign) -> bool:
+        decided = self.home.store.newest_decision(DISOWNED, topic)
+        return decided is not None and record.offset < int(decided.content.get(str(record.partition), 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context(Place):
+    """A place, with the Spark session in which the application runs."""
+
+    session: SparkSession
+    state_partitions: int
+
+    def kafka_options(self) -> dict[str, str]:
+        """Return the options of Spark's Kafka source and sink. Raises: as `local.spark.kafka_options`."""
+        return kafka_options(self.session, self.connection)

@@ -1,0 +1,116 @@
+"""At rest: what can be known of a batch, and done to it, while nothing of it runs. It needs no Spark."""
+
+from collections.abc import Mapping
+
+from falkirk.declare.cut import Positions
+from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
+from falkirk.plan.region import BatchLogs
+from falkirk.protocol.ports import Health, Point, Range
+from falkirk.runtime.context import Place
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+
+class BatchAtRest:
+    """A batch of which nothing runs, as a RegionPort: to start it does nothing.
+
+    Attributes: files: the files of all sources of the application that have some, by log.
+    """
+
+    def __init__(self, logs: BatchLogs, place: Place) -> None:
+        self.logs, self._place, self._store = logs, place, place.home.store
+        self.files: Mapping[str, FileLog] = {}
+        self.epochs = EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
+
+    def health(self) -> Health:
+        """See RegionPort."""
+        return Health(runs=False)
+
+    def points(self) -> tuple[Point, ...]:
+        """See RegionPort: the epochs after which the state is saved, with all before them complete."""
+        kept = self._kept_from()
+        read, found = self._start_positions(), []
+        if kept < 0:
+            found.append(Point(number=-1, read=self._read(read, {}), sent=EMPTY))
+        for epoch in self.epochs.epochs():
+            if not epoch.is_complete:
+                break
+            if epoch.number >= kept and epoch.saved:
+                found.append(self._point(epoch))
+        return self._reachable(found)
+
+    def _point(self, epoch: Epoch) -> Point:
+        return Point(
+            number=epoch.number,
+            read=self._read(epoch.last, epoch.views),
+            sent=frontier_of(self.logs.log, epoch.number + 1),
+            # A view's newest epoch is read again until there is a newer one.
+            needs=self._frontier(epoch.then, epoch.views),
+            made_at_s=epoch.made_at_s,
+            detail=_rounds(epoch),
+        )
+
+    def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
+        """Leave out those from which a replay would need input that has expired; never the newest."""
+        oldest: dict[str, dict[int, int]] = {}
+        if len(points) > 1:
+            oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
+            oldest |= {f: {0: self.files[f].there_from()} for f in self.logs.files if f in self.files}
+        return tuple(
+            point
+            for point in points
+            if point is points[-1]
+            or all(
+                point.reads_from.length(TopicPartition(topic=t, partition=p)) >= o
+                for t, partitions in oldest.items()
+                for p, o in partitions.items()
+            )
+        )
+
+    def start(self, number: int) -> None:
+        """Stay at rest. Whoever starts the application next goes on from there."""
+
+    def _start_positions(self) -> Positions:
+        """Return where the first epoch begins."""
+        record = self._store.region(self.logs.name)
+        return {} if record is None else record.start_offsets
+
+    def _read(self, last: Positions, views: dict[str, int]) -> OffsetFrontier:
+        """Return what is in the state: of a view, all up to the epoch that was read."""
+        return self._frontier(last, {view: number + 1 for view, number in views.items()})
+
+    def _frontier(self, positions: Positions, views: dict[str, int]) -> OffsetFrontier:
+        read = {TopicPartition(topic=t, partition=p): o for t, ps in positions.items() for p, o in ps.items()}
+        return OffsetFrontier.of(read | {TopicPartition(topic=v, partition=0): n for v, n in views.items()})
+
+    def _kept_from(self) -> int:
+        kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]
+        return int(kept[0].frontier) if kept else -1
+
+    def fence(self) -> None:
+        """See RegionPort. What a former run still writes is in folders that nobody knows of."""
+
+    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
+        """See RegionPort: the epochs that were decided since, complete or not: what they read is to be cut anew."""
+        later = [e.number for e in self.epochs.epochs() if e.number > number]
+        return ((self.logs.log, 0, later[0], later[-1] + 1),) if later else ()
+
+    def rewind(self, number: int) -> None:
+        """See RegionPort. What lies beyond and does not count is voided; what counts stays, and is not done again."""
+        self.epochs.drop_strays()
+
+    def discard_below(self, number: int) -> None:
+        """See RegionPort."""
+        if number > self._kept_from():
+            self._store.set_watermark(self.logs.name, "retained", number)
+            self.epochs.drop_states_below(number)
+
+
+def _rounds(epoch: Epoch) -> str:
+    """Return how the loops of an iteration have ended, and what they took; of other batches nothing."""
+    if ROUNDS not in epoch.marks:
+        return ""
+    took = f"{epoch.marks[ROUNDS]} rounds, {epoch.marks.get(JOBS, 0)} Spark jobs"
+    return f"{took}, {'not at rest' if epoch.marks.get(UNFINISHED) else 'at rest'}"

@@ -1,0 +1,211 @@
+"""Inputs: the DataFrames with exactly what belongs to one epoch of a batch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from falkirk.declare.cut import SLICE, ByTime
+from falkirk.declare.endpoints import Files
+from falkirk.errors import HomeError
+from falkirk.frames import stamped as frames
+from falkirk.frames.files import rows_of
+from falkirk.frames.stamped import BAD, STAMP, Frame
+from falkirk.frames.topics import Parsing, dead_letter, parse
+from falkirk.kafka.void import Void
+from falkirk.operators.in_epoch import empty
+from falkirk.plan.batch import STAMP_TYPE, Batch, Input, stamp_column
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.files import FileLog, RefusedFile
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.observed import job
+from falkirk.runtime.rows import RAW_BYTES_MAX, without
+
+#: A row's place in its epoch: unique, and what decides the order in which an epoch's rows are released.
+ROW = "__falkirk_row"
+#: The number of the epoch in the path of a file with its results.
+_EPOCH_OF_FILE = r"/(\d+)-[0-9a-f]+/[^/]*$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bad:
+    """The records of a topic in which those that do not fit are marked.
+
+    Args: counted: observes how many records were `read`, how many of them are `bad`, and which job read them
+        (`observed.job`). length: how many offsets the epoch covers: the number of its records unless
+        some are markers of transactions; None for files.
+    """
+
+    topic: str
+    records: DataFrame
+    counted: Observation
+    length: int | None
+
+
+class Inputs:
+    """What one epoch reads, as DataFrames by parameter.
+
+    Args: logs: of all batches, by name. files: of all sources that have some, by log. parsings: of topics, by log.
+        few: so few records come from topics that one task had better do it all, without a shuffle.
+        refused: files that the epoch leaves out, by log and number.
+    """
+
+    def __init__(
+        self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
+        logs: Mapping[str, EpochLog], files: Mapping[str, FileLog], parsings: Mapping[str, Parsing], *,
+        few: bool = False, refused: Mapping[str, Mapping[int, RefusedFile]] | None = None,
+    ) -> None:  # fmt: skip
+        self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
+        self.refused = refused or {}
+        self._cut, self._parsings, self._few, self._name = batch.cut, parsings, few, batch.name
+        self.bad: list[Bad] = []
+        self.frames = {i.name: self._frame(i) for i in batch.inputs}
+        self._held: list[DataFrame] = []
+
+    def take_in(self) -> None:
+        """Read all of it now, to where Spark keeps what it has computed."""
+        self._held = [frame.persist() for frame in self.frames.values()]
+        for frame in self._held:
+            frame.count()
+
+    def release(self) -> None:
+        """Drop what was taken in."""
+        for frame in self._held:
+            frame.unpersist()
+
+    def _frame(self, given: Input) -> DataFrame:
+        if given.topic is not None:
+            return self._topic(given)
+        if given.folder is not None:
+            return self._rows_of_files(given, given.folder)
+        log = self._logs[given.log]
+        if given.view:
+            number = self._epoch.views[given.log]
+            epochs = log.complete(number, number + 1)
+        else:
+            first, last = self._epoch.first.get(given.log, {}).get(0, 0), self._epoch.last[given.log][0]
+            epochs = log.complete(first, last)
+            if given.sliced:
+                return self._slices(given, log, epochs)
+        if any(e.direct for e in epochs):
+            raise HomeError(
+                "EPOCHS_NOT_KEPT",
+                f"epochs of {given.name!r} that {self._name!r} has not read went straight to a topic.",
+                where=log.folder,
+                hint="They were made while nothing read them: begin with a new home.",
+                upstream=given.name,
+            )
+        folders = [log.results(e) for e in epochs]
+        return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
+
+    def _slices(self, given: Input, log: EpochLog, epochs: tuple[Epoch, ...]) -> DataFrame:
+        end = self._epoch.slice
+        assert end is not None, "an epoch that reads slices has one"
+        assert isinstance(self._cut, ByTime), "epochs that read slices are cut by event time"
+        wanted = range(end - self._cut.over + 1, end + 1)
+        whole = {e.number: log.results(e) for e in epochs}
+        folders = [whole[e.number] / f"{SLICE}={s}" for e in epochs for s in wanted if s in log.slices(e)]
+        columns = given.schema.fields if given.stamped is None else given.schema.fields[:-1]
+        rows = read_folders(self._session, folders, StructType([*columns, StructField(STAMP, STAMP_TYPE)]))
+        stamp = [] if given.stamped is None else [F.col(STAMP).alias(given.stamped)]
+        return rows.select(*[F.col(f"`{f.name}`") for f in columns], *stamp)
+
+    def _stamped(self, given: Input, folders: list[Path]) -> DataFrame:
+        if not folders:
+            return empty(self._session, given.schema)
+        columns = given.schema.fields[:-1]  # the last one is the stamp
+        rows = read_folders(self._session, folders, StructType([*columns, StructField(ROW, LongType())]))
+        epoch = F.regexp_extract(F.col("_metadata.file_path"), _EPOCH_OF_FILE, 1).cast("long")
+        stamp = stamp_column(given, F.lit(0), epoch, F.col(ROW))
+        return rows.select(*[F.col(f"`{f.name}`") for f in columns], stamp)
+
+    def _topic(self, given: Input) -> DataFrame:
+        assert given.topic is not None
+        first, last = self._epoch.first[given.log], self._epoch.last[given.log]
+        if first == last:
+            return empty(self._session, given.schema)
+        void = self._context.void(given.log).within(first, last) if given.reads_hop else Void()
+        records = (
+            self._session.read.format("kafka")
+            .options(**self._context.kafka_options())
+            .option("subscribe", given.log)
+            .option("startingOffsets", json.dumps({given.log: {str(p): first.get(p, 0) for p in last}}))
+            .option("endingOffsets", json.dumps({given.log: {str(p): o for p, o in last.items()}}))
+            .option("kafka.isolation.level", "read_committed")
+            # Spark pools consumers by the name of their group, and makes up another one for each query: each epoch
+            # would open consumers of its own. Nothing is committed in this group.
+            .option("kafka.group.id", f"falkirk-{self._context.home.identity}-{self._name}")
+            # Behind each fetch Spark asks where the partition ends, on the connection on which the consumer has already
+            # asked for what comes next: where nothing comes that would take half a second.
+            .option("kafka.fetch.max.wait.ms", "10")
+            .option("includeHeaders", str(bool(void.fences)).lower())
+            .option("failOnDataLoss", "true")
+            .load()
+        )
+        records = without(records, void)
+        frame = parse(records.coalesce(1) if self._few else records, self._parsings[given.log])
+        length = sum(offset - first.get(partition, 0) for partition, offset in last.items())
+        return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop, length=length)
+
+    def _rows_of_files(self, given: Input, folder: Files) -> DataFrame:
+        first, last = self._epoch.first[given.log][0], self._epoch.last[given.log][0]
+        if first == last:
+            return empty(self._session, given.schema)
+        paths = self._files[given.log].paths(first, last, without=self.refused.get(given.log, ()))
+        if not paths:
+            return empty(self._session, given.schema)
+        frame = rows_of(self._session, folder, paths)
+        # Spark divides a file alike whenever it is read.
+        return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True, length=None)
+
+    def _good(self, given: Input, frame: Frame, row: Column, *, may_fail: bool, length: int | None) -> DataFrame:
+        """Return the rows that fit, with their stamps if they are asked for. Args: row: their places, of one offset.
+        length: as of `Bad`."""
+        data = frame.data
+        if may_fail:
+            counted = Observation()
+            bad = F.count_if(F.col(BAD).isNotNull()).alias("bad")
+            data = data.observe(counted, F.count("*").alias("read"), bad, job())
+            self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted, length=length))
+        stamp = (
+            [stamp_column(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
+        )
+        return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
+
+
+def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[str, EpochLog]) -> None:
+    """See that the epochs that an epoch reads, and the state before it, are as they were written: with damaged ones it
+    would fail at each try.
+
+    Args: logs: of all batches, by name. Raises: HomeError: `STATE_DAMAGED`.
+    """
+    for given in batch.inputs:
+        if given.log not in logs:
+            continue
+        first, last = epoch.first.get(given.log, {}).get(0, 0), epoch.last.get(given.log, {}).get(0, 0)
+        if given.view:
+            first, last = epoch.views[given.log], epoch.views[given.log] + 1
+        for read in logs[given.log].complete(first, last):
+            logs[given.log].results(read)
+    own = logs[batch.log]
+    saved = [e for e in own.epochs() if e.saved and e.state is not None and e.number < epoch.number]
+    for newest in saved[-1:]:
+        own.state(newest)
+
+
+def dead_letters(region: str, bad: Bad) -> DataFrame:
+    """Return what did not fit, as the dead letters tell it."""
+    value = F.substring(F.col(f"{BAD}.value"), 1, RAW_BYTES_MAX).cast("string")
+    told = dead_letter(F.col(f"{BAD}.reason"), region, bad.topic, value)
+    return bad.records.where(~frames.is_good()).select(F.col(f"{BAD}.key").alias("key"), told.alias("value"))
+
+
+def read_folders(session: SparkSession, folders: list[Path], schema: StructType) -> DataFrame:
+    """Return the rows of epochs' folders; of none, none."""
+    if not folders:
+        return empty(session, schema)
+    return session.read.schema(schema).parquet(*map(str, folders))

@@ -1,0 +1,271 @@
+"""Epoch jobs: what the epochs of one batch read, compute and write, in one Spark session.
+
+An epoch is decided, run and recorded by `run.Run`; this module knows how each of these is done, and not when.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from falkirk.declare.cut import SLICE, ByTime, Positions
+from falkirk.frames.stamped import STAMP
+from falkirk.frames.topics import parsing
+from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, observing
+from falkirk.operators.call import EpochContext
+from falkirk.operators.in_epoch import InEpoch, State, empty
+from falkirk.operators.times import COMPLETE, marks_after
+from falkirk.plan.batch import Batch, returned
+from falkirk.plan.topics import refuse_expired, refuse_shorter
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.computed import OWN, Computed, Decided, cast_to
+from falkirk.runtime.epochs.direct import Direct
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.inputs import Inputs
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.results import Results
+from falkirk.runtime.epochs.states import States
+from falkirk.runtime.epochs.unreadable import BatchFiles
+from falkirk.runtime.record import refuse_partitions
+
+
+class EpochJobs:
+    """What the epochs of one batch read, compute and write.
+
+    Attributes:
+        all_logs: the epochs of all batches, by log, this one's included.
+        files: the files of all sources of the application that have some, by log.
+        direct: how its results go straight to their topic, if they do.
+        behind: returns how many epochs its sinks should have by now, and have not.
+        on_complete: called when an epoch has been recorded.
+        partitions: how many partitions each topic has had since this home was made.
+        waits_for: why it does not get on, of a view; detail: in all.
+    """
+
+    def __init__(self, batch: Batch, context: Context, epochs: EpochLog) -> None:
+        self.batch, self.epochs, self._context, self._store = batch, epochs, context, context.home.store
+        self.all_logs: Mapping[str, EpochLog] = {}
+        self.files: Mapping[str, FileLog] = {}
+        self.behind: Callable[[], int] = lambda: 0
+        self.on_complete: Callable[[], None] = lambda: None
+        self.session: SparkSession = observing(context.session)
+        self.session.conf.set("spark.sql.adaptive.enabled", "true")
+        self.session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
+        self.session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
+        self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
+        self.states = States(self.session, batch, epochs)
+        self._results = Results(self.session, batch, epochs)
+        self.reads = BatchFiles(self.session, batch, lambda: self.files)
+        self.direct = Direct(batch, epochs, self._store, self._results)
+        self.partitions: Mapping[str, int] = {}
+        self._nothing_due_at: Positions | None = None
+        self.waits_for = self.detail = ""
+
+    def look_again(self) -> None:
+        """Look at everything anew: what was taken back may be due again."""
+        self._nothing_due_at = None
+
+    def first_start(self) -> Positions:
+        """Return where a new home begins to read."""
+        first: Positions = {}
+        for given in self.batch.inputs:
+            if given.view:
+                continue
+            if given.topic is None:
+                first[given.log] = {0: 0 if given.folder is not None else self.all_logs[given.log].begin()}
+                continue
+            topics = self._context.topics
+            positions = topics.first_positions if given.topic.starting == "earliest" else topics.readable_positions
+            first[given.log] = positions(given.log)
+        return first
+
+    # -- the port -----------------------------------------------------------------------------------------------------
+
+    def ends(self, first: Positions) -> Positions:
+        """Return how much there is to read, of views nothing.
+
+        Args: first: where the next epoch begins.
+        Raises: LogError: `PARTITIONS_CHANGED`, `RANGE_NOT_THERE`: a topic is another one now. A cut of that would be
+            recorded for good.
+        """
+        ends: Positions = {}
+        for given in self.batch.inputs:
+            if given.topic is not None:
+                ends[given.log] = there = self._context.topics.readable_positions(given.log)
+                refuse_partitions(self.batch, self.partitions, {given.log: len(there)})
+                refuse_shorter(given.topic, first[given.log], there)
+            elif given.folder is not None:
+                ends[given.log] = {0: self.files[given.log].end()}
+            elif not given.view:
+                ends[given.log] = {0: self.all_logs[given.log].end()}
+        return ends
+
+    def refuse_expired(self, epoch: Epoch) -> None:
+        """See that all is still there that an epoch reads of topics. Raises: LogError: `INPUT_EXPIRED`."""
+        for given in self.batch.inputs:
+            if given.topic is not None:
+                oldest = self._context.topics.first_positions(given.log)
+                refuse_expired(given.topic, epoch.first[given.log], epoch.last[given.log], oldest)
+
+    def views(self) -> dict[str, int] | None:
+        """Return the newest epoch of each view, or None while one of them has none."""
+        found: dict[str, int] = {}
+        for given in self.batch.inputs:
+            if given.view:
+                newest = self.all_logs[given.log].newest()
+                if newest is None:
+                    self.waits_for = f"waiting for the first epoch of {given.name}"
+                    return None
+                found[given.log] = newest
+        self.waits_for = ""
+        return found
+
+    def is_ahead(self, epochs_max: int) -> bool:
+        """Tell whether so many epochs wait for their sinks that what else there is had better wait in its logs.
+
+        Those that no checkpoint covers yet are not among them: more epochs are what they wait for.
+        """
+        behind = self.behind()
+        if behind < epochs_max:
+            return False
+        self.waits_for = f"{behind} epochs wait for their sinks, and input for them"
+        return True
+
+    def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
+        """Return where the next epoch begins."""
+        if epochs:
+            return epochs[-1].then
+        record = self._store.region(self.batch.name)
+        return {} if record is None else record.start_offsets
+
+    def take_in(self, epoch: Epoch, group: str) -> Inputs:
+        """Read what an epoch reads, before its turn has come."""
+        self.begin_jobs(epoch, group)
+        inputs = self._inputs(epoch)
+        try:
+            inputs.take_in()
+        except BaseException:
+            inputs.release()
+            raise
+        return inputs
+
+    def begin_jobs(self, epoch: Epoch, group: str) -> None:
+        """Have what this thread asks of Spark counted to an epoch, so that it can be cancelled."""
+        spark = self.session.sparkContext
+        spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
+        spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
+
+    def _inputs(self, epoch: Epoch) -> Inputs:
+        few, refused = self.direct.is_small(epoch), self.reads.refused(epoch)
+        return Inputs(
+            self.session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings, few=few,
+            refused=refused,
+        )  # fmt: skip
+
+    def compute(self, epoch: Epoch, state: State, group: str, taken: Inputs | None = None) -> Computed:
+        """Return what an epoch comes to; what is computed once and for all has run then, the rest has not. Args: taken:
+        its input, if that was taken in before."""
+        self.begin_jobs(epoch, group)
+        batch, inputs = self.batch, self._inputs(epoch) if taken is None else taken
+        given = dict(inputs.frames)
+        if batch.state is not None:
+            own = state.get(OWN)
+            given[batch.name] = own if isinstance(own, DataFrame) else empty(self.session, batch.state)
+        views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
+        begins = ends = None
+        if isinstance(batch.cut, ByTime) and epoch.slice is not None:
+            begins, ends = batch.cut.bounds(epoch.slice)
+        decided_at = datetime.fromtimestamp(epoch.decided_at_s, UTC)
+        called_for = EpochContext(number=epoch.number, views=views, begins=begins, ends=ends, decided_at=decided_at)
+        number = epoch.number
+        marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
+        call = InEpoch(called_for, self.session, state, scratch, marks, self.epochs.files())
+        try:
+            result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
+        except BaseException:
+            call.clean()
+            raise
+        after: dict[str, DataFrame | str] = {s: cast_to(frame, batch.slots[s]) for s, frame in call.kept.items()}
+        after |= call.notes
+        if kept is not None and kept is not result and batch.state is not None:
+            after[OWN] = cast_to(kept, batch.state)
+        return Computed(
+            given=given, result=cast_to(result, batch.schema), kept=after, bad=inputs.bad,
+            letters=[*self.reads.letters(inputs.refused), *call.letters], ran=call.ran, marks=marks, told=call.told,
+            clean=call.clean, refused={log: sorted(files) for log, files in inputs.refused.items() if files},
+        )  # fmt: skip
+
+    def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> tuple[int, int]:
+        """Write the results of an epoch into a folder, or straight to where they go; return how many there are, and how
+        many did not fit."""
+        found = self.direct.send(epoch, name, computed) if direct else self._results.write(name, computed)
+        self.reads.check(epoch, computed.refused)
+        return found
+
+    def marks(self, computed: Computed, folder: str) -> dict[str, int]:
+        """Return what the next epoch must know of one whose results are written: how far event time has come."""
+        by = self.batch.sorts
+        if by is None:
+            return {}
+        newest = {}
+        if any(self.epochs.path(folder).glob(f"{SLICE}=*")):
+            rows = self.session.read.schema(self.batch.schema).parquet(str(self.epochs.path(folder)))
+            time = F.max(F.unix_micros(f"`{by.column}`")).alias("time")
+            found = rows.groupBy(F.col(f"{STAMP}.partition").alias("partition")).agg(time).collect()
+            newest = {str(row["partition"]): int(row["time"]) for row in found}
+        return marks_after(computed.marks, newest, by)
+
+    def _marks_before(self, epoch: Epoch) -> Mapping[str, int]:
+        if self.batch.sorts is None:
+            return {}
+        before = [e for e in self.epochs.epochs() if e.number < epoch.number]
+        return before[-1].marks if before else {}
+
+    def next_slice(self, epochs: tuple[Epoch, ...]) -> Decided | None:
+        """Return what the next epoch reads when they are cut by event time, or None while it is not complete."""
+        by, first = self.batch.cut, self.first_of_next(epochs)
+        assert isinstance(by, ByTime), "only such epochs have slices"
+        logs = [self.all_logs[i.log] for i in self.batch.inputs if i.sliced]
+        last = {log.name: {0: log.end()} for log in logs}
+        if last == self._nothing_due_at:
+            return None
+        present, complete = {}, dict[str, int | None]()
+        for log in logs:
+            end = last[log.name][0]
+            known = [e for e in log.epochs() if e.number < end]
+            present[log.name] = {e.number: log.slices(e) for e in known if e.number >= first[log.name][0]}
+            complete[log.name] = known[-1].marks.get(COMPLETE) if known else None
+        before = epochs[-1].slice if epochs else None
+        found = by.next_slice(present, complete, before, keeps=self.batch.is_stateful)
+        self._nothing_due_at = last if found is None else None
+        if found is None:
+            return None
+        then = {log: {0: last[log][0] if number < 0 else number} for log, number in found[1].items()}
+        return Decided(first=first, last=last, slice=found[0], then=then)
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of an epoch."""
+        cancel_jobs(self.session, group)
+
+    def began_s(self) -> float:
+        """Return when this home first ran the batch."""
+        began = self._store.decision("began", self.batch.name, 0)
+        return time.time() if began is None else float(began.content["at_s"])
+
+    def unreadable(self, epoch: Epoch, group: str, stopping: threading.Event) -> dict[tuple[str, int], str]:
+        """Return the files of an epoch that Spark can't read to their end, by log and number, with the reasons.
+
+        Raises: LogError: a file is lost (`is_lost`). Whatever keeps Spark from reading any file.
+        """
+        self.begin_jobs(epoch, group)
+        return self.reads.unreadable(epoch, stopping)
+
+    def decide(self, decided: Decided, views: dict[str, int], at_s: float) -> None:
+        """Record where the next epoch is cut."""
+        self.epochs.decide(
+            decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then,
+            may_be_out=self.direct.may_be_next(),
+        )  # fmt: skip

@@ -1,0 +1,316 @@
+"""Logs of epochs: what a batch has sent, one folder of Parquet files per epoch, and where each epoch was cut.
+
+An epoch is *decided* when its cut is recorded, and *complete* when its results are: then they never change. Epochs
+may be completed in any order; readers see them in theirs. What a rollback takes back is voided, number by number, and a
+number is never used again. Which folder holds an epoch is in the store, so one that a crash or a late writer left
+behind is nobody's.
+
+To the coordinator it is a log of one partition whose records are epochs.
+"""
+
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from falkirk.declare.cut import SLICE, Positions, positions_of
+from falkirk.errors import InternalError
+from falkirk.store import Store
+from falkirk.store.values import VoidedRange
+from falkirk.system.durable import Manifest, check, sync
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+_KIND = "epoch"
+#: Where files are that states name.
+_FILES = "_files"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """A decided epoch.
+
+    Args:
+        number: from 0.
+        first, last: what it reads of each log, per partition.
+        slice: of epochs that are cut by event time, the last slice of time that it reads, as a number.
+        then: where the epoch after it begins to read: `last`, but of epochs that are cut by event time, whose slices
+            lie mixed in what they read.
+        marks: small numbers that whoever computed it has left for the next one.
+        views: the epoch that it reads of each view.
+        cut_at_s: when it was decided; where the cut has left some of what was there, when the one before was, so that
+            the next one is due as this one was.
+        decided_at_s: when its cut was recorded: what it reads was there before.
+        folder: of its results; None until it is complete.
+        state: the folder of the state after it, if there is one and it is in a folder.
+        saved: one can go back to it.
+        rows, dead: how many it sent, and how many records did not fit.
+        made_at_s: when it was completed.
+        files, state_files: what is in those two folders, as of `falkirk.system.durable`.
+        may_be_out: its results may go straight to their topic, so that some are outside before it is complete.
+        direct: that is where they are, and not in its folder.
+        refused: of a complete epoch, by log, the numbers of the files between `first` and `last` that it has not read.
+    """
+
+    number: int
+    first: Positions
+    last: Positions
+    then: Positions
+    views: dict[str, int]
+    cut_at_s: float
+    decided_at_s: float = 0.0
+    slice: int | None = None
+    folder: str | None = None
+    state: str | None = None
+    saved: bool = False
+    rows: int = 0
+    dead: int = 0
+    made_at_s: float | None = None
+    marks: Mapping[str, int] = field(default_factory=dict)
+    files: Manifest = field(default_factory=dict)
+    state_files: Manifest = field(default_factory=dict)
+    may_be_out: bool = False
+    direct: bool = False
+    refused: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its results are recorded."""
+        return self.folder is not None
+
+
+class EpochLog:
+    """The epochs of one batch.
+
+    Args: name: of the log. region: of the batch. folder: where the epochs' folders are.
+    """
+
+    def __init__(self, name: str, region: str, folder: Path, store: Store) -> None:
+        self.name, self.folder = name, folder
+        self._region, self._store = region, store
+        self._results_from = self._states_from = 0
+        #: Folders that were synced and are in no record yet, and those of which the contents were checked.
+        self._synced: dict[str, Manifest] = {}
+        self._checked: set[str] = set()
+        self._slices: dict[str, frozenset[int]] = {}
+        #: Epochs that will not change any more, from the oldest on: what is kept may be months of them.
+        self._settled: tuple[Epoch, ...] = ()
+
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Return the epochs that count, by number."""
+        settled = self._settled
+        newer, void = self._read(settled[-1].number + 1 if settled else 0), self._store.voided_ranges(self.name)
+        counting = [e for e in newer if not _is_in(e, void)]
+        # All that are complete, but the last one: its state may be saved yet.
+        known = settled + tuple(takewhile(lambda e: e.is_complete, counting))[:-1]
+        self._settled = known  # another thread may have come further; it reads that once more
+        found = known + tuple(counting[len(known) - len(settled) :])
+        return tuple(e for e in found if not _is_in(e, void)) if void else found
+
+    def _read(self, first: int) -> tuple[Epoch, ...]:
+        """Read the epochs from a number on, whether they count or not: what is complete before what is decided, so that
+        none is taken for complete too early."""
+        made = {c.point: c for c in self._store.checkpoints(self._region, first)}
+        return tuple(
+            Epoch(
+                number=d.number,
+                first=positions_of(d.content["first"]),
+                last=positions_of(d.content["last"]),
+                then=positions_of(d.content.get("then", d.content["last"])),
+                slice=d.content.get("slice"),
+                views=d.content["views"],
+                cut_at_s=d.content["cut_at_s"],
+                decided_at_s=d.made_at_s,
+                may_be_out=d.content.get("may_be_out", False),
+                **({"made_at_s": made[d.number].made_at_s} | made[d.number].metadata if d.number in made else {}),
+            )
+            for d in self._store.decisions(_KIND, self._region, first)
+        )
+
+    def complete(self, first: int, last: int) -> tuple[Epoch, ...]:
+        """Return the epochs [first, last) that count; `last` is not beyond `end`.
+
+        Raises: InternalError: `EPOCH_OPEN`: one of them is not complete; passing over it would lose it.
+        """
+        found = tuple(e for e in self.epochs() if first <= e.number < last)
+        for epoch in found:
+            if not epoch.is_complete:
+                message = f"epoch {epoch.number} is read before it is complete."
+                raise InternalError("EPOCH_OPEN", message, where=self.name, epoch=epoch.number)
+        return found
+
+    def slices(self, epoch: Epoch) -> frozenset[int]:
+        """Return the slices of time of which an epoch has rows. Its folder says so, and never changes.
+
+        Raises: as `results`.
+        """
+        if epoch.folder not in self._slices:
+            found = self.results(epoch).glob(f"{SLICE}=*")
+            self._slices[str(epoch.folder)] = frozenset(int(p.name.partition("=")[2]) for p in found)
+        return self._slices[str(epoch.folder)]
+
+    def begin(self) -> int:
+        """Return the number of the oldest epoch whose results are still there; where it ends when none are."""
+        end = self.end()
+        return next((e.number for e in self.epochs() if e.number < end and self._is_there(e)), end)
+
+    def _is_there(self, epoch: Epoch) -> bool:
+        return not epoch.direct and self.path(str(epoch.folder)).exists()
+
+    def has_all(self, first: int, last: int) -> bool:
+        """Tell whether the results of all epochs [first, last) that count are still there."""
+        there = {e.number for e in self.epochs() if self._is_there(e)}
+        void = self._store.voided_ranges(self.name)
+        return all(n in there or any(v.first <= n < v.last_exclusive for v in void) for n in range(first, last))
+
+    def newest(self) -> int | None:
+        """Return the newest epoch that is complete, with all before it; None: there is none."""
+        end = self.end()
+        before = [e for e in self.epochs() if e.number < end]
+        return before[-1].number if before and not before[-1].direct else None
+
+    def end(self) -> int:
+        """Return where the log ends for its readers: before the first epoch that is not complete."""
+        upto = self.next_number()  # first: another thread may decide one more at any moment
+        return next((e.number for e in self.epochs() if e.number < upto and not e.is_complete), upto)
+
+    def next_number(self) -> int:
+        """Return the number of the next epoch to be decided: none that ever was."""
+        newest = self._store.newest_decision(_KIND, self._region)
+        return 0 if newest is None else newest.number + 1
+
+    def decide(
+        self, first: Positions, last: Positions, views: dict[str, int], now_s: float, *, slice_: int | None = None,
+        then: Positions | None = None, may_be_out: bool = False,
+    ) -> int:  # fmt: skip
+        """Record where the next epoch is cut, before anything of it is read; return its number. Args: as of `Epoch`."""
+        number = self.next_number()
+        content: dict[str, Any] = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
+        if then is not None:
+            content |= {"slice": slice_, "then": _text(then)}
+        if may_be_out:
+            content["may_be_out"] = True
+        self._store.record_decision(_KIND, self._region, number, content)
+        return number
+
+    def record(
+        self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
+        marks: Mapping[str, int] | None = None, direct: bool = False,
+        refused: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """Record that an epoch is complete: from now on these are its results. Its folders are on the disk by then."""
+        content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
+        content["files"] = self.sync(folder)
+        if state is not None and state != folder:
+            content["state_files"] = self.sync(state)
+        for known in (folder, state):
+            self._synced.pop(str(known), None)
+        if marks:
+            content["marks"] = dict(marks)
+        if direct:
+            content["direct"] = True
+        if refused:
+            content["refused"] = {log: list(numbers) for log, numbers in refused.items()}
+        self._store.add_checkpoint(self._region, number, content)
+
+    def record_state(self, number: int, state: str) -> None:
+        """Record that the state after a complete epoch was saved after all: from now on one can go back to it."""
+        (known,) = (c.metadata for c in self._store.checkpoints(self._region) if c.point == number)
+        assert isinstance(known, dict), "epochs are recorded here"
+        saved = {"state": state, "saved": True}
+        if state != known["folder"]:
+            saved["state_files"] = self.sync(state)
+        self._store.replace_checkpoint(self._region, number, known, {**known, **saved})
+        self._settled = tuple(e for e in self._settled if e.number < number)
+
+    def sync(self, folder: str) -> Manifest:
+        """Have a folder written to the disk, with all in it, once; return what is in it."""
+        if folder not in self._synced:
+            self._synced[folder] = sync(self.path(folder))
+        return self._synced[folder]
+
+    def results(self, epoch: Epoch) -> Path:
+        """Return where the results of a complete epoch are. Raises: HomeError: `STATE_DAMAGED`: not all of them are."""
+        return self._whole(str(epoch.folder), epoch.files)
+
+    def state(self, epoch: Epoch) -> Path:
+        """Return where the state after an epoch is. Raises: as `results`."""
+        return self._whole(str(epoch.state), epoch.files if epoch.state == epoch.folder else epoch.state_files)
+
+    def _whole(self, folder: str, files: Manifest) -> Path:
+        """Compare a folder with its manifest: the contents of its files once, their sizes each time."""
+        check(self.path(folder), files, contents=folder not in self._checked)
+        self._checked.add(folder)
+        return self.path(folder)
+
+    def path(self, folder: str) -> Path:
+        """Return where a folder is."""
+        return self.folder / folder
+
+    def files(self) -> Path:
+        """Return where files are that states name, each of them any number of them."""
+        return self.folder / _FILES
+
+    def dead(self, folder: str, topic: int) -> Path:
+        """Return where what did not fit is, of one of the topics that are read; whoever reads the results passes over
+        it."""
+        return self.folder / folder / f"_dead{topic}"
+
+    def drop_results_below(self, number: int) -> None:
+        """Drop what was sent at epochs before this one: it is released, and read, for good."""
+        if number > self._results_from:
+            self._drop(self._results_from, results_from=number, states_from=self._states_from)
+            self._results_from = number
+
+    def drop_states_below(self, number: int) -> None:
+        """Drop the states saved before this epoch."""
+        if number > self._states_from:
+            self._drop(self._states_from, results_from=self._results_from, states_from=number)
+            self._states_from = number
+
+    def _drop(self, first: int, *, results_from: int, states_from: int) -> None:
+        """Drop what lies below either number. Args: first: below this one that was done before."""
+        for epoch in self.epochs():
+            if not first <= epoch.number < max(results_from, states_from):
+                continue
+            needed = {epoch.folder} if epoch.number >= results_from else set()
+            needed |= {epoch.state} if epoch.number >= states_from else set()
+            for folder in {epoch.folder, epoch.state} - needed - {None}:
+                self.drop(str(folder))
+        below = min(results_from, states_from)
+        self._store.forget_epochs(_KIND, self._region, below)
+        self._settled = tuple(e for e in self._settled if e.number >= below)
+
+    def new_folder(self, number: int, what: str = "") -> str:
+        """Return a folder for an epoch that nobody knows of yet."""
+        return "-".join(filter(None, (str(number), uuid.uuid4().hex[:12], what)))
+
+    def drop(self, folder: str) -> None:
+        """Drop a folder that is nobody's, or nobody's any more."""
+        shutil.rmtree(self.path(folder), ignore_errors=True)
+        self._slices.pop(folder, None)
+        self._synced.pop(folder, None)
+        self._checked.discard(folder)
+
+    def drop_strays(self) -> None:
+        """Drop folders that are nobody's: of a run that was cut off, or of epochs that were taken back."""
+        known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name not in known:
+                self.drop(path.name)
+
+
+def _is_in(epoch: Epoch, void: tuple[VoidedRange, ...]) -> bool:
+    return any(v.first <= epoch.number < v.last_exclusive for v in void)
+
+
+def frontier_of(log: str, number: int) -> OffsetFrontier:
+    """Return the epochs before a number as a frontier."""
+    return OffsetFrontier.of({TopicPartition(topic=log, partition=0): number})
+
+
+def _text(positions: Positions) -> dict[str, dict[str, int]]:
+    return {log: {str(p): o for p, o in partitions.items()} for log, partitions in positions.items()}

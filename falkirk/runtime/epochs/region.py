@@ -1,0 +1,148 @@
+"""Batch regions: a DataFrame job for each complete epoch, whose results are recorded before anything rests on them.
+
+One thread decides where epochs end, and workers run them: several at once where none needs what another leaves. An
+epoch is
+
+  1. decided: its cut, and the epochs of the views that it reads, are in the store;
+  2. run: its results are in a folder of their own, and the state in another;
+  3. recorded: from now on it is complete, and no later try can change it.
+
+A crash before 3 leaves a folder that is nobody's, and the epoch is run again from the same decision. One that fails is
+tried again by itself; the others stay. Results that come out the same may go straight to their topic in 2
+(`direct.py`).
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.errors import HomeError, SparkError
+from falkirk.plan.batch import Batch
+from falkirk.plan.topics import refuse_forgetful
+from falkirk.protocol.ports import Health
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
+from falkirk.store import RegionRecord
+from falkirk.system.durable import make_folder
+
+log = logging.getLogger("falkirk")
+
+#: A job is cancelled within seconds; what a user's function does in Python can't be, and is left alone: nothing of it
+#: will be recorded. (What goes straight to a topic has none: `BatchRegion.fence`.)
+STOP_S = 10.0
+#: A job that sends straight to a topic has so long to come to its end.
+DRAIN_S = 5.0
+
+
+class BatchRegion(BatchAtRest):
+    """One batch of an application, a RegionPort.
+
+    Attributes: jobs: what its epochs read, compute and write.
+    """
+
+    def __init__(self, batch: Batch, context: Context) -> None:
+        super().__init__(batch.logs(), context)
+        self.batch, self._context = batch, context
+        self.jobs = EpochJobs(batch, context, self.epochs)
+        self._run: Run | None = None
+        self.ready_at_s = 0.0
+
+    def reads_from(self, logs: Mapping[str, EpochLog], files: Mapping[str, FileLog]) -> None:
+        """Take the logs of epochs and of files that batches of the application read."""
+        self.files = self.jobs.files = files
+        self.jobs.all_logs = logs
+
+    def prepare(self) -> RegionRecord:
+        """Check what it reads, and what that was when this home was made; record it before the first start.
+
+        Raises: HomeError, LogError.
+        """
+        topics = self._context.topics
+        partitions = {}
+        for given in self.batch.inputs:
+            if given.topic is None:
+                continue
+            facts = topics.facts(given.log)
+            refuse_forgetful(facts, given.topic.where, self.batch.interval_s)
+            partitions[given.log] = facts.partitions
+        written = [sink.to.topic for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
+        self._context.hold((*partitions, *written))
+        written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]
+        partitions |= {topic: topics.facts(topic).partitions for topic in written}
+        record = self._store.region(self.batch.name)
+        if record is not None:
+            compare(self.batch, completed(self.batch, record, self._store), partitions)
+            self.jobs.partitions = record.partitions
+            return record
+        if self.epochs.folder.exists():
+            raise HomeError(
+                "HOME_DAMAGED",
+                f"batch {self.batch.name!r} has epochs but no record of decisions.",
+                where=self.epochs.folder,
+                hint="Restore decisions.db from a backup, or use a new home.",
+            )
+        refuse_own_records(self.batch, self._context, written)
+        if self.jobs.direct.outlet is not None and (taken := self.jobs.direct.outlet.has_taken()):
+            raise renamed(self.batch, taken)
+        record = RegionRecord(
+            fingerprint=self.batch.fingerprint, start_offsets=self.jobs.first_start(), partitions=partitions
+        )
+        if self._store.decision("began", self.batch.name, 0) is None:
+            self._store.record_decision("began", self.batch.name, 0, {"at_s": time.time()})
+        self._store.create_region(self.batch.name, record, {})
+        self.jobs.partitions = record.partitions
+        return record
+
+    def health(self) -> Health:
+        """See RegionPort. One whose thread has ended runs until somebody has looked at why, and called `end`; it never
+        hangs: how long an epoch takes is the user's affair."""
+        return Health(runs=self._run is not None, ready_at_s=self.ready_at_s)
+
+    def start(self, number: int) -> None:
+        """See RegionPort."""
+        assert self._run is None, "a region is started behind its fence"
+        self.prepare()
+        self._store.open_incarnation(self.batch.name, number)
+        make_folder(self.epochs.folder)
+        self.jobs.look_again()
+        self._run = Run(self.jobs, number)
+        self._run.begin()
+
+    def fence(self) -> None:
+        """See RegionPort. From now on nothing of the run is recorded, so it does not matter when it ends; but of what
+        goes straight to its topic it does.
+
+        Raises: SparkError: `WRITER_STILL_RUNNING`.
+        """
+        if not self.end() and self.batch.is_direct:
+            raise SparkError(
+                "WRITER_STILL_RUNNING",
+                f"a job of batch {self.batch.name!r} still writes.",
+                certainty="maybe",
+                hint="The Spark application is restarted to be rid of it.",
+            )
+
+    def leave_off(self) -> None:
+        """Begin nothing more; what runs may come to its end."""
+        if (run := self._run) is not None:
+            run.leave_off()
+
+    def end(self) -> bool:
+        """Stop what runs; tell whether nothing does any more."""
+        if self._run is not None and self.batch.is_direct:
+            self._run.drain(DRAIN_S)  # an epoch that is out in part had better be out
+        run, self._run = self._run, None
+        stopped = run is None or run.stop(STOP_S)
+        if not stopped:
+            log.warning("%s: what it runs does not stop; it will not count", self.batch.name)
+        return stopped
+
+    def failure(self) -> Exception | None:
+        """Return what ended it, or None while it runs or when it was stopped."""
+        return None if self._run is None else self._run.error

@@ -1,0 +1,399 @@
+"""Runs: one incarnation of a batch, with a thread that decides where epochs end, and workers that compute them."""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from functools import partial
+
+from falkirk.declare.cut import ByTime, OnArrival
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.operators.in_epoch import State
+from falkirk.runtime.epochs.computed import OWN, Computed, Decided
+from falkirk.runtime.epochs.failures import passes, raise_final, told, waits_for
+from falkirk.runtime.epochs.files import is_lost
+from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
+from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.epochs.log import Epoch
+
+log = logging.getLogger("falkirk")
+
+#: How often what there is to read is looked at.
+LOOK_S = 0.1
+#: Epochs that run at the same time, where none needs what another leaves.
+AT_ONCE = 2
+#: Epochs that may wait for sinks that are slow, or away. While there are as many, input waits in its logs.
+BEHIND_MAX = 8
+#: An epoch that fails this often will not get better by itself.
+TRIES_MAX = 5
+BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+#: How long to wait before it is looked whether a lost file is back.
+LOST_PAUSE_S = 1.0
+
+
+class Term:
+    """The time in which a run may record decisions. It ends at once, however long what runs takes to end."""
+
+    def __init__(self) -> None:
+        self._lock, self._is_over = threading.Lock(), False
+
+    def end(self) -> None:
+        """End it: nothing is recorded any more when this returns."""
+        with self._lock:
+            self._is_over = True
+
+    def record(self, decision: Callable[[], object]) -> bool:
+        """Record a decision unless the term is over; return whether it was recorded."""
+        with self._lock:
+            if self._is_over:
+                return False
+            decision()
+            return True
+
+
+class Run:
+    """One incarnation of a batch: a thread that decides, and workers.
+
+    Args: number: the point that it goes on from.
+    """
+
+    def __init__(self, jobs: EpochJobs, number: int) -> None:
+        self._jobs, self._number, self._term = jobs, number, Term()
+        self._batch = jobs.batch
+        self.error: Exception | None = None
+        self._stopping, self._wake = threading.Event(), threading.Event()
+        self._began_s = jobs.began_s()
+        self._tries: dict[int, int] = {}
+        self._not_before_s: dict[int, float] = {}
+        #: Why epochs have failed that are about to be tried again.
+        self._failing: dict[int, str] = {}
+        self._running: dict[int, Future[None]] = {}
+        self._states: dict[int, State] = {}
+        #: Some of them are in no file; they are read, or computed again, before anything else.
+        self._unsaved, self._restored = False, False
+        self._restore_fails = 0
+        self._saved_at_s = time.monotonic()
+        self._group = f"{jobs.batch.name}-{uuid.uuid4().hex[:8]}"
+        # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later. What sorts
+        # by time needs what the epoch before it has left, too; and a topic takes one epoch after the other.
+        one_by_one = self._batch.is_stateful or self._batch.is_direct or isinstance(self._batch.cut, OnArrival)
+        at_once = 1 if one_by_one else AT_ONCE
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
+        self._at_once = at_once
+        # While the rounds of an epoch go on, the next one is decided, and what it reads is taken in.
+        takes_in = self._batch.iteration is not None and not isinstance(self._batch.cut, OnArrival | ByTime)
+        self._ahead = at_once + takes_in
+        self._intake = ThreadPoolExecutor(1, thread_name_prefix=f"falkirk-{self._batch.name}-in")
+        self._taking: dict[int, Future[Inputs]] = {}
+        self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
+
+    def begin(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def leave_off(self) -> None:
+        """Decide nothing more, and begin nothing."""
+        self._stopping.set()
+        self._wake.set()
+
+    def drain(self, timeout_s: float) -> None:
+        """Let what runs come to its end, and begin nothing more."""
+        self.leave_off()
+        self._thread.join(timeout_s)
+        wait_for(list(self._running.values()), timeout=timeout_s)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop: nothing more is recorded. Tell whether nothing of it runs any more."""
+        self._term.end()
+        self.leave_off()
+        deadline = time.monotonic() + timeout_s
+        for number in list(self._running):
+            self._jobs.cancel(f"{self._group}-{number}")
+        self._thread.join(timeout_s)
+        running = dict(self._running)
+        while running and time.monotonic() < deadline:
+            for number in running:
+                self._jobs.cancel(f"{self._group}-{number}")
+            wait_for(running.values(), timeout=LOOK_S)
+            running = {n: future for n, future in running.items() if not future.done()}
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._intake.shutdown(wait=False, cancel_futures=True)
+        for number, taking in list(self._taking.items()):
+            self._jobs.cancel(f"{self._group}-{number}-in")
+            taking.add_done_callback(_release)
+        return not running and not self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            while not self._wait():
+                try:
+                    if not self._restored and not self._running:
+                        self._restore()
+                    self._turn()
+                    state = next(iter(self._failing.values()), self._jobs.waits_for)
+                    self._jobs.detail = "; ".join(filter(None, (state, self._jobs.reads.report())))
+                except Exception as error:
+                    if not passes(error):
+                        raise
+                    self._jobs.detail = waits_for(error)
+                    if is_lost(error):
+                        self._stopping.wait(LOST_PAUSE_S)
+        except Exception as error:
+            self.error = error
+
+    def _wait(self) -> bool:
+        """Wait until there may be something to do; tell whether to stop instead."""
+        self._wake.wait(LOOK_S)
+        self._wake.clear()
+        return self._stopping.is_set()
+
+    def _restore(self) -> None:
+        """Read the newest state that was saved, and compute those behind it again.
+
+        The store says which one that is: it may have been recorded though nobody was told.
+        """
+        self._states, self._unsaved = {}, False
+        if not self._batch.is_stateful:
+            self._restored = True
+            return
+        epochs = self._jobs.epochs.epochs()
+        saved = [e for e in epochs if e.is_complete and e.saved and e.state is not None and e.number >= self._number]
+        if self._number >= 0 and not saved:
+            raise HomeError(
+                "HOME_DAMAGED",
+                f"the state of batch {self._batch.name!r} after epoch {self._number} is not there.",
+                where=self._jobs.epochs.folder,
+                hint="Restore the home from a backup, or use a new one.",
+            )
+        for newest in saved[-1:]:
+            self._jobs.epochs.state(newest)
+            state = self._jobs.states.read(str(newest.state), is_result=newest.state == newest.folder)
+            self._states = {newest.number: state}
+        for epoch in epochs:
+            if epoch.number <= max(self._states, default=-1) or not epoch.is_complete:
+                continue
+            try:
+                self._recompute(epoch)
+            except SPARK_ERRORS as error:
+                self._jobs.reads.refuse_changed(epoch)
+                raise_final(error, self._jobs.batch, self._jobs.epochs.files(), epoch.number)
+                self._restore_fails += 1
+                if self._restore_fails >= TRIES_MAX:
+                    raise
+                reason = first_line(error)
+                log.warning("%s: epoch %d can't be computed again: %s", self._batch.name, epoch.number, reason)
+                self._stopping.wait(BACKOFF_S[self._restore_fails])
+                return
+            self._unsaved = True
+        self._restored, self._restore_fails = True, 0  # not before: what failed half-way is tried again as a whole
+
+    def _recompute(self, epoch: Epoch) -> None:
+        """Compute the state after a complete epoch again."""
+        computed = self._jobs.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
+        try:
+            self._states = {epoch.number: self._after(computed.kept, str(epoch.folder))}
+        finally:
+            computed.clean()
+
+    def _after(self, kept: State, folder: str) -> State:
+        """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
+        if self._batch.state is not None and OWN not in kept:
+            kept = {**kept, **self._jobs.states.read(folder, is_result=True)}
+        return {s: k if isinstance(k, str) else k.localCheckpoint(eager=True) for s, k in kept.items()}
+
+    def _turn(self) -> None:
+        for number in [n for n, future in self._running.items() if future.done()]:
+            self._finish(number, self._running.pop(number))
+        epochs = self._jobs.epochs.epochs()
+        waiting = [e for e in epochs if not e.is_complete]
+        current = {e.number for e in (*waiting, *epochs[-1:])}
+        self._failing = {number: why for number, why in self._failing.items() if number in current}
+        if len(waiting) < self._ahead and self._decide(epochs):
+            self._wake.set()  # to run it, at once
+            return
+        for epoch in waiting[: self._at_once] if self._restored else ():
+            if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
+                self._running[epoch.number] = future = self._pool.submit(self._execute, epoch)
+                future.add_done_callback(lambda _: self._wake.set())
+        for epoch in waiting[self._at_once :] if self._running else ():
+            if epoch.number not in self._taking:
+                group = f"{self._group}-{epoch.number}-in"
+                self._taking[epoch.number] = self._intake.submit(self._jobs.take_in, epoch, group)
+        if self._running:
+            return
+        if epochs and not waiting and self._restored:
+            self._save_at_rest(epochs[-1])
+
+    def _save_at_rest(self, last: Epoch) -> None:
+        """Save the state after the last epoch, if no other has come at which it would be: its results may wait for
+        that."""
+        is_time = self._batch.saves_at_rest(time.monotonic() - self._saved_at_s)
+        if last.saved or not is_time or time.monotonic() < self._not_before_s.get(last.number, 0.0):
+            return
+        self._running[last.number] = future = self._pool.submit(self._save, last)
+        future.add_done_callback(lambda _: self._wake.set())
+
+    def _save(self, epoch: Epoch) -> None:
+        self._jobs.begin_jobs(epoch, f"{self._group}-{epoch.number}")
+        epochs, states = self._jobs.epochs, self._jobs.states
+        state = epoch.state or states.write(epoch, self._states[epoch.number])
+        if self._adopt(lambda: epochs.record_state(epoch.number, state)):
+            self._states, self._unsaved = {epoch.number: states.read(state, is_result=state == epoch.folder)}, False
+        self._saved_at_s = time.monotonic()
+
+    def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
+        last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self._batch.cut
+        if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
+            return False
+        views = self._jobs.views()
+        if views is None or self._jobs.is_ahead(BEHIND_MAX):
+            return False
+        if isinstance(cut, ByTime):
+            decided = self._jobs.next_slice(epochs)
+            return decided is not None and self._record_cut(decided, views, time.time())
+        first = self._jobs.first_of_next(epochs)
+        ends = self._jobs.ends(first)
+        last = cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
+        # What a cut has left is due as before.
+        at_s = time.time() if last == ends else last_at_s
+        return last is not None and self._record_cut(Decided(first=first, last=last), views, at_s)
+
+    def _record_cut(self, decided: Decided, views: dict[str, int], at_s: float) -> bool:
+        return self._term.record(partial(self._jobs.decide, decided, views, at_s))
+
+    def _adopt(self, record: Callable[[], None]) -> bool:
+        """Record a complete epoch, or that a state was saved; return whether it was recorded."""
+        recorded = self._term.record(record)
+        if recorded:
+            self._jobs.on_complete()
+        return recorded
+
+    def _before(self, number: int) -> State:
+        """Return the state that an epoch begins with."""
+        earlier = [n for n in self._states if n < number]
+        return self._states[max(earlier)] if earlier else {}
+
+    def _execute(self, epoch: Epoch) -> None:
+        taken = self._taken(epoch.number)
+        try:
+            try:
+                self._complete(epoch, taken)
+            except SPARK_ERRORS:
+                if not self._refuse_unreadable(epoch):
+                    raise
+                self._complete(epoch, None)
+        finally:
+            if taken is not None:
+                taken.release()
+
+    def _refuse_unreadable(self, epoch: Epoch) -> bool:
+        """Refuse the files of an epoch that failed that Spark can't read to their end; return whether there are any.
+
+        Raises: LogError: a file is lost (`is_lost`). Whatever keeps Spark from reading any file.
+        """
+        found = self._jobs.unreadable(epoch, f"{self._group}-{epoch.number}", self._stopping)
+        self._term.record(partial(self._jobs.reads.refuse, found))
+        return bool(found)
+
+    def _taken(self, number: int) -> Inputs | None:
+        """Return what was taken in of an epoch; None: nothing was, or it failed, and is read in the epoch's turn."""
+        taking = self._taking.pop(number, None)
+        if taking is None or taking.exception() is not None:
+            return None
+        return taking.result()
+
+    def _complete(self, epoch: Epoch, taken: Inputs | None) -> None:
+        computed = self._jobs.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}", taken)
+        folder, direct = self._jobs.epochs.new_folder(epoch.number), self._jobs.direct.takes(epoch)
+        try:
+            rows, dead = self._jobs.write(epoch, folder, computed, direct=direct)
+            saves = self._batch.saves(epoch.number, time.monotonic() - self._saved_at_s)
+            state, marks = self._state_of(epoch, computed, folder, saves=saves), self._jobs.marks(computed, folder)
+            self._jobs.epochs.sync(folder)
+        except BaseException:
+            self._jobs.epochs.drop(folder)  # it is tried again, and the disk may be full
+            raise
+        finally:
+            computed.clean()
+        record = partial(
+            self._jobs.epochs.record, epoch.number, folder=folder, rows=rows, dead=dead, state=state, saved=saves,
+            marks={**computed.told, **marks}, direct=direct, refused=computed.refused,
+        )  # fmt: skip
+        recorded = self._adopt(record)
+        if recorded and self._batch.notes:
+            self._jobs.states.sweep(self._states.values())
+        if recorded:
+            self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
+        if recorded and saves:
+            self._unsaved = False
+        if saves:
+            self._saved_at_s = time.monotonic()
+
+    def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
+        """Save the state after an epoch, if its policy says so; return the folder that it is in, if it is in one."""
+        state, kept = None, computed.kept
+        if not self._batch.is_stateful:
+            return None
+        if self._batch.state is not None and not kept:
+            state, after = folder, self._jobs.states.read(folder, is_result=True)
+        elif saves:
+            own = self._batch.state is not None and OWN not in kept  # then the result that was just written is it
+            whole = {**kept, **self._jobs.states.read(folder, is_result=True)} if own else kept
+            state = self._jobs.states.write(epoch, whole)
+            after = self._jobs.states.read(state, is_result=False)
+        else:
+            after, self._unsaved = self._after(kept, folder), True
+        # Beside those before it: should it turn out not to be recorded, it is computed again from them.
+        self._states[epoch.number] = after
+        return state
+
+    def _finish(self, number: int, future: "Future[None]") -> None:
+        error = future.exception()
+        if error is None or self._stopping.is_set():
+            self._failing.pop(number, None)
+            self._tries.pop(number, None)
+            return
+        raise_final(error, self._jobs.batch, self._jobs.epochs.files(), number)
+        # While the broker is away, or a topic not what it was, that is the reason, whatever Spark makes of it.
+        epochs = self._jobs.epochs.epochs()
+        self._jobs.ends(self._jobs.first_of_next(epochs))
+        for epoch in epochs:
+            if epoch.number == number and not epoch.is_complete:
+                self._jobs.refuse_expired(epoch)
+                refuse_damaged(self._batch, epoch, self._jobs.all_logs)
+        tries = self._tries[number] = self._tries.get(number, 0) + 1
+        if not is_lost(error) or number not in self._failing:  # a lost file may be waited for through a night
+            log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
+        if passes(error):
+            self._tries[number] = 0
+        elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
+            raise error
+        elif self._unsaved:
+            self._lose(number, error)
+        self._failing[number] = told(error, number)
+        self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+
+    def _lose(self, number: int, error: BaseException) -> None:
+        """Take note that states that are in no file may be gone, with an executor.
+
+        Raises: SparkError: `SESSION_LOST`: computed again they might be others than those that recorded results are of.
+            The next start takes these back first.
+        """
+        if not self._batch.deterministic:
+            raise SparkError(
+                "SESSION_LOST",
+                f"epoch {number} of batch {self._batch.name!r} failed, and what it begins with was not saved: it would "
+                f"be drawn anew. ({str(error).splitlines()[0][:200]})",
+                certainty="maybe",
+                hint="The Spark application is restarted, and goes on from the last saved epoch.",
+            ) from error
+        self._restored = False
+
+
+def _release(taking: "Future[Inputs]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().release()

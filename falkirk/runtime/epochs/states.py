@@ -1,0 +1,60 @@
+"""States: what a batch keeps after an epoch, in a folder of its own: rows as Parquet files, and notes as they are."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from falkirk.home.folder import write_atomically
+from falkirk.operators.in_epoch import State
+from falkirk.operators.iteration import sweep_files
+from falkirk.plan.batch import Batch
+from falkirk.runtime.epochs.computed import OWN
+from falkirk.runtime.epochs.inputs import read_folders
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+
+
+class States:
+    """The states of one batch. Args: epochs: its log."""
+
+    def __init__(self, session: SparkSession, batch: Batch, epochs: EpochLog) -> None:
+        self._session, self._batch, self._epochs = session, batch, epochs
+
+    def write(self, epoch: Epoch, state: State) -> str:
+        """Write a state; return its folder."""
+        name = self._epochs.new_folder(epoch.number, "state")
+        folder = self._epochs.path(name)
+        try:
+            for slot, kept in state.items():
+                if isinstance(kept, DataFrame):
+                    kept.write.parquet(str(folder / slot))
+                else:
+                    folder.mkdir(exist_ok=True)
+                    write_atomically(_note(folder, slot), kept)
+            self._epochs.sync(name)
+        except BaseException:
+            self._epochs.drop(name)  # it is tried again, and the disk may be full
+            raise
+        return name
+
+    def read(self, folder: str, *, is_result: bool) -> State:
+        """Return a state that was written. Args: is_result: it is the result as well, and nothing else is kept."""
+        path, schemas = self._epochs.path(folder), dict(self._batch.slots)
+        if self._batch.state is not None:
+            schemas[OWN] = self._batch.state
+        if is_result:
+            return {OWN: read_folders(self._session, [path], schemas[OWN])}
+        rows = {slot: read_folders(self._session, [path / slot], schema) for slot, schema in schemas.items()}
+        return {**rows, **{slot: _note(path, slot).read_text() for slot in self._batch.notes}}
+
+    def sweep(self, states: Iterable[State]) -> None:
+        """Delete the files that no note names any more, of the states that are saved or of these."""
+        current = list(states)
+        saved = [self._epochs.path(e.state) for e in self._epochs.epochs() if e.state is not None]
+        for slot in self._batch.notes:
+            kept = [_note(path, slot).read_text() for path in saved if _note(path, slot).exists()]
+            sweep_files(self._epochs.files() / slot, [*kept, *(str(s[slot]) for s in current if slot in s)])
+
+
+def _note(folder: Path, slot: str) -> Path:
+    return folder / f"{slot}.json"

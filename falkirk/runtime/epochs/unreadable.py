@@ -1,0 +1,146 @@
+"""Unreadable files: found among the files that one batch reads, so that a file which fails a job fails only itself.
+
+Whoever may write a folder can put a file there that no job can read to its end: a CSV file whose first line names other
+columns, a damaged Parquet or compressed file, a line that no memory can hold. Reading every file twice would cost too
+much. So when an epoch fails each of its files is read alone, with all columns: whether a file is readable does not
+depend on who reads it. A file that fails twice in a row, while Spark works otherwise, is refused. The store has the
+refusal before the epoch is computed without the file, and a complete epoch records which files it has not read. So a
+replay reads the same.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from falkirk.errors import LogError
+from falkirk.errors.spark import SPARK_ERRORS, innermost_line
+from falkirk.frames.files import rows_of
+from falkirk.operators.call import LETTER
+from falkirk.plan.batch import Batch, Input
+from falkirk.runtime.epochs.files import FileLog, RefusedFile
+from falkirk.runtime.epochs.log import Epoch
+from falkirk.system.disk import is_full
+
+#: What passes by itself has so long to do so, before a file is read for the second time.
+PAUSE_S = 1.0
+Refused = Mapping[str, Mapping[int, RefusedFile]]
+"""Refused files by log and number."""
+
+
+class BatchFiles:
+    """The files that one batch reads.
+
+    Args: files: returns the files of all sources, by log.
+    """
+
+    def __init__(self, session: SparkSession, batch: Batch, files: Callable[[], Mapping[str, FileLog]]) -> None:
+        self._session, self._name, self._files = session, batch.name, files
+        self._inputs = [given for given in batch.inputs if given.folder is not None]
+        #: Files that this process has read alone to their end: an epoch that fails again does not read them once more.
+        self._readable: set[tuple[str, int]] = set()
+
+    def report(self) -> str:
+        """Return which files were skipped or refused, and why; nothing, if there are none."""
+        return "; ".join(filter(None, (self._files()[given.log].report() for given in self._inputs)))
+
+    def refused(self, epoch: Epoch) -> Refused:
+        """Return the files that an epoch leaves out: if it is complete as it recorded, else as the store has it now."""
+        found = {}
+        for given in self._inputs:
+            first, last = _range(epoch, given)
+            out = epoch.refused.get(given.log, ()) if epoch.is_complete else range(first, last)
+            found[given.log] = {n: file for n, file in self._files()[given.log].refused().items() if n in out}
+        return found
+
+    def letters(self, refused: Refused) -> list[DataFrame]:
+        """Return the dead letters of the files that an epoch leaves out."""
+        rows = [
+            (file.name, _letter(self._name, log, number, file.reason))
+            for log, files in sorted(refused.items())
+            for number, file in sorted(files.items())
+        ]
+        return [self._session.createDataFrame(rows, LETTER)] if rows else []
+
+    def check(self, epoch: Epoch, refused: Mapping[str, Sequence[int]]) -> None:
+        """See that what was read is still what it was, so that a replay would read the same. Raises: LogError."""
+        for given in self._inputs:
+            self._files()[given.log].paths(*_range(epoch, given), without=refused.get(given.log, ()))
+
+    def unreadable(self, epoch: Epoch, stopping: threading.Event) -> dict[tuple[str, int], str]:
+        """Read each file of an epoch alone; return those that failed twice in a row, by log and number, and why.
+
+        Args: stopping: no longer asked for: then none is returned.
+        Raises: LogError: a file is not what it was, or not there. Whatever keeps Spark from reading any file.
+        """
+        suspects = [(given, n) for given, n in self._read_by(epoch) if (given.log, n) not in self._readable]
+        if not (once := self._failing(suspects)) or stopping.wait(PAUSE_S):
+            return {}
+        twice = self._failing([(given, n) for given, n in suspects if (given.log, n) in once])
+        return {} if stopping.is_set() else twice
+
+    def _failing(self, suspects: Sequence[tuple[Input, int]]) -> dict[tuple[str, int], str]:
+        reasons = {(given.log, number): self._why_unreadable(given, number) for given, number in suspects}
+        self._readable |= {place for place, reason in reasons.items() if reason is None}
+        return {place: reason for place, reason in reasons.items() if reason is not None}
+
+    def refuse(self, unreadable: Mapping[tuple[str, int], str]) -> None:
+        """Record that epochs do without these files from now on. Raises: StoreError."""
+        for (log, number), reason in sorted(unreadable.items()):
+            self._files()[log].refuse(number, reason)
+
+    def refuse_changed(self, epoch: Epoch) -> None:
+        """See that the files of a complete epoch can still be read. Its results rest on them, so none is refused.
+
+        Raises: LogError: `INPUT_CHANGED`: one can't be read any more. Others as `unreadable`.
+        """
+        for given, number in self._read_by(epoch):
+            reason = self._why_unreadable(given, number)
+            if reason is None:
+                continue
+            (path,) = self._files()[given.log].paths(number, number + 1)
+            raise LogError(
+                "INPUT_CHANGED",
+                f"file {path.name!r} of {given.name!r} was read once, and can't be read any more: {reason}.",
+                where=path,
+                hint=f"Put it back as it was. If you can't: take {self._name!r} back to a saved epoch (`falkirk"
+                " rollback`) and leave the file out (`falkirk disown`).",
+                source=given.name,
+                file=path.name,
+                number=number,
+            )
+
+    def _read_by(self, epoch: Epoch) -> Iterator[tuple[Input, int]]:
+        refused = self.refused(epoch)
+        for given in self._inputs:
+            yield from ((given, n) for n in range(*_range(epoch, given)) if n not in refused[given.log])
+
+    def _why_unreadable(self, given: Input, number: int) -> str | None:
+        """Return why Spark can't read a file to its end, or None where it can, or where the file is not to blame."""
+        assert given.folder is not None
+        files = self._files()[given.log]
+        paths = files.paths(number, number + 1)
+        try:
+            _read_all(rows_of(self._session, given.folder, paths).data)
+            return None
+        except SPARK_ERRORS as error:
+            if is_full(error):
+                raise
+            reason = innermost_line(error)
+        files.paths(number, number + 1)  # what was read was the file: its first line may be quoted
+        _read_all(self._session.range(1).toDF("n"))  # else Spark fails whatever it reads
+        return reason
+
+
+def _read_all(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _range(epoch: Epoch, given: Input) -> tuple[int, int]:
+    return epoch.first[given.log][0], epoch.last[given.log][0]
+
+
+def _letter(region: str, log: str, number: int, reason: str) -> str:
+    told = {"reason": f"the file is left out: {reason}", "region": region, "topic": log, "partition": 0}
+    return json.dumps({**told, "offset": number, "value": None})

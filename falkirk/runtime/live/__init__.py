@@ -1,0 +1,1 @@
+"""Live regions: Real-time Mode queries from one log to another."""

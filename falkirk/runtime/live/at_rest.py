@@ -1,0 +1,166 @@
+"""At rest: reads and changes the durable data of a region that does not run. It needs no Spark.
+
+A region's checkpoints are in Spark's files, and its results are in its outputs. The store relates the two. The commands
+use this module alone for an application that does not run.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from falkirk.kafka.ranges import LogRecord, read_range
+from falkirk.kafka.signing import Disbelieved, Foreign, ForeignTally
+from falkirk.plan.region import RegionLogs
+from falkirk.protocol.ports import Health, Point, Range
+from falkirk.runtime.context import Place
+from falkirk.runtime.live import checkpoint
+from falkirk.runtime.outputs import Outputs, newest_serving
+from falkirk.store import Positions
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import Natural, TopicPartition
+
+log = logging.getLogger("falkirk")
+
+
+class RegionAtRest:
+    """A region that does not run, as a RegionPort: `start` does nothing."""
+
+    def __init__(self, logs: RegionLogs, place: Place) -> None:
+        self.logs, self._place, self._store = logs, place, place.home.store
+        self._checkpoint = place.home.checkpoint(logs.name)
+        self._outputs = Outputs(logs, place)
+        #: The ends of the outputs, read after the last writer of this region ended; None: a writer may still run.
+        self._ends: Positions | None = None
+        #: Checkpoints with missing or torn files.
+        self.damaged: set[int] = set()
+        self._discarded_below = -1
+
+    def health(self) -> Health:
+        """See RegionPort."""
+        return Health(runs=False)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def points(self) -> tuple[Point, ...]:
+        """See RegionPort. The newest undamaged checkpoint is always included, older ones while their input exists.
+
+        The initial state is excluded once the first checkpoint was collected, because older results may be deleted too.
+        """
+        committed = checkpoint.committed_batches(self._checkpoint)
+        distrusted = self._store.distrusted(self.logs.name)
+        batches = [n for n in committed if n not in distrusted and self._is_whole(n)]
+        read = {n: self._read(n) for n in batches}
+        if not batches or committed[0] == 0:
+            batches, read = [-1, *batches], {-1: self._start_offsets(), **read}
+        oldest = self._place.topics.first_positions(self.logs.source) if len(batches) > 1 else {}
+        reachable = [n for n in batches[:-1] if all(read[n].get(p, 0) >= o for p, o in oldest.items())]
+        return self._points_of({n: read[n] for n in [*reachable, batches[-1]]})
+
+    def _points_of(self, read: dict[int, dict[int, int]]) -> tuple[Point, ...]:
+        """Return the points of these checkpoints. `read` has the end of the input of each one."""
+        tails = self._store.tails(self.logs.name)
+        return tuple(
+            Point(
+                number=number,
+                read=frontier(self.logs.source, covered),
+                sent=frontier(self.logs.output, newest_serving(tails, number).positions.get(self.logs.output, {})),
+                made_at_s=None if number < 0 else checkpoint.committed_at_s(self._checkpoint, number),
+            )
+            for number, covered in read.items()
+        )
+
+    def _is_whole(self, batch: int) -> bool:
+        wrong = checkpoint.damage(self._checkpoint, batch, self.logs.source)
+        if wrong is not None and batch not in self.damaged:
+            log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
+            self.damaged.add(batch)
+        return wrong is None
+
+    def _start_offsets(self) -> dict[int, int]:
+        record = self._store.region(self.logs.name)
+        return {} if record is None else record.start_offsets[self.logs.source]
+
+    def _read(self, number: int) -> dict[int, int]:
+        """Return, per partition of the input, the end of the records that a checkpoint covers."""
+        if number < 0:
+            return self._start_offsets()
+        return checkpoint.end_offsets(self._checkpoint, number, self.logs.source)
+
+    def rewind(self, number: int) -> None:
+        """See RegionPort."""
+        checkpoint.rewind(self._checkpoint, number)
+
+    def discard_below(self, number: int) -> None:
+        """See RegionPort. Spark's own maintenance deletes state files that no checkpoint names."""
+        if number > self._discarded_below:
+            checkpoint.discard_below(self._checkpoint, number)
+            self._store.forget_tails_before(self.logs.name, number)
+            self._discarded_below = number
+
+    # -- outputs ------------------------------------------------------------------------------------------------------
+
+    def fence(self) -> None:
+        """See RegionPort. This process holds the home's lock and has killed former processes (home/folder.py)."""
+        if self._ends is None:
+            self._ends = self._outputs.settled_ends()
+
+    def start(self, number: int) -> None:
+        """Do nothing. The next start of the application resumes from this checkpoint."""
+
+    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
+        """See RegionPort. Dead letters are included: a rollback cancels the dead letters of cancelled input too."""
+        assert self._ends is not None, "`fence` must be called before `beyond`"
+        covered = {
+            p: max(o, upto.length(TopicPartition(topic=self.logs.source, partition=p)))
+            for p, o in self._read(number).items()
+        }
+        found: list[Range] = []
+        for topic in self._outputs.names:
+            later = [(r.partition, r.offset) for r in self._sent_after(topic, number, covered, self._ends)]
+            found += [(topic, *r) for r in _runs(sorted(later))]
+        return tuple(found)
+
+    def boundary(self, number: int, ends: Positions) -> Positions:
+        """Return, per output partition, the first record caused by input after a checkpoint: the most exact φ."""
+        covered, found = self._read(number), {name: dict(ends[name]) for name in self._outputs.names}
+        for topic in self._outputs.names:
+            for record in self._sent_after(topic, number, covered, ends):
+                found[topic][record.partition] = min(record.offset, found[topic][record.partition])
+        return found
+
+    def _sent_after(
+        self, topic: str, number: int, covered: Mapping[int, Natural], ends: Positions
+    ) -> Iterable[LogRecord]:
+        """Yield the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
+        first = self._outputs.position(number).positions.get(topic, {})
+        oldest = self._place.topics.first_positions(topic)
+        first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
+        void, verifier = self._place.void(topic), self._outputs.verifier(topic)
+        foreign = ForeignTally()
+        for record in read_range(self._place.connection, topic, first, ends[topic]):
+            found = verifier.verify_record(record)
+            incarnation = None if isinstance(found, Disbelieved) else found.incarnation
+            if void.has(record.partition, record.offset, incarnation):
+                continue
+            if isinstance(found, Disbelieved):
+                foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
+                continue
+            _, partition, offset, *_ = found.numbers
+            if offset >= covered.get(partition, 0):
+                yield record
+        self._place.note_foreign(topic, foreign)
+
+
+def frontier(topic: str, positions: dict[int, int]) -> OffsetFrontier:
+    """Return the positions in a topic as a frontier."""
+    return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
+
+
+def _runs(places: list[tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
+    """Return sorted places as ranges (partition, first, last exclusive); adjacent places become one range."""
+    runs: list[tuple[int, int, int]] = []
+    for partition, offset in places:
+        if runs and runs[-1][0] == partition and runs[-1][2] == offset:
+            runs[-1] = (partition, runs[-1][1], offset + 1)
+        else:
+            runs.append((partition, offset, offset + 1))
+    return runs

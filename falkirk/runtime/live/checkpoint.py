@@ -1,0 +1,110 @@
+"""Checkpoints: tells which batches of a Spark checkpoint can be restored, up to which input, and rewinds to one.
+
+Spark's own `offsets/` and `commits/` logs are the truth; Falkirk copies nothing from them. Batch n can be restored iff
+`commits/n` exists. Offsets without a commit have no meaning, because Real-time Mode chooses them again after a restart.
+A commit names its state files, so Falkirk finds a missing file before Spark needs it.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from falkirk.errors import SparkError
+from falkirk.system.stored import parse_json
+
+#: The first line of a commit is the version of its format. The rest is one JSON object.
+_VERSION = re.compile(r"v\d+")
+#: The name of an operator or a state file. Any other text could be a glob pattern or a path to another folder.
+_NAME = re.compile(r"[\w-]+")
+
+
+def committed_batches(checkpoint: Path) -> tuple[int, ...]:
+    """Return the committed batches of a Spark checkpoint, oldest first."""
+    commits = checkpoint / "commits"
+    if not commits.is_dir():
+        return ()
+    return tuple(sorted(int(f.name) for f in commits.iterdir() if f.name.isdigit()))
+
+
+def last_committed_batch(checkpoint: Path) -> int:
+    """Return the newest committed batch of a Spark checkpoint, or -1 when there is none."""
+    return max(committed_batches(checkpoint), default=-1)
+
+
+def committed_at_s(checkpoint: Path, batch: int) -> float:
+    """Return the time at which a batch was committed, in seconds since the epoch."""
+    return (checkpoint / "commits" / str(batch)).stat().st_mtime
+
+
+def end_offsets(checkpoint: Path, batch: int, topic: str) -> dict[int, int]:
+    """Return the input offsets at which the batch after `batch` begins, per partition.
+
+    Raises: SparkError: `CHECKPOINT_DAMAGED` if a committed batch has no readable offsets.
+    """
+    file = checkpoint / "offsets" / str(batch)
+    try:
+        lines = file.read_text().splitlines()
+        content = parse_json(lines[2])
+        return {int(p): int(o) for p, o in content[topic].items()}
+    except (OSError, IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
+        raise SparkError(
+            "CHECKPOINT_DAMAGED",
+            f"batch {batch} is committed but its offsets can't be read.",
+            where=file,
+            hint="Restore the checkpoint from a backup, or begin with a new home.",
+            batch=batch,
+        ) from error
+
+
+def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
+    """Return a description of the damage to the files of a committed batch, or None if no file is missing or torn.
+
+    This checks only that the state files exist. Spark reads them and verifies their checksums.
+    """
+    try:
+        end_offsets(checkpoint, batch, topic)
+    except SparkError:
+        return f"offsets/{batch} can't be read"
+    try:
+        version, text = (checkpoint / "commits" / str(batch)).read_text().split("\n", 1)
+        content: dict[str, Any] = parse_json(text)
+        stores = dict(content.get("stateUniqueIds") or {})
+        named = (name for partitions in stores.values() for names in partitions for name in names)
+        whole = bool(_VERSION.fullmatch(version)) and all(map(_NAME.fullmatch, (*stores, *named)))
+    except (OSError, ValueError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        return f"commits/{batch} can't be read"
+    for operator, partitions in stores.items():
+        for partition, names in enumerate(partitions):
+            for name in names:
+                files = list((checkpoint / "state" / operator / str(partition)).glob(f"**/{batch + 1}_{name}.*"))
+                if not any(f.suffix in (".changelog", ".zip") and f.stat().st_size for f in files):
+                    return f"the state of partition {partition} after batch {batch} is missing"
+    return None
+
+
+def rewind(checkpoint: Path, batch: int) -> None:
+    """Make a committed batch, or -1, the newest: delete the log entries of later batches. Idempotent.
+
+    Commits are deleted first: a crash in between leaves offsets without a commit, which have no meaning. The state
+    files of later batches stay, but no commit names them.
+    """
+    for folder in ("commits", "offsets"):
+        for file in (checkpoint / folder).glob("*"):
+            if file.name.isdigit() and int(file.name) > batch:
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Spark reads a file without checksum too
+                file.unlink(missing_ok=True)
+
+
+def discard_below(checkpoint: Path, batch: int) -> None:
+    """Delete the log entries of batches before `batch`. Idempotent.
+
+    When Spark resumes from a batch, it also reads the offsets of the batch before, so these stay. Commits are deleted
+    oldest first, so that a crash leaves no gap.
+    """
+    for folder, first in (("commits", batch), ("offsets", batch - 1)):
+        for number in sorted(int(f.name) for f in (checkpoint / folder).glob("*") if f.name.isdigit()):
+            if number < first:
+                (checkpoint / folder / f".{number}.crc").unlink(missing_ok=True)
+                (checkpoint / folder / str(number)).unlink(missing_ok=True)

@@ -1,0 +1,397 @@
+"""Live regions: each one is a Real-time Mode query from one Kafka log to another, exactly once.
+
+An incarnation starts after the fence (falkirk/runtime/fence.py) and after the choice of its checkpoint:
+  1. open: record the incarnation's number;
+  2. barrier: read the outputs up to the fence, and keep the greatest published stamp per channel. Reading starts at a
+     position observed no later than the start of the batch after the restored checkpoint;
+  3. run: start the query with these stamps as a constant filter;
+  4. watch: observe output positions and commits, so that the next incarnation has little to read in step 2.
+After a crash between two steps, the records of the earlier steps remain, and the next incarnation starts at the fence.
+"""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from falkirk.declare.policy import Delivery
+from falkirk.errors import LogError, SparkError
+from falkirk.errors.spark import first_line
+from falkirk.frames import stamped as frames
+from falkirk.frames.topics import parse, parsing
+from falkirk.kafka.tail import Tail
+from falkirk.kafka.void import Void
+from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES, writes_elsewhere
+from falkirk.plan.region import Region
+from falkirk.plan.topics import refuse_forgetful, refuse_shorter
+from falkirk.protocol.ports import Health, Point
+from falkirk.runtime import fence, producers, rows
+from falkirk.runtime.context import Context
+from falkirk.runtime.live import checkpoint
+from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
+from falkirk.runtime.record import record_of
+from falkirk.runtime.rows import Release, without
+from falkirk.store import Positions, RegionRecord, TailRecord
+from falkirk.theory.delivery import skip_ranges, touched
+from falkirk.theory.positions import is_caught_up
+
+log = logging.getLogger("falkirk")
+
+#: A region hangs if its commit is overdue by this time and the broker answers. The first commit may take longer,
+#: because executors and Python workers start, and states are loaded.
+OVERDUE_S = 30.0
+OVERDUE_AT_START_S = 150.0
+#: Why an incarnation ended whose end nobody has recorded.
+UNSEEN = "nobody saw it end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The result of the first two steps: the start of an incarnation, and the results that its barrier drops."""
+
+    incarnation: int
+    restored_batch: int
+    release: Release
+    released: int
+    skips: tuple[tuple[int, int, int], ...]
+
+
+class LiveRegion(RegionAtRest):
+    """One region of an application, with at most one running query: a RegionPort.
+
+    Args: retain: the number of checkpoints whose state Spark keeps. on_progress: called before slow operations, such as
+        reading a long tail.
+    """
+
+    def __init__(
+        self, region: Region, context: Context, *, retain: int = SPARE_BATCHES,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        super().__init__(region.logs(), context)
+        self._retain = retain
+        self.region, self._context, self._on_progress = region, context, on_progress
+        self.query: StreamingQuery | None = None
+        self.opening: Opening | None = None
+        self._reached: dict[tuple[int, int], int] = {}
+        #: On a cluster, from each start on: observations that are not yet known to be usable.
+        self._observations: Observations | None = None
+        #: Dead letters since this home was made, at the last `observe`.
+        self.dead_letters = 0
+        self._dead_before = 0
+        #: The points at the last `observe`. While the query runs, `points` returns these.
+        self._points: tuple[Point, ...] = ()
+        #: When the region last made progress, and when it may be started again.
+        self.progressed_at_s = time.monotonic()
+        self.ready_at_s = 0.0
+
+    def prepare(self) -> RegionRecord:
+        """Check the topics against the record of this home; before the first start, make the record.
+
+        Raises: HomeError, LogError. SparkError: `SESSION_SETTINGS_MISSING`.
+        """
+        refuse_repeats(self._context.session)
+        source, region = self.region.source.topic, self.region
+        # The topic of dead letters is not checked: people may delete dead letters.
+        outside = () if region.released_to is None else (region.released_to.topic,)
+        self._context.hold((source.topic, region.output.topic, *outside))
+        refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
+        self._written = self._outputs.topics()
+        record = record_of(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
+        first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
+        self._dead_before = sum(first.positions[region.dead_letter_topic].values())
+        return record
+
+    # -- stopping ---------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """See RegionPort.
+
+        A region whose query has just ended still counts as running until `end` is called. The caller first checks
+        the cause, because a restart does not help against every cause.
+        """
+        has_committed = self.opening is not None and self._points[-1].number > self.opening.restored_batch
+        return Health(
+            runs=self.query is not None,
+            progressed_at_s=self.progressed_at_s,
+            hung_after_s=self.region.interval_s + (OVERDUE_S if has_committed else OVERDUE_AT_START_S),
+            ready_at_s=self.ready_at_s,
+        )
+
+    def fence(self) -> None:
+        """See RegionPort.
+
+        Raises: SparkError: `SESSION_LOST`: producers may linger in other JVMs, which this process can't flush;
+            `WRITER_STILL_RUNNING`.
+        """
+        if self._ends is not None:
+            return
+        self._on_progress()
+        self.end("stopped to go back")
+        if self.opening is not None and writes_elsewhere(self._context.session):
+            raise SparkError(
+                "SESSION_LOST",
+                f"region {self.region.name!r} has to roll back, and executors on a cluster may still write for it.",
+                certainty="maybe",
+                hint="Falkirk restarts the Spark application, and waits until these executors have ended.",
+                region=self.region.name,
+            )
+        fence.flush_lingering(self._context.session, self._is_mine)
+        super().fence()
+
+    def distrust_checkpoints(self, first: int | None, reason: str) -> None:
+        """Record damage to the checkpoint that this incarnation restored, and to older ones that rest on the same file.
+
+        Args: first: the oldest damaged checkpoint; None: only the restored one is damaged.
+        """
+        assert self.opening is not None, "a region that was never started has loaded no checkpoint"
+        restored = self.opening.restored_batch
+        for batch in checkpoint.committed_batches(self._checkpoint):
+            if (restored if first is None else first) <= batch <= restored:
+                log.warning("%s: checkpoint %d is damaged (%s)", self.region.name, batch, reason)
+                self._store.distrust(self.region.name, batch, reason)
+
+    def _is_mine(self, client: str) -> bool:
+        prefix = fence.client_id(self._context.home.identity, self.region.name, 0).removesuffix("0")
+        return client.startswith(prefix) and client.removeprefix(prefix).isdigit()
+
+    # -- 1 to 3: starting --------------------------------------------------------------------------------------------
+
+    def start(self, number: int) -> None:
+        """See RegionPort.
+
+        Raises: HomeError, LogError, SparkError: no query was started.
+        """
+        region, context = self.region, self._context
+        ends, self._ends = self._ends, None  # if this fails, the next try has to read the ends again
+        assert ends is not None, "`fence` must be called before `start`"
+        newest = checkpoint.last_committed_batch(self._checkpoint)
+        assert newest == number, f"Spark would resume from {newest}, but {number} was decided"
+        self._on_progress()
+        record = self.prepare()
+        main, dead = (self._outputs.tail(name, ends, number) for name in self._outputs.names)
+        self._outputs.refuse_ahead(main, dead)  # before this incarnation takes a number that was already used
+        for name in self._outputs.names:
+            context.sign_from(name, ends[name])
+        self._judge_last_end(number, ends)
+        incarnation = self._store.open_incarnation(region.name, number)
+        self._store.forget_tails_after(region.name, number)
+        self._store.forget_distrust_after(region.name, number)
+        start = self._read(number)
+        source = region.source.topic
+        refuse_shorter(source, start, context.topics.end_positions(source.topic))
+        released = sum(
+            stamp.offset >= start.get(stamp.partition, 0)
+            for tail in (main, dead) for _, stamp in tail.released_set or ()
+        )  # fmt: skip
+        self._store.record_fence(
+            region.name, incarnation, fence=ends, replayed_from=self._outputs.position(number).positions,
+            suppressible=released,
+        )  # fmt: skip
+        skips = self._skip(main, dead, start)
+        self._reached = touched(main.released.merge(dead.released))
+        signing_key = context.signing_key
+        release = Release(
+            application=context.home.identity,
+            incarnation=incarnation,
+            source_partitions=record.partitions[region.source.topic.topic],
+            state_partitions=context.state_partitions if region.stateful else 1,
+            main=self._written[0],
+            dead=self._written[1],
+            barrier=None if region.repeats else self._outputs.barrier(main, dead, number),
+            main_key=signing_key.of(self._written[0].name, incarnation),
+            dead_key=signing_key.of(self._written[1].name, incarnation),
+        )
+        self.opening = Opening(
+            incarnation=incarnation, restored_batch=number, release=release, released=released, skips=skips
+        )
+        self._points = super().points()
+        try:
+            self.query = self._run(self.opening, record, start)
+        except PySparkException as error:
+            raise SparkError(
+                "QUERY_NOT_STARTED",
+                f"Spark can't start region {region.name!r}: {first_line(error)}.",
+                where=region.where,
+                region=region.name,
+            ) from error
+        self.progressed_at_s = time.monotonic()
+
+    def _judge_last_end(self, number: int, ends: Positions) -> None:
+        """Record whether the last incarnations have left a hole in an output. Perhaps nobody saw how they ended, and a
+        producer may also fail while its query is being stopped."""
+        name, position = self.region.name, self._outputs.position(number)
+        writers = [row for row in self._store.incarnations(name) if row.incarnation >= position.incarnation]
+        if not writers or self.region.repeats or self._store.is_unsafe_since(name, position.incarnation):
+            return
+        tails = {
+            topic: {p: o for p, o in ends[topic].items() if o > position.positions.get(topic, {}).get(p, 0)}
+            for topic in self._outputs.names
+        }
+        unseen = [row for row in writers if row.ended is None]
+        whole = producers.are_whole(self._context.session, self._context.kafka_options(), tails)
+        if whole is None:
+            whole = not unseen
+        for row in unseen if whole else [*unseen, writers[-1]]:
+            self._store.end_incarnation(name, row.incarnation, ended=row.ended or UNSEEN, unsafe=not whole)
+        if not whole:
+            log.warning("%s: a producer may have left a hole in the output; each record there is compared", name)
+
+    def _skip(self, main: Tail, dead: Tail, start: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
+        """Return the input that is never processed. For at-most-once, first add the input from the downtime."""
+        name = self.region.name
+        if self.region.delivery is Delivery.AT_MOST_ONCE and len(self._store.incarnations(name)) > 1:
+            ends = {(0, p): o for p, o in self._context.topics.end_positions(self.region.source.topic.topic).items()}
+            reached = touched(main.released.merge(dead.released))
+            ranges = skip_ranges(reached, {(0, p): o for p, o in start.items()}, ends)
+            self._store.skip_input(name, tuple((r.partition, r.first, r.last_exclusive) for r in ranges))
+        return self._store.skipped_input(name)
+
+    def _run(self, opening: Opening, record: RegionRecord, restored: dict[int, int]) -> StreamingQuery:
+        region, context = self.region, self._context
+        source = region.source.topic.topic
+        start = {source: {str(p): o for p, o in record.start_offsets[source].items()}}
+        late = context.void(source) if region.reads_hop else Void()
+        void = Void((*opening.skips, *late.ranges), late.fences).within(restored)
+        reader = (
+            context.session.readStream.format("kafka")
+            .options(**context.kafka_options())
+            .option("subscribe", source)
+            .option("startingOffsets", json.dumps(start))
+            .option("kafka.isolation.level", "read_committed")  # records of an aborted transaction are no input
+            .option("includeHeaders", str(bool(void.fences)).lower())
+            .option("failOnDataLoss", "true")
+        )
+        frame = parse(without(reader.load(), void), parsing(region.source.topic))
+        for step in region.steps():
+            frame = frames.apply(frame, step)
+        losses = Losses(context.session)
+        self._observations = Observations(losses.any) if writes_elsewhere(context.session) else None
+        data = rows.rows(frame, region, opening.release)
+        data = data.withColumn("topic", losses.none_yet(F.col("topic")))
+        options, limit_bytes = context.kafka_options(), min(topic.size_limit_bytes for topic in self._written)
+        identity, incarnation = context.home.identity, opening.incarnation
+        writer = (
+            data.writeStream.format("kafka")
+            .options(**options)
+            .options(**fence.producer_options(identity, region.name, incarnation, options, limit_bytes))
+            .option("kafka.max.request.size", str(opening.release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2))
+            .option("includeHeaders", "true")
+            .option("checkpointLocation", str(self._checkpoint))
+            .queryName(f"{context.home.identity}.{region.name}")
+            .outputMode("update")
+        )
+        interval = f"{round(region.interval_s * 1000)} milliseconds"
+        spark = context.session.sparkContext
+        pool = spark.getLocalProperty("spark.scheduler.pool")
+        spark.setLocalProperty("spark.scheduler.pool", LIVE_POOL)  # the query's own thread inherits it
+        kept = context.session.conf.get(RETAIN) or str(SPARE_BATCHES)
+        context.session.conf.set(RETAIN, str(max(int(kept), self._retain)))  # a query reads it when it is started
+        try:
+            query: StreamingQuery = writer.trigger(realTime=interval).start()  # type: ignore[call-overload]  # not in its stubs
+        finally:
+            context.session.conf.set(RETAIN, kept)
+            spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it
+        return query
+
+    # -- 4: watching --------------------------------------------------------------------------------------------------
+
+    def observe(self) -> int:
+        """Record the outputs' present ends for a later barrier; read new checkpoints and return the last committed one.
+
+        The ends are read before the commits. Only then is the position no later than the start of the next batch.
+        Nothing is recorded until the commits cover all published results of former incarnations: a position after
+        results that a restore would replay would hide these results from the barrier.
+        """
+        assert self.opening is not None, "`start` must be called before `observe`"
+        ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
+        self.dead_letters = sum(ends[self.region.dead_letter_topic].values()) - self._dead_before
+        last = checkpoint.last_committed_batch(self._checkpoint)
+        if self._reached and is_caught_up(self._reached, {(0, p): o for p, o in self._read(last).items()}):
+            self._reached = {}
+        if not self._reached:
+            self._note_tail(last, ends)
+        self._take_in(last)
+        return last
+
+    def _take_in(self, last: int) -> None:
+        """Add the new checkpoints up to `last` to the result of `points`."""
+        known = self._points[-1].number if self._points else -2
+        new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
+        if not new:
+            return
+        self._context.topics.exists(self.region.source.topic.topic)  # and is still the topic of the checkpoints
+        if not self.region.deterministic and not self._reached:
+            # Results wait for this checkpoint, and readers may roll back to it. An exact boundary is worth the read.
+            ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
+            self._record_tail(new[-1], self.boundary(new[-1], ends))
+        self._points += self._points_of({n: self._read(n) for n in new})
+        self.progressed_at_s = time.monotonic()
+
+    def _note_tail(self, last: int, ends: Positions) -> None:
+        """Record an observation, or an earlier one that is known to serve by now."""
+        if self._observations is None:
+            self._record_tail(last + 1, ends)
+        elif (proven := self._observations.proven(last, ends)) is not None:
+            self._record_tail(*proven)
+
+    def _record_tail(self, valid_from: int, positions: Positions) -> None:
+        assert self.opening is not None
+        record = TailRecord(valid_from_commit=valid_from, incarnation=self.opening.incarnation, positions=positions)
+        self._store.observe_tail(self.region.name, record)
+
+    def points(self) -> tuple[Point, ...]:
+        """See RegionPort. While the query runs: the points at the last `observe`; else they are read from the files."""
+        return super().points() if self.query is None else self._points
+
+    def discard_below(self, number: int) -> None:
+        """See RegionPort."""
+        super().discard_below(number)
+        self._points = tuple(p for p in self._points if p.number >= number)
+
+    def checkpoint_age_s(self) -> float | None:
+        """Return the time since the last commit in seconds, or None before the first commit."""
+        last = checkpoint.last_committed_batch(self._checkpoint)
+        return None if last < 0 else time.time() - checkpoint.committed_at_s(self._checkpoint, last)
+
+    def last_ended(self) -> str | None:
+        """Return the reason why the last incarnation ended, or None if there was none or its end was not recorded."""
+        incarnations = self._store.incarnations(self.region.name)
+        return str(incarnations[-1].ended) if incarnations and incarnations[-1].ended is not None else None
+
+    def failure(self) -> Exception | None:
+        """Return the error that ended the query, or None if it runs or was stopped."""
+        if self.query is None or self.query.isActive:
+            return None
+        return self.query.exception() or LogError("QUERY_ENDED", f"the query of {self.region.name!r} ended.")
+
+    def end(self, reason: str) -> None:
+        """Stop the query if it runs, and record the reason why this incarnation ended."""
+        if self.query is None or self.opening is None:
+            return
+        unsafe = False
+        try:
+            error = self.query.exception()
+            unsafe = error is not None and _is_producer_error(str(error))
+            self.query.stop()
+        except (PySparkException, Py4JError) as error:  # Py4J's own: the JVM died
+            log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
+        self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
+        self.query = None
+
+
+#: Kafka's errors of reads and requests, which don't affect sent records. After any other error, the accepted records
+#: need not be a prefix of the sent ones.
+_HARMLESS_ERRORS = ("OffsetOutOfRangeException", "UnknownTopicOrPartitionException", "WakeupException")
+_KAFKA_ERROR = re.compile(r"org\.apache\.kafka\.(?:common|clients)\.[\w.$]*?(\w+Exception)\b")
+
+
+def _is_producer_error(text: str) -> bool:
+    return any(name not in _HARMLESS_ERRORS for name in _KAFKA_ERROR.findall(text))

@@ -1,0 +1,195 @@
+"""Logs: the topics of an application in Kafka, as the coordinator's LogsPort.
+
+If the broker does not answer, every call raises LogError `BROKER_AWAY`, and the caller retries. So an unreachable
+broker is never mistaken for a missing topic.
+"""
+
+import logging
+from collections.abc import Callable
+
+from falkirk.errors import LogError
+from falkirk.kafka.ranges import read_range
+from falkirk.kafka.signing import Disbelieved
+from falkirk.plan.batch import is_epoch_log, is_file_log
+from falkirk.protocol.layout import Layout
+from falkirk.runtime.context import Place
+from falkirk.runtime.live.at_rest import frontier
+from falkirk.runtime.outputs import last_records, own_back_to
+from falkirk.runtime.sinks.release import EpochLogs
+from falkirk.theory.frontier import OffsetFrontier
+
+log = logging.getLogger("falkirk")
+
+Positions = dict[int, int]
+Copier = Callable[[str, str, Positions, Positions], None]
+"""Copies [first, last) of a held log to the end of a sink: (held, sink, first, last). Returns once all is copied.
+If it raises, some of the records may be copied, in order."""
+#: The largest number of records per partition to copy at once, because the copying thread also checks the regions.
+RECORDS_AT_ONCE = 200_000
+
+
+class KafkaLogs:
+    """The logs of one application.
+
+    Args:
+        settle: returns where a sink ends, once no record of an earlier copy can still arrive there.
+        copier: see `Copier`.
+    """
+
+    def __init__(
+        self, layout: Layout, place: Place, settle: Callable[[str], Positions], copier: Copier | None = None
+    ) -> None:
+        self._layout, self._place, self._settle, self._copier = layout, place, settle, copier
+        self._copied: dict[str, OffsetFrontier] = {}
+        #: Of each held log, what an earlier copy has left out, by partition.
+        self._holes: dict[str, dict[int, list[int]]] = {}
+        self._deleted: dict[str, OffsetFrontier] = {}
+        self._acknowledged: dict[str, OffsetFrontier] = {}
+        self.group = f"falkirk.{place.home.application}"
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return frontier(topic, self._place.topics.end_positions(topic))
+
+    def begins(self, topic: str) -> OffsetFrontier:
+        """Return where each partition of a topic begins."""
+        return frontier(topic, self._place.topics.first_positions(topic))
+
+    # -- release ------------------------------------------------------------------------------------------------------
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort."""
+        assert self._copier is not None, "an application at rest releases nothing"
+        begin = _positions(self.copied(held, sink) | first, self._layout, held)
+        self._fill(held, sink, begin)
+        end = {p: min(o, begin[p] + RECORDS_AT_ONCE) for p, o in _positions(last, self._layout, held).items()}
+        self._copied.pop(held, None)  # until the copy is complete, only the sink has the position
+        self._copier(held, sink, {p: min(o, end[p]) for p, o in begin.items()}, end)
+        self._copied[held] = frontier(held, {p: max(o, end[p]) for p, o in begin.items()})
+        return self._copied[held]
+
+    def _fill(self, held: str, sink: str, at: Positions) -> None:
+        """Copy what an earlier copy has left out: its producer had given it up, and others went on."""
+        assert self._copier is not None, "an application at rest releases nothing"
+        holes = self._holes.get(held, {})
+        if any(holes.values()):
+            count = sum(map(len, holes.values()))
+            log.warning("%r lacks %d results between others that are out; they follow now", sink, count)
+            self._copied.pop(held, None)
+        while any(holes.values()):
+            first = dict(at) | {p: offsets[0] for p, offsets in holes.items() if offsets}
+            length = min(_run(offsets) for offsets in holes.values() if offsets)
+            last = dict(at) | {p: first[p] + length for p, offsets in holes.items() if offsets}
+            self._copier(held, sink, first, last)
+            holes = {p: offsets[length:] for p, offsets in holes.items()}
+        self._holes.pop(held, None)
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        """See LogsPort. The stamp of a sink's record is its position in the held log.
+
+        Raises: LogError: `FOREIGN_WRITER`.
+        """
+        if held not in self._copied:
+            self._copied[held] = frontier(held, self._found(held, sink))
+        return self._copied[held]
+
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort. A topic can't show a loss, because its older records may have expired."""
+        return released
+
+    def _found(self, held: str, sink: str) -> Positions:
+        known = self._place.home.store.releases(sink)
+        released = {r.partition: r.released_exclusive for r in known if r.topic == held}
+        ends = self._settle(sink)
+        last = {p: stamp.offset for p, stamp in last_records(self._place, sink, ends)}
+        if all(offset < released.get(p, 0) for p, offset in last.items()):
+            return released  # nothing was cut off
+        return self._look_back(held, sink, ends, released)
+
+    def _look_back(self, held: str, sink: str, ends: Positions, released: Positions) -> Positions:
+        """Return how far a copy that was cut off has come, and note what it has left out."""
+        own = own_back_to(self._place, sink, ends, lambda p, stamp: stamp.offset < released.get(p, 0))
+        there = {p: {stamp.offset for stamp in stamps} for p, stamps in own.items() if stamps}
+        oldest = self._place.topics.first_positions(held)
+        first = {p: max(released.get(p, 0), oldest[p]) for p in there}
+        last = {p: max(first[p], *offsets) + 1 for p, offsets in there.items()}
+        void, verifier = self._place.void(held), self._place.verifier(held)
+        holes: dict[int, list[int]] = {p: [] for p in there}
+        for record in read_range(self._place.connection, held, first, last):
+            found = verifier.verify_record(record)
+            incarnation = None if isinstance(found, Disbelieved) else found.incarnation
+            if record.offset not in there[record.partition] and not void.has(
+                record.partition, record.offset, incarnation
+            ):
+                holes[record.partition].append(record.offset)
+        self._holes[held] = holes
+        return released | last
+
+    # -- garbage and acknowledgement ----------------------------------------------------------------------------------
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        """See LogsPort."""
+        if self._deleted.get(topic) != below:
+            self._place.topics.delete_below(topic, _positions(below, self._layout, topic))
+            self._deleted[topic] = below
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        """See LogsPort. The positions are committed as offsets of a consumer group that nobody joins."""
+        if self._acknowledged.get(topic) == upto:
+            return
+        try:
+            self._place.topics.commit(self.group, topic, _positions(upto, self._layout, topic))
+        except LogError as error:
+            if error.condition == "BROKER_AWAY":
+                raise
+            # Only tools that show lag read these offsets. Nothing else depends on them.
+            log.warning("the offsets of group %s can't be committed: %s", self.group, error.message)
+        self._acknowledged[topic] = upto
+
+
+def _run(offsets: list[int]) -> int:
+    """Return how many offsets follow one another, from the first on."""
+    return next((i for i, offset in enumerate(offsets) if offset != offsets[0] + i), len(offsets))
+
+
+def _positions(upto: OffsetFrontier, layout: Layout, topic: str) -> Positions:
+    return {e.partition: int(upto.length(e)) for e in layout.sequences(topic)}
+
+
+class AllLogs:
+    """The topics and the logs of epochs of one application, as one LogsPort."""
+
+    def __init__(self, topics: KafkaLogs, epochs: EpochLogs) -> None:
+        self._topics, self._epochs = topics, epochs
+
+    def _of(self, log: str) -> KafkaLogs | EpochLogs:
+        return self._epochs if is_epoch_log(log) else self._topics
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(topic).ends(topic)
+
+    def begins(self, topic: str) -> OffsetFrontier:
+        """Return where each partition of a log begins."""
+        return self._of(topic).begins(topic)
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(held).copy(held, sink, first, last)
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(held).copied(held, sink)
+
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort."""
+        return self._of(held).remains(held, sink, released)
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        """See LogsPort."""
+        self._of(topic).delete_below(topic, below)
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        """See LogsPort. For files, there is nobody to notify."""
+        if not is_file_log(topic):
+            self._of(topic).acknowledge(topic, upto)

@@ -1,0 +1,344 @@
+"""Outputs: reads the topics that a region writes, for its next incarnation.
+
+It finds their ends, once no record of a former incarnation can still arrive. It also finds the position to read from,
+and the published results that the barrier drops from a replay.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from falkirk.errors import HomeError, LogError
+from falkirk.kafka.header import stamp_of
+from falkirk.kafka.ranges import LogRecord, read_range
+from falkirk.kafka.signing import Believed, Disbelieved, Foreign, ForeignTally, Verifier, explained_by
+from falkirk.kafka.tail import Tail, read_tail
+from falkirk.plan.region import RegionLogs
+from falkirk.plan.topics import refuse_compacted
+from falkirk.runtime.context import Context, Place
+from falkirk.runtime.rows import Barrier, OutputTopic
+from falkirk.store import Positions, TailRecord
+from falkirk.theory.positions import TailPosition, choose
+from falkirk.theory.stamp import Stamp
+
+log = logging.getLogger("falkirk")
+
+#: The ends must not move for this long before they become the fence.
+SETTLE_S = 0.3
+#: No record of this home takes longer to arrive. If the ends still move, others write, and a broker may be slow.
+SETTLE_MAX_S = 30.0
+#: The largest number of records of a partition to read at once, when searching for the last record of this home.
+_BACK_MAX = 10_000
+#: The largest number, when all records of a part are wanted.
+_RUN_MAX = 100_000
+#: If a broker takes longer than this to return the ends, it has not recovered yet.
+PROMPT_S = 1.0
+
+
+def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positions:
+    """Return topics' ends once they don't move, the broker answers promptly, and every leader's log ends there.
+
+    A broker that hung has requests of a killed writer in its sockets, and appends their records when it resumes. A
+    leader with a lagging follower holds records of a killed writer, which become visible once the follower has them or
+    is dropped. Records of others may keep arriving.
+
+    Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving, or records of others keep arriving in a
+        topic with followers, where they hide the end of a leader's log. `BROKER_AWAY` (maybe): replicas lag.
+    """
+    before: Positions = {}
+    topics = place.topics
+    began_s = time.monotonic()
+    lagging: frozenset[tuple[str, int]] = frozenset()
+    while True:
+        asked_at_s = time.monotonic()
+        ends = {name: topics.end_positions(name) for name in names}
+        patient = asked_at_s - began_s < SETTLE_MAX_S
+        if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
+            lagging = topics.unreplicated(ends)
+            if not lagging:
+                return ends
+        if not patient:
+            lagging = lagging or topics.unreplicated({t: o for t, o in ends.items() if o == before.get(t)})
+            if lagging:
+                raise _replicas_lag(lagging, ends)
+            _refuse_own_moving(place, before, ends, where)
+            return ends
+        before = ends
+        time.sleep(SETTLE_S)
+
+
+def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: object) -> None:
+    """Check that others write the arriving records, and that these hide none of this home.
+
+    Raises: LogError: `FOREIGN_WRITER`.
+    """
+    for topic in (t for t in ends if ends[t] != before.get(t)):
+        verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
+        known, foreign = before.get(topic, {}), ForeignTally()
+        first = {p: min(o, max(known.get(p, 0), oldest.get(p, 0))) for p, o in ends[topic].items()}
+        for record in read_range(place.connection, topic, first, ends[topic]):
+            found = verifier.verify_record(record)
+            if not isinstance(found, Disbelieved):
+                raise _moving(topic, record.partition, record.offset, "a record of this home", where)
+            foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
+        place.note_foreign(topic, foreign)
+        if foreign.first is not None and place.topics.has_followers(topic):
+            raise _moving(topic, foreign.first.partition, foreign.first.offset, foreign.first.reason.text, where)
+
+
+def _moving(topic: str, partition: int, offset: int, reason: str, where: object) -> LogError:
+    return LogError(
+        "FOREIGN_WRITER",
+        f"records keep arriving in {topic!r}, but this home has no writer left. The record at offset {offset} of "
+        f"partition {partition} is or has {reason}.",
+        where=where,
+        hint="Stop that writer, or revoke its right to write to the topic.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        reason=reason,
+    )
+
+
+def _replicas_lag(lagging: frozenset[tuple[str, int]], ends: Positions) -> LogError:
+    topic, _ = min(lagging)
+    behind = {p: ends[topic][p] for name, p in sorted(lagging) if name == topic}
+    places = ", ".join(f"{p} at {end}" for p, end in behind.items())
+    return LogError(
+        "BROKER_AWAY",
+        f"leaders of {topic!r} may hold records that their followers lack, after the end of partition {places}.",
+        certainty="maybe",
+        where=f"topic {topic}",
+        hint="Start all brokers, and check that at least min.insync.replicas of each partition are in sync.",
+        topic=topic,
+        code="REPLICAS_LAG",
+        behind=behind,
+    )
+
+
+def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tuple[int, Stamp]]:
+    """Yield the partition and stamp of this home's last record in each partition of a sink.
+
+    Partitions without a record of this home are omitted. Records of others after it are ignored. The end of the sink at
+    this home's first look is a decision: all records before it were written by others.
+    Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
+    """
+    begin = _beginning(place, topic, ends)
+    found, foreign = last_own(place, topic, begin, ends)
+    place.note_foreign(topic, foreign)
+    for partition, (_, header) in found.items():
+        yield partition, stamp_of(header.numbers)
+    if isinstance(place, Context):  # a place without a Spark session writes nothing
+        place.sign_from(topic, ends)
+
+
+def _beginning(place: Place, topic: str, ends: Mapping[int, int]) -> dict[int, int]:
+    """Return from where on a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
+    store, begun = place.home.store, f"beginning of {topic}"
+    if store.decision("sink", begun, 0) is None:
+        store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
+    decided = store.decision("sink", begun, 0)
+    assert decided is not None
+    begin = {int(p): int(o) for p, o in decided.content.items()}
+    refuse_truncated(topic, [begin], ends, topic)
+    oldest = place.topics.first_positions(topic)
+    return {p: min(max(begin.get(p, 0), oldest[p]), o) for p, o in ends.items()}
+
+
+def own_back_to(
+    place: Place, topic: str, ends: Mapping[int, int], is_older: Callable[[int, Stamp], bool]
+) -> dict[int, list[Stamp]]:
+    """Return the stamps of this home's records at the end of each partition of a sink, back to the first that
+    `is_older`, in order.
+
+    The last record alone does not tell what is there: a producer may have given up one before it.
+    Args: is_older: told a partition and a stamp.
+    """
+    verifier, begin, last, step = place.verifier(topic), _beginning(place, topic, ends), dict(ends), 10
+    found: dict[int, list[Stamp]] = {p: [] for p in ends}
+    while any(last[p] > begin[p] for p in last):
+        first = {p: max(begin[p], o - step) for p, o in last.items()}
+        behind: dict[int, list[Stamp]] = {p: [] for p in ends}
+        reached = set()
+        for record in read_range(place.connection, topic, first, last):
+            what = verifier.verify_record(record)
+            if isinstance(what, Disbelieved):
+                continue
+            stamp = stamp_of(what.numbers)
+            if is_older(record.partition, stamp):
+                reached.add(record.partition)
+                behind[record.partition].clear()
+            else:
+                behind[record.partition].append(stamp)
+        found = {p: behind[p] + stamps for p, stamps in found.items()}
+        last = {p: begin[p] if p in reached else o for p, o in first.items()}
+        step = min(step * 10, _RUN_MAX)
+    return found
+
+
+def last_own(
+    place: Place, topic: str, begin: Mapping[int, int], ends: Mapping[int, int], reach: int | None = None
+) -> tuple[dict[int, tuple[LogRecord, Believed]], ForeignTally]:
+    """Return this home's last record in [begin, ends) of each partition, if any, and later records of others.
+
+    It reads backwards, in growing steps. So a topic without records of others costs one record per partition.
+    Args: reach: read no more records per partition than this, or ten times as many; None: all.
+    """
+    verifier = place.verifier(topic)
+    found: dict[int, tuple[LogRecord, Believed]] = {}
+    foreign = ForeignTally()
+    last, step, looked = dict(ends), 1, 0
+    while any(last[p] > begin[p] for p in last) and (reach is None or looked < reach):
+        first = {p: max(begin[p], o - step) for p, o in last.items()}
+        behind: list[Foreign] = []
+        for record in read_range(place.connection, topic, first, last):
+            what = verifier.verify_record(record)
+            if isinstance(what, Disbelieved):
+                behind.append(Foreign(partition=record.partition, offset=record.offset, reason=what))
+            else:
+                found[record.partition] = (record, what)
+        for each in behind:
+            if each.partition not in found or each.offset > found[each.partition][0].offset:
+                foreign.add(each)
+        last = {p: begin[p] if p in found else o for p, o in first.items()}
+        looked, step = looked + step, min(step * 10, _BACK_MAX)
+    return found, foreign
+
+
+def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mapping[int, int], where: object) -> None:
+    """Check that an output still has all records that it was seen to have.
+
+    Args: seen: positions up to which it had records, per partition. ends: its present ends.
+    Raises: LogError: `OUTPUT_TRUNCATED`.
+    """
+    reached = {p: max((positions.get(p, 0) for positions in seen), default=0) for p in ends}
+    lost = {p: (position, ends[p]) for p, position in sorted(reached.items()) if position > ends[p]}
+    if lost:
+        (partition, (position, end)), *_ = lost.items()
+        raise LogError(
+            "OUTPUT_TRUNCATED",
+            f"partition {partition} of {topic!r} ends at {end}, but ended at {position} before: Kafka lost records "
+            "that it had acknowledged.",
+            where=where,
+            hint="Find out if the broker was restored or an unclean leader elected. Begin with a new home and a new "
+            "output topic.",
+            topic=topic,
+            truncated=lost,
+        )
+
+
+def newest_serving(tails: Iterable[TailRecord], restored: int) -> TailRecord:
+    """Return the newest recorded position from which a restore of this checkpoint can read. Raises: as `choose`."""
+    by_commit = {t.valid_from_commit: t for t in tails}
+    return by_commit[choose([TailPosition(valid_from_commit=v) for v in by_commit], restored).valid_from_commit]
+
+
+class Outputs:
+    """The output topic and the dead letters of one region."""
+
+    def __init__(self, region: RegionLogs, place: Place) -> None:
+        self._region, self._place, self._store = region, place, place.home.store
+        self.names = (region.output, region.dead_letters)
+
+    def topics(self) -> tuple[OutputTopic, OutputTopic]:
+        """Return the facts about both topics.
+
+        Raises: LogError: `OUTPUT_COMPACTED`.
+        """
+        found = []
+        for name in self.names:
+            facts = self._place.topics.facts(name)
+            refuse_compacted(facts, self._region.where)
+            found.append(OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes))
+        return found[0], found[1]
+
+    def settled_ends(self) -> Positions:
+        """Return the outputs' ends once they don't move: the position of the fence.
+
+        Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: an output ends before a position seen earlier.
+        """
+        ends = settled_ends(self._place, self.names, self._region.where)
+        topic = self._region.output  # people may delete dead letters
+        seen = [tail.positions.get(topic, {}) for tail in self._store.tails(self._region.name)]
+        seen += [positions for _, positions in self._store.fences(topic)]
+        refuse_truncated(topic, seen, ends[topic], self._region.where)
+        return ends
+
+    def position(self, restored: int) -> TailRecord:
+        """Return the newest recorded position before all results that were sent after a checkpoint."""
+        return newest_serving(self._store.tails(self._region.name), restored)
+
+    def tail(self, topic: str, ends: Positions, restored: int) -> Tail:
+        """Return the results that were published after a checkpoint, up to `ends`.
+
+        Records of others are ignored. Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
+        """
+        first = self.position(restored).positions.get(topic, {})
+        earliest = self._place.topics.first_positions(topic)
+        expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
+        if expired and not self._region.repeats:
+            raise LogError(
+                "OUTPUT_EXPIRED",
+                f"records of {topic!r} published after the checkpoint have expired, so a replay can't be compared "
+                "with them.",
+                where=self._region.where,
+                hint="Begin with a new home. Set a retention that exceeds the checkpoint interval and any downtime.",
+                topic=topic,
+                expired=expired,
+            )
+        tail = read_tail(
+            self._place.connection, topic, first, ends[topic], self.verifier(topic),
+            keep_set=True, void=self._place.void(topic),
+        )  # fmt: skip
+        self._place.note_foreign(topic, tail.foreign)
+        return tail
+
+    def verifier(self, topic: str) -> Verifier:
+        """Return the verifier that recognizes this region's records in one of its topics."""
+        record, source = self._store.region(self._region.name), self._region.source
+        if record is None:
+            return self._place.verifier(topic)
+        states = record.fingerprint.get("state partitions", "none")
+        depth = record.fingerprint["stamp"].count("sub") if "stamp" in record.fingerprint else None
+        ends = partial(self._place.topics.end_positions, source)
+        return self._place.verifier(topic, explained_by(ends, int(states) if states.isdigit() else 1, depth))
+
+    def refuse_ahead(self, *tails: Tail) -> None:
+        """Check that the outputs have no record of an incarnation that this home does not know.
+
+        Raises: HomeError: `SINK_AHEAD`: the home is an older copy. It lacks the void ranges, checkpoints and fences
+            recorded since, so Falkirk can't tell which of these records are valid.
+        """
+        known = max((row.incarnation for row in self._store.incarnations(self._region.name)), default=0)
+        for topic, tail in zip(self.names, tails, strict=True):
+            newest = max(tail.incarnations, default=0)
+            if newest > known:
+                raise HomeError(
+                    "SINK_AHEAD",
+                    f"{topic!r} has records of incarnation {newest} of {self._region.name!r}, but this home only knows "
+                    f"incarnations up to {known}: it is an older copy.",
+                    where=self._place.home.path,
+                    hint="Restore a copy of the home that is as new as its outputs, or begin with a new home and new "
+                    "output topics.",
+                    sink=topic,
+                    seen=newest,
+                    there=known,
+                )
+
+    def barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
+        """Return the results that are dropped from a replay after a checkpoint."""
+        unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
+        for tail in (main, dead):
+            if tail.regressions and not unsafe:
+                log.warning("%s: the output holds a repeated stamp: %s", self._region.name, tail.regressions[0])
+        return Barrier(
+            main=main.released,
+            dead=dead.released,
+            unsafe_main=_texts(main) if unsafe else None,
+            unsafe_dead=_texts(dead) if unsafe else None,
+        )
+
+
+def _texts(tail: Tail) -> frozenset[str]:
+    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())

@@ -1,0 +1,26 @@
+"""Signed: computes the headers of records that Spark writes, with the tag of falkirk/kafka/signing.py, as a column."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from falkirk.kafka.header import HEADER_KEY, TAG_DIGITS
+
+_EMPTY = b""
+
+
+def signed_headers(key: Column, text: Column, partition: Column, record_key: Column, value: Column) -> Column:
+    """Return the headers of a record, signed as by `tag_of`.
+
+    Args: key: from `SigningKey.of`, as a binary literal. text: the header without a tag. partition: the record's
+        partition. record_key, value: the record's key and value, binary.
+    """
+    unsigned = F.concat(text, F.lit("/"))
+    size = F.coalesce(F.octet_length(record_key).cast("string"), F.lit("-"))
+    covered = F.concat(
+        key,
+        F.concat(unsigned, F.lit("@"), partition.cast("string"), F.lit("/"), size, F.lit("/")).cast("binary"),
+        F.coalesce(record_key, F.lit(_EMPTY)),
+        F.coalesce(value, F.lit(_EMPTY)),
+    )
+    header = F.concat(unsigned, F.substring(F.sha2(covered, 256), 1, TAG_DIGITS))
+    return F.array(F.struct(F.lit(HEADER_KEY).alias("key"), header.cast("binary").alias("value")))

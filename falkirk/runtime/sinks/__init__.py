@@ -1,0 +1,1 @@
+"""Sinks: topics, tables, folders and the console, to which epochs and held results are published."""

@@ -1,0 +1,77 @@
+"""Console: where the epochs of a batch are printed for somebody to look at.
+
+What was printed can't be asked for, so an epoch that a failure cut off is printed again. Under a coordinator the lines
+go to its terminal through a pipe, since the host's own output is a log; in a process of the user's own they are printed
+there.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from falkirk.declare.endpoints import Console
+from falkirk.errors import SparkError
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks.target import in_order
+from falkirk.runtime.status import CONSOLE
+from falkirk.system.terminal import one_line
+
+
+class ConsoleTarget:
+    """A Target that prints, and that nobody can ask what it has printed.
+
+    Args: sink: its name. write: takes the text; by default as this process prints.
+    """
+
+    def __init__(self, to: Console, sink: str, write: Callable[[str], None] | None = None) -> None:
+        self._to, self._sink, self._write = to, sink, write or _print
+
+    def seen(self) -> int:
+        """See Target. Nobody is bound by what was printed."""
+        return 0
+
+    def kept(self) -> None:
+        """See Target."""
+
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+        """See Target, but an epoch may be printed twice. Raises: SparkError: `RELEASE_FAILED`."""
+        try:
+            shown = _shown(in_order(rows, few=few).drop(ROW)).limit(self._to.rows + 1).collect()
+            count = len(shown) if len(shown) <= self._to.rows else rows.count()
+        except SPARK_ERRORS as error:
+            raise SparkError(
+                "RELEASE_FAILED",
+                f"what waits could not be read for the terminal: {first_line(error)}.",
+                certainty="definitely",
+                topic=self._sink,
+            ) from error
+        lines = [f"── {self._sink}, epoch {epoch}: {count:,} row(s)"]
+        lines += [
+            ", ".join(f"{name}={one_line(str(value))}" for name, value in r.asDict().items())
+            for r in shown[: self._to.rows]
+        ]
+        if count > self._to.rows:
+            lines.append(f"… and {count - self._to.rows:,} more")
+        self._write("\n".join(lines) + "\n")
+        return None
+
+
+def _shown(rows: DataFrame) -> DataFrame:
+    """Return rows with their times as text: Python has none beyond the year 9999."""
+    kinds = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
+    timed = [name for name, kind in kinds.items() if "timestamp" in kind or "date" in kind]
+    return rows.withColumns({name: F.col(f"`{name}`").cast("string") for name in timed}) if timed else rows
+
+
+def _print(text: str) -> None:
+    pipe = os.environ.get(CONSOLE)
+    if pipe is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    with os.fdopen(int(pipe), "w", closefd=False, encoding="utf-8") as out:
+        out.write(text)

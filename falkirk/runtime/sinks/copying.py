@@ -1,0 +1,80 @@
+"""Copying: copies results from a held log to their sink, as a Spark job.
+
+The stamp of a record in the sink is its position in the held log. So the last record of the sink tells how much was
+copied. Spark reads each partition in one task and keeps its order. If Spark runs a task again, the task fails
+(falkirk/runtime/attempts.py), because it would send the records of its first attempt again.
+"""
+
+import json
+
+from pyspark.sql import functions as F
+
+from falkirk.errors import SparkError
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.runtime import fence
+from falkirk.runtime.attempts import first_attempt_only
+from falkirk.runtime.context import Context
+from falkirk.runtime.outputs import settled_ends
+from falkirk.runtime.rows import RAW_BYTES_MAX, without
+from falkirk.runtime.signed import signed_headers
+
+_Positions = dict[int, int]
+
+
+def copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
+    """Copy [first, last) of each partition of `held` to the same partition of `sink`, without void records.
+
+    Raises: SparkError: `RELEASE_FAILED`: some of the records may be in the sink, in order.
+    """
+    if first == last:
+        return
+    identity, void = context.home.identity, context.void(held).within(first, last)
+    header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
+    key = F.lit(context.signing_key.of(sink, 1))
+    headers = signed_headers(key, header, F.col("partition"), F.col("key"), F.col("value"))
+    options, limit_bytes = context.kafka_options(), context.topics.facts(sink).max_message_bytes
+    try:
+        records = (
+            context.session.read.format("kafka")
+            .options(**options)
+            .option("subscribe", held)
+            .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
+            .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
+            .option("includeHeaders", str(bool(void.fences)).lower())
+            .option("failOnDataLoss", "true")
+            .load()
+        )
+        counting = without(records, void)
+        (
+            counting.select(
+                first_attempt_only(F.lit(sink)).alias("topic"),
+                "partition",
+                "key",
+                "value",
+                headers.alias("headers"),
+            )
+            .write.format("kafka")
+            .options(**options)
+            .options(**fence.producer_options(identity, f"release-{sink}", 1, options, limit_bytes))
+            .option("kafka.max.request.size", str(limit_bytes + RAW_BYTES_MAX * 2))
+            .option("includeHeaders", "true")
+            .save()
+        )
+    except SPARK_ERRORS as error:
+        raise SparkError(
+            "RELEASE_FAILED",
+            f"results in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
+            certainty="maybe",
+            hint="Falkirk retries, and copies what the sink does not have yet.",
+            topic=sink,
+        ) from error
+
+
+def settle(context: Context, sink: str) -> _Positions:
+    """Return the ends of a sink, once no record of an earlier copy can still arrive.
+
+    It flushes the producer of an earlier copy in this process. Raises: as `flush_lingering` and `settled_ends`.
+    """
+    mine = fence.client_id(context.home.identity, f"release-{sink}", 1)
+    fence.flush_lingering(context.session, lambda client: client == mine)
+    return settled_ends(context, (sink,), sink)[sink]

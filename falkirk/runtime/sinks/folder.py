@@ -1,0 +1,140 @@
+"""A folder of files as a target: an epoch's folder gets its name when all of it is there."""
+
+import json
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from falkirk.declare.endpoints import Files
+from falkirk.errors import HomeError
+from falkirk.errors.spark import SPARK_ERRORS
+from falkirk.home.folder import write_atomically
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.rows import JSON_OPTIONS
+from falkirk.runtime.sinks.target import NESTED, in_order, release_failed
+from falkirk.system import private
+from falkirk.system.durable import make_folder, sync, sync_folder
+from falkirk.system.stored import parse_json
+
+#: Whose folder it is, and how many epochs it has got. Readers of the folder pass over it.
+_NOTE = "_falkirk.json"
+#: With what the name of a folder begins whose epoch is not finished; the second is an earlier version's. Readers pass
+#: over what begins with a dot. Spark reads what begins with an underscore if there is a `=` in it.
+_BEING_MADE = (".epoch-", "_epoch=")
+_EPOCH = re.compile(r"epoch=(\d{1,18})", re.ASCII)
+_FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
+
+
+class FolderTarget:
+    """A folder with a folder of files per epoch."""
+
+    def __init__(self, to: Files, application: str) -> None:
+        self._to, self._application, self._path = to, application, Path(to.path)
+
+    def seen(self) -> int:
+        """See Target. Raises: HomeError: `FOLDER_OF_ANOTHER`. SparkError: `RELEASE_FAILED`."""
+        try:
+            return self._seen()
+        except OSError as error:
+            raise release_failed(self._to.path, error) from error
+
+    def _seen(self) -> int:
+        note = self._path / _NOTE
+        if not note.exists():
+            if not self._path.exists():
+                make_folder(self._path)
+                private.publish(self._path)
+            self._note(0)
+        elif self._read_note().get("application") != self._application:
+            raise HomeError(
+                "FOLDER_OF_ANOTHER",
+                "this folder was written by another home.",
+                where=self._path,
+                hint="Give the sink a folder of its own.",
+            )
+        found = (_EPOCH.fullmatch(p.name) for p in self._path.glob("epoch=*"))  # others have made what has other names
+        named = max((int(name[1]) + 1 for name in found if name), default=0)
+        return max(named, self._noted() or 0)
+
+    def _noted(self) -> int | None:
+        """Return up to which epoch, exclusive, the folder's note says that all were delivered. Their folders may have
+        been moved away since. None: an older Falkirk has written the note."""
+        upto = self._read_note().get("upto")
+        if not isinstance(upto, int | None):
+            raise self._damaged(f"upto={upto!r}")
+        return upto
+
+    def _read_note(self) -> dict[str, Any]:
+        try:
+            content = parse_json((self._path / _NOTE).read_text())
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        if not isinstance(content, dict):
+            raise self._damaged("it is no object")
+        return content
+
+    def _damaged(self, why: str) -> HomeError:
+        return HomeError(
+            "FOLDER_DAMAGED",
+            f"what Falkirk has noted of this folder can't be read: {why}.",
+            where=self._path / _NOTE,
+            hint="Restore the file from a backup, or give the sink a new folder. Who else may write to it?",
+        )
+
+    def _note(self, upto: int) -> None:
+        write_atomically(self._path / _NOTE, json.dumps({"application": self._application, "upto": upto}))
+        private.publish(self._path / _NOTE)
+
+    def kept(self) -> int | None:
+        """See Target. Raises: as `seen`."""
+        self.seen()
+        try:
+            return self._noted()
+        except OSError as error:
+            raise release_failed(self._to.path, error) from error
+
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+        """See Target. Raises: SparkError: `RELEASE_FAILED`."""
+        named = self._named(epoch)
+        self.seen()
+        try:
+            if (self._noted() or 0) > epoch:
+                return None
+            if not named.exists():
+                self._write(rows, named, self._being_made(epoch), few=few)
+            self._note(epoch + 1)
+        except (*SPARK_ERRORS, OSError) as error:
+            raise release_failed(self._to.path, error) from error
+        return None
+
+    def _write(self, rows: DataFrame, named: Path, being_made: Path, *, few: bool) -> None:
+        for stray in (s for name in _BEING_MADE for s in self._path.glob(f"{name}*")):
+            shutil.rmtree(stray, ignore_errors=True)
+        data = in_order(rows, few=few)
+        data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
+        data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
+        private.publish(being_made)
+        sync(being_made)  # what has its name is whole, after a power loss too
+        os.replace(being_made, named)
+        sync_folder(self._path)
+
+    def _named(self, epoch: int) -> Path:
+        return self._path / f"epoch={epoch:010d}"
+
+    def _being_made(self, epoch: int) -> Path:
+        """Return a name of this try's own: the job of another one, that was given up, may still write."""
+        return self._path / f"{_BEING_MADE[0]}{epoch:010d}-{uuid.uuid4().hex[:8]}"
+
+
+def _written(rows: DataFrame, name: str, file_format: str) -> Column:
+    """Return a column as files of a format take it: CSV has text alone, so what is nested is JSON there."""
+    column, kind = F.col(f"`{name}`"), rows.schema[name].dataType.simpleString()
+    if file_format == "csv" and kind.startswith(NESTED):
+        return F.to_json(column, JSON_OPTIONS).alias(name)
+    return F.base64(column).alias(name) if file_format == "csv" and kind == "binary" else column

@@ -1,0 +1,342 @@
+"""Release: takes the epochs of batches out of their logs to where their sinks are.
+
+A sink that can't be reached makes its own epochs wait, and nothing else.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.parts import Sink
+from falkirk.errors import HomeError, SparkError
+from falkirk.local.spark import RELEASE_POOL, cancel_jobs
+from falkirk.plan.region import BatchLogs
+from falkirk.runtime.context import Place
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
+from falkirk.runtime.sinks.target import Target
+from falkirk.runtime.sinks.targets import target_of
+from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+log = logging.getLogger("falkirk")
+
+#: What is being released may have to wait for a sink that does not answer; after that its jobs are cancelled.
+STOP_S = 10.0
+#: A job that was cancelled is gone within this time.
+CANCEL_S = 5.0
+#: So many rows, in so many bytes of files, are released by one task, without a shuffle.
+FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
+#: Dead letters of an epoch have places of their own by where they come from: topics that were read, then sinks.
+_SINKS_FROM = 128
+#: How long a sink that could not be reached is left alone.
+PAUSE_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Outlet:
+    """All that one batch releases: each of its sinks, and what did not fit. A thread of its own does it, so that
+    whoever looks after the application is never kept waiting by a sink.
+
+    Args: targets: of the sinks, by name. dead_letters: where what did not fit goes. schema: of what is released;
+        without columns when nothing will be.
+    """
+
+    def __init__(
+        self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None, schema: StructType
+    ) -> None:
+        self.epochs, self._targets, self._dead_letters = epochs, targets, dead_letters
+        self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
+        self._session: SparkSession | None = None
+        #: Up to which epoch all is out, and up to which the thread has been told to go.
+        self._done = self._promised = 0
+        #: Up to which epoch whoever looks after the application last asked for.
+        self._asked = 0
+        self._error: Exception | None = None
+        self._failures = 0
+        self._not_before_s = 0.0
+        #: What keeps it from going on; empty while nothing does.
+        self.detail = ""
+        #: Held while an epoch goes straight to its topic.
+        self._sending = threading.Lock()
+
+    def seen(self) -> int:
+        """Return up to which epoch, exclusive, the outside may have seen anything; of a sink that does not answer, all
+        that there is.
+
+        Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed.
+        """
+        if self._is_at_work():
+            return max(self._promised, self._straight())
+        if time.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
+            return max(self.epochs.end(), self._straight())
+        try:
+            seen = {name: target.seen() for name, target in self._targets.items()}
+            if self._dead_letters is not None:
+                seen["dead letters"] = self._dead_letters.seen()
+            self._refuse_ahead(seen)
+            return max(seen.values(), default=0)
+        except SparkError as error:
+            self._fail(error)
+            return max(self.epochs.end(), self._straight())
+        finally:
+            self._sending.release()
+
+    def _refuse_ahead(self, seen: Mapping[str, int]) -> None:
+        """See that no sink has epochs that this home still has to complete: their numbers would be used again, and the
+        sinks would take the new epochs for the ones they have."""
+        there = max(self.epochs.end(), self._straight())
+        for name, upto in seen.items():
+            if upto > there:
+                raise HomeError(
+                    "SINK_AHEAD",
+                    f"sink {name!r} has epochs before {upto} of {self.epochs.name!r}, and this home only has those "
+                    f"before {there}: it is an older copy.",
+                    where=self.epochs.folder,
+                    hint="Restore a copy of the home that is as new as its sinks, or begin with a new home and sinks.",
+                    sink=name,
+                    seen=upto,
+                    there=there,
+                )
+
+    def remains(self, released: int) -> int:
+        """Return up to which epoch, exclusive, all sinks still have what was released: less after somebody restored an
+        older copy of one. A sink that does not answer is asked again before it gets anything.
+
+        Raises: HomeError: `SINK_BEHIND`: the log no longer has the epochs that a sink lacks.
+        """
+        try:
+            sink, upto = self._shortest(released)
+        except SparkError as error:
+            self._fail(error)
+            return released
+        if upto < released:
+            if not self.epochs.has_all(upto, released):
+                raise self._behind(sink, upto, released)
+            log.warning("sink %r lacks the epochs %d to %d: they are sent again", sink, upto, released - 1)
+        return upto
+
+    def _shortest(self, released: int) -> tuple[str, int]:
+        """Return the sink that has kept the least of what was released, and up to which epoch it has it."""
+        kept = {name: target.kept() for name, target in self._targets.items()}
+        known = [(upto, name) for name, upto in kept.items() if upto is not None]
+        upto, name = min([*known, (released, "")])
+        return name, upto
+
+    def _behind(self, sink: str, upto: int, released: int) -> HomeError:
+        return HomeError(
+            "SINK_BEHIND",
+            f"sink {sink!r} has epochs before {upto} of {self.epochs.name!r}, and those before {released} were "
+            "released to it: it is an older copy, or was emptied.",
+            where=self.epochs.folder,
+            hint="Start again: epochs that the home still keeps are sent again. If it no longer keeps them, restore a "
+            "newer copy of the sink, or begin with a new home. `history=` says how many epochs a home keeps.",
+            sink=sink,
+            kept=upto,
+            released=released,
+        )
+
+    def _straight(self) -> int:
+        """Return up to which epoch, exclusive, results may have gone straight to their topic."""
+        return max((e.number + 1 for e in self.epochs.epochs() if e.direct or _is_open(e)), default=0)
+
+    def has_taken(self) -> str:
+        """Return the name of a sink that is no topic and has taken something from this home; empty: none has, or it
+        can't be asked."""
+        for name, target in self._targets.items():
+            with suppress(SparkError):
+                if not isinstance(target, TopicTarget) and target.seen():
+                    return name
+        return ""
+
+    def found(self) -> int:
+        """Return up to which epoch, exclusive, anything is in the one topic that there is, by asking it.
+
+        Raises: LogError, SparkError: it can't be asked now.
+        """
+        with self._sending:
+            return self._topic().seen()
+
+    def _topic(self) -> TopicTarget:
+        (target,) = self._targets.values()
+        assert isinstance(target, TopicTarget), "nothing else takes what is not recorded (falkirk/plan/direct.py)"
+        return target
+
+    def send(self, epoch: int, rows: DataFrame, *, few: bool) -> DataFrame | None:
+        """See to it that an epoch is in the topic that there is, before it is recorded, in the thread of whoever has
+        computed it; return what is too large to be there, as dead letters.
+
+        Raises: LogError: as `TopicTarget.deliver_computed`. Whatever the computation raises.
+        """
+        with self._sending:
+            return self._topic().deliver_computed(epoch, rows, few=few)
+
+    def release(self, session: SparkSession, first: int, last: int) -> int:
+        """See to it that the epochs [first, last) are released, in order; return up to which they are out by now.
+
+        Raises: what ended the thread, unless a sink can't be reached: then it is tried again.
+        """
+        self._asked = last
+        if self._is_at_work():
+            self._promised = max(self._promised, last)
+            return max(first, self._done)
+        if (error := self._error) is not None:
+            self._error = None
+            raise error
+        self._done = done = max(first, self._done)
+        if done < last and time.monotonic() >= self._not_before_s:
+            self._promised, self._session = last, session
+            self._thread = threading.Thread(
+                target=self._work, args=(session,), name=f"release-{self.epochs.name}", daemon=True
+            )
+            self._thread.start()
+        return done
+
+    def released(self) -> int:
+        """Return up to which epoch, exclusive, all is out, as far as this process has seen to it."""
+        return self._done
+
+    def behind(self) -> int:
+        """Return how many epochs may be released, and are not."""
+        return max(0, self._asked - self._done)
+
+    def stop(self) -> None:
+        """Stop; what is being released stays there as far as it has come. A job that went on in a session that lives
+        on, and began to send only later, would send what the next start has sent."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+        if self._thread is not None and self._thread.is_alive() and self._session is not None:
+            cancel_jobs(self._session, self._group)
+            self._thread.join(CANCEL_S)
+
+    def _is_at_work(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _work(self, session: SparkSession) -> None:
+        try:
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
+            session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
+            sink, upto = self._shortest(self._done)
+            if upto < self._done:
+                raise self._behind(sink, upto, self._done)
+            while self._done < (last := self._promised):  # more may be, while it is at work
+                for epoch in self.epochs.complete(self._done, last):
+                    if self._stopping.is_set():
+                        return
+                    self._deliver(session, epoch)
+                    self._done, self._failures, self.detail = epoch.number + 1, 0, ""
+                self._done = last
+        except SparkError as error:
+            self._fail(error)
+        except Exception as error:
+            self._error = error
+
+    def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
+        folder, dead = self.epochs.results(epoch), []
+        is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
+        for i, target in enumerate(self._targets.values() if not epoch.direct else ()):
+            if self._stopping.is_set():
+                raise SparkError("RELEASE_FAILED", "stopped in the middle of a release.", certainty="maybe")
+            rows = session.read.schema(self._schema).parquet(str(folder))
+            too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
+            if too_large is not None:
+                dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << 55)))
+        if epoch.dead:
+            dead.append(session.read.parquet(*map(str, sorted(folder.glob("_dead*")))).select("key", "value", ROW))
+        if self._dead_letters is not None and dead:
+            texts = [d.select(F.col("key").cast("string").alias("key"), "value", ROW) for d in dead]
+            self._dead_letters.deliver(
+                epoch.number, reduce(DataFrame.unionByName, texts), few=is_small and epoch.dead <= FEW_ROWS
+            )
+
+    def _fail(self, error: SparkError) -> None:
+        self.detail = error.message
+        if not self._failures:
+            log.warning("%s", error.message)
+        self._not_before_s = time.monotonic() + PAUSE_S[min(self._failures, len(PAUSE_S) - 1)]
+        self._failures += 1
+
+
+def _is_open(epoch: Epoch) -> bool:
+    return epoch.may_be_out and not epoch.is_complete
+
+
+def outlet_of(
+    logs: BatchLogs,
+    sinks: Mapping[str, Sink],
+    epochs: EpochLog,
+    place: Place,
+    settle: Callable[[str], dict[int, int]],
+    schema: StructType,
+) -> Outlet:
+    """Return the outlet of a batch.
+
+    Args: sinks: of the application, by name. settle: as of `TopicTarget`. schema: as of `Outlet`.
+    """
+    dead = logs.dead_letters
+    return Outlet(
+        epochs,
+        {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
+        None if dead is None else TopicTarget(place, Kafka(dead), settle, encoded=True),
+        schema,
+    )
+
+
+class EpochLogs:
+    """The logs of epochs of an application, as a LogsPort.
+
+    Args: logs: all of them, by name. outlets: of those from which anything is released. session: None: the application
+        is at rest, and nothing is.
+    """
+
+    def __init__(
+        self, logs: Mapping[str, EpochLog], outlets: Mapping[str, Outlet], session: SparkSession | None = None
+    ) -> None:
+        self._logs, self._outlets, self._session = logs, outlets, session
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        """See LogsPort."""
+        return frontier_of(topic, self._logs[topic].end())
+
+    def begins(self, topic: str) -> OffsetFrontier:
+        """Return where a log begins: with its oldest epoch that is there."""
+        return frontier_of(topic, self._logs[topic].begin())
+
+    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort."""
+        assert self._session is not None, "an application at rest releases nothing"
+        return frontier_of(held, self._outlets[held].release(self._session, _number(first, held), _number(last, held)))
+
+    def copied(self, held: str, sink: str) -> OffsetFrontier:
+        """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
+        return frontier_of(held, self._outlets[held].seen())
+
+    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+        """See LogsPort. An application at rest releases nothing, so nothing is copied again."""
+        if self._session is None:
+            return released
+        return frontier_of(held, self._outlets[held].remains(_number(released, held)))
+
+    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+        """See LogsPort."""
+        self._logs[topic].drop_results_below(_number(below, topic))
+
+    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+        """See LogsPort: nobody outside writes epochs."""
+
+
+def _number(frontier: OffsetFrontier, log: str) -> int:
+    return int(frontier.length(TopicPartition(topic=log, partition=0)))

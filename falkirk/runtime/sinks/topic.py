@@ -1,0 +1,190 @@
+"""A topic as a target: each record says which epoch it is of and its place in it, so that what is there already is left
+out of the next try. The last record of each partition says which epoch that is."""
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import functions as F
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.errors import LogError
+from falkirk.errors.spark import SPARK_ERRORS
+from falkirk.kafka.topics import TopicFacts
+from falkirk.local.spark import tells_observed
+from falkirk.runtime import fence
+from falkirk.runtime.attempts import first_attempt_only
+from falkirk.runtime.context import Context, Place
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.epochs.observed import observed
+from falkirk.runtime.outputs import last_records, own_back_to
+from falkirk.runtime.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
+from falkirk.runtime.signed import signed_headers
+from falkirk.runtime.sinks.target import letters, release_failed
+
+Positions = dict[int, int]
+_ALL_ROWS = (1 << 63) - 1
+
+
+class TopicTarget:
+    """A Kafka topic.
+
+    Args: to: the topic. settle: returns where a topic ends once nothing that an earlier try sent can still arrive
+        there. encoded: rows are (key, value) already.
+    """
+
+    def __init__(
+        self, place: Place, to: Kafka, settle: Callable[[str], Positions], *, encoded: bool = False
+    ) -> None:  # fmt: skip
+        self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
+        self._last: dict[int, tuple[int, int]] | None = None
+        self._ends: Positions = {}
+        self._partitions: int | None = None
+        #: By whether rows have their places already. Made once: each column costs calls to the JVM.
+        self._columns: dict[bool, list[Column]] = {}
+
+    def seen(self) -> int:
+        """See Target."""
+        return max((epoch + 1 for epoch, _ in self._found().values()), default=0)
+
+    def kept(self) -> None:
+        """See Target. Epochs without rows leave nothing in a topic, and old records expire."""
+
+    def _found(self) -> dict[int, tuple[int, int]]:
+        """Return the (epoch, row) of each partition's last record.
+
+        Raises: LogError: `FOREIGN_WRITER`.
+        """
+        if self._last is None:
+            self._ends = self._settle(self._topic)
+            last = last_records(self._place, self._topic, self._ends)
+            self._last = {partition: (stamp.offset, stamp.sub[0]) for partition, stamp in last}
+        return self._last
+
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+        """See Target. Too large for the topic is what Spark's producer would try to send for ever.
+
+        Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order.
+        """
+        facts = self._facts()
+        parted = self._parted(rows, facts, few=few)
+        try:
+            return self._deliver(epoch, parted.sortWithinPartitions("partition", ROW), facts)
+        except SPARK_ERRORS as error:
+            raise release_failed(self._topic, error) from error
+
+    def deliver_computed(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+        """See to it that all of an epoch is there, as `deliver` does, of rows that are in no file and in no order: each
+        has its place by what it says, so that another computation of the same rows gives them the same places.
+
+        Raises: LogError: as `deliver`. Whatever the computation raises: it is not the topic's fault.
+        """
+        facts = self._facts()
+        return self._deliver(epoch, self._parted(rows, facts, few=few).withColumn(ROW, self._by_content()), facts)
+
+    def _by_content(self) -> Column:
+        return F.row_number().over(Window.partitionBy("partition").orderBy("key", "value")).cast("long")
+
+    def _facts(self) -> TopicFacts:
+        """Return what the topic is. Raises: LogError: `PARTITIONS_CHANGED`."""
+        facts = self._context.topics.facts(self._topic)
+        if facts.partitions != (self._partitions or facts.partitions):
+            raise LogError(
+                "PARTITIONS_CHANGED",
+                f"topic {self._topic!r} has {facts.partitions} partitions and had {self._partitions} when this began: "
+                "rows of an epoch that is out in part would move to another one.",
+                where=self._to.where,
+                hint="Begin with a new home and a new output topic.",
+                topic=self._topic,
+                before=self._partitions,
+                now=facts.partitions,
+            )
+        self._partitions = facts.partitions
+        return facts
+
+    @property
+    def _context(self) -> Context:
+        assert isinstance(self._place, Context), "an application at rest releases nothing"
+        return self._place
+
+    def _parted(self, rows: DataFrame, facts: TopicFacts, *, few: bool) -> DataFrame:
+        """Return rows as the topic has them, those of one of its partitions together."""
+        placed = ROW in rows.columns
+        if placed not in self._columns:
+            self._columns[placed] = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
+        data = rows.select(*self._columns[placed])
+        data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
+        return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
+
+    def _deliver(self, epoch: int, data: DataFrame, facts: TopicFacts) -> DataFrame | None:
+        size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
+        limit = facts.max_message_bytes - OVERHEAD_BYTES
+        unfit = (size > limit) | F.col("unfit").isNotNull()
+        counted = Observation()
+        self._send(epoch, data.observe(counted, F.count_if(unfit).alias("unfit")).where(~unfit), facts)
+        found = observed(counted) if tells_observed(data.sparkSession) else None
+        if data.where(unfit).isEmpty() if found is None else found["unfit"] == 0:
+            return None
+        too_large = F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit"))
+        reason = F.coalesce("unfit", too_large)
+        return letters(data.where(unfit), F.col("key"), reason, self._topic, epoch, F.col("text"))
+
+    def _send(self, epoch: int, data: DataFrame, facts: TopicFacts) -> None:
+        """Send what is not there yet of an epoch's (key, value, partition, ROW), which are in order."""
+        there, identity = self._found(), self._context.home.identity
+        self._last = None  # until it is done, only the topic knows
+        all_out = [p for p, last in there.items() if last >= (epoch, _ALL_ROWS)]
+        data = data.where(~F.col("partition").isin(all_out)) if all_out else data
+        if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
+            data = self._without_those_there(data, epoch, cut_off)
+        stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
+        signing_key = F.lit(self._context.signing_key.of(self._topic, 1))
+        key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
+        headers = signed_headers(signing_key, stamp, F.col("partition"), key, value)
+        options = self._context.kafka_options()
+        writer = fence.producer_options(identity, f"release-{self._topic}", 1, options, facts.max_message_bytes)
+        (
+            data.select(
+                first_attempt_only(F.lit(self._topic)).alias("topic"), "partition",
+                key.alias("key"), value.alias("value"), headers.alias("headers"),
+            )
+            .write.format("kafka")
+            .options(**options)
+            .options(**writer)
+            .option("kafka.max.request.size", str(facts.max_message_bytes + RAW_BYTES_MAX * 2))
+            .option("includeHeaders", "true")
+            .mode("append")
+            .save()
+        )  # fmt: skip
+        # An older epoch that is asked for again says nothing about those behind it.
+        self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
+
+    def _without_those_there(self, data: DataFrame, epoch: int, partitions: Sequence[int]) -> DataFrame:
+        """Return an epoch's rows without those that an earlier try has left in these partitions. The last one alone
+        does not tell: a producer may have given up one before it."""
+        own = own_back_to(self._place, self._topic, self._ends, lambda p, stamp: stamp.offset < epoch)
+        there = [(p, stamp.sub[0]) for p in partitions for stamp in own[p] if stamp.offset == epoch]
+        out = pa.table({"partition": pa.array([p for p, _ in there], pa.int32()), ROW: [row for _, row in there]})
+        left = data.join(F.broadcast(data.sparkSession.createDataFrame(out)), ["partition", ROW], "left_anti")
+        return left.select(*data.columns).sortWithinPartitions("partition", ROW)  # a join takes no heed of an order
+
+
+def _as_they_are() -> list[Column]:
+    """Return for rows of (key, value, ROW) what `_encoded` does."""
+    unfit = F.lit(None).cast("string").alias("unfit")
+    return [F.col("key"), F.col("value"), F.col("value").alias("text"), unfit, F.hash(ROW).alias("hash"), F.col(ROW)]
+
+
+def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
+    """Return the columns (key, value, text, unfit, hash): as a topic's readers get them, the value as text, and why
+    there is none; `hash` decides the partition, as that of live regions' keys does. With ROW, if rows have it."""
+    value, text, unfit = encoded([c for c in names if c != ROW], to)
+    parts = [F.col(f"`{k}`") for k in to.keys]
+    made = F.lit(None).cast("string")
+    if parts:
+        made = parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
+    row = [F.col(ROW)] if ROW in names else []
+    return [
+        made.alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"),
+        F.hash(*(parts or row or [value])).alias("hash"), *row,
+    ]  # fmt: skip

@@ -1,0 +1,198 @@
+"""Triage: what is behind the error that ended a query, and whether a restart can help."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
+from falkirk.runtime.context import Context
+from falkirk.runtime.live.region import LiveRegion
+from falkirk.runtime.rows import CO_PARTITIONING
+from falkirk.system.disk import is_full
+
+#: In Spark's ANSI mode, its default, such a value fails the task, and would fail it again at each restart.
+_FAILED_EXPRESSION = re.compile(
+    r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|"
+    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|CANNOT_PARSE_TIMESTAMP)[^\n]{0,200}"
+)
+#: Spark found out that it does not run such a query when it planned the first batch, and would each time.
+_REFUSED_QUERY = re.compile(
+    r"\[(STREAMING_REAL_TIME_MODE\.\w+|AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|"
+    r"INVALID_NON_DETERMINISTIC_EXPRESSIONS)\][^\n]{0,300}"
+)
+#: Spark could not load a state. What it says then depends on where it noticed.
+_STATE_NOT_LOADED = re.compile(
+    r"\[(CANNOT_LOAD_STATE_STORE\.\w+|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|"
+    r"STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED)\]"
+)
+#: The reason lies elsewhere, though Spark may call the file unreadable or missing: a full disk, memory, a lock of the
+#: state store, a thread that was interrupted, too many open files, rights, a device or server that does not answer.
+_PASSING = re.compile(
+    r"\.UNRELEASED_THREAD_ERROR\]|_OUT_OF_MEMORY\]|OutOfMemoryError|Cannot allocate memory|InterruptedException|"
+    r"InterruptedIOException|ClosedByInterruptException|ClosedChannelException|TimeoutException|"
+    r"Too many open files|Permission denied|AccessDeniedException|Operation not permitted|Input/output error|"
+    r"Read-only file system|Stale file handle|Connection (?:refused|reset)"
+)
+#: A file is missing, or does not hold what Spark wrote into it: by Spark's own conditions and checksums, Hadoop's,
+#: those of the compression, and RocksDB's.
+_DAMAGED = re.compile(
+    r"\[(?:CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED|"
+    r"CANNOT_LOAD_STATE_STORE\.(?:CANNOT_READ_STREAMING_STATE_FILE|CANNOT_FIND_BASE_SNAPSHOT_CHECKPOINT|"
+    r"CANNOT_READ_CHECKPOINT|CANNOT_READ_DELTA_FILE_\w+|CANNOT_READ_(?:MISSING_)?SNAPSHOT_FILE\w*|"
+    r"INVALID_CHECKPOINT_LINEAGE|UNEXPECTED_FILE_SIZE))\]"
+    r"|Caused by: (?:java\.io\.(?:EOFException|UTFDataFormatException|StreamCorruptedException|"
+    r"IOException: Stream is corrupted)|java\.util\.zip\.\w+Exception|com\.github\.luben\.zstd\.\w+|"
+    r"org\.apache\.hadoop\.fs\.ChecksumException|org\.rocksdb\.RocksDBException: Corruption|"
+    r"com\.fasterxml\.jackson\.core\.\w+)[^\n]{0,200}"
+)
+_MISSING = (
+    r"Caused by: (?:java\.io\.FileNotFoundException|java\.nio\.file\.NoSuchFileException): [^\n]*{folder}[^\n]{{0,200}}"
+)
+_STATE_FILE = r"{folder}/state/(?:[\w-]+/)*(\d+)_[\w-]+\.(?:changelog|zip)"
+
+
+#: A server of Spark's streaming shuffle got bytes that no task of Spark sends: they end the task that it belongs to.
+_STRAY = re.compile(
+    r"\bat org\.apache\.spark\.(?:network\.util\.TransportFrameDecoder\.decodeNext|"
+    r"network\.shuffle\.streaming\.StreamingShuffleMessage\.decode|"
+    r"shuffle\.streaming\.StreamingShuffleServerHandler\.receive)\("
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Why a checkpoint can't be loaded, now or later.
+
+    Args: first: the oldest checkpoint that rests on the damaged file, where Spark names one. reason: what Spark said.
+    """
+
+    first: int | None
+    reason: str
+
+
+def damage_of(error: Exception, folder: Path) -> Damage | None:
+    """Return what proves that the checkpoint that a query began with is damaged, or None where nothing does.
+
+    All else that keeps Spark from loading a state may pass: the same checkpoint is tried again.
+    Args: folder: of the checkpoint.
+    """
+    text = _with_causes(error)
+    if not _STATE_NOT_LOADED.search(text) or is_full(error) or _PASSING.search(text):
+        return None
+    place = re.escape(str(folder))
+    proof = _DAMAGED.search(text) or re.search(_MISSING.format(folder=place), text)
+    if proof is None:
+        return None
+    # The file of version n is written by batch n - 1. Those behind it read it, too: else this one had not been read.
+    versions = [int(found) for found in re.findall(_STATE_FILE.format(folder=place), text)]
+    return Damage(first=min(versions) - 1 if versions else None, reason=proof[0].removeprefix("Caused by: "))
+
+
+def is_stray(error: Exception) -> bool:
+    """Tell whether a query ended because a stranger connected to a port of Spark's streaming shuffle.
+
+    Those ports are open to all interfaces and ask for no secret, whatever the settings.
+    """
+    return _STRAY.search(_with_causes(error)) is not None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether the JVM has no memory left for what a task asked for."""
+    return "java.lang.OutOfMemoryError" in _with_causes(error)
+
+
+def _with_causes(error: BaseException) -> str:
+    """Return what Spark said of an error and of its causes, with their stack traces.
+
+    PySpark keeps the cause of a query's error apart: neither its text nor its stack trace names the cause.
+    """
+    told, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
+    while each is not None:
+        told.append(f"Caused by: {getattr(each, '_stackTrace', '') or each}")
+        each = getattr(each, "_cause", None)
+    return "\n".join(told)
+
+
+def refuse_split_keys(live: LiveRegion) -> None:
+    """Refuse a region whose input was found not to be partitioned as declared: a replay may meet it in another order.
+
+    Raises: DefinitionError: `NOT_CO_PARTITIONED`, as the incarnation that found it.
+    """
+    condition, _, message = (live.last_ended() or "").partition(": ")
+    if condition == "NOT_CO_PARTITIONED":
+        raise _split_key(message, live)
+
+
+def _split_key(message: str, live: LiveRegion) -> DefinitionError:
+    source = live.region.source.topic
+    return DefinitionError(
+        "NOT_CO_PARTITIONED",
+        message,
+        where=source.where,
+        hint="Leave out key=, and a sequencer hop orders the records; nothing wrong was released. Use a new home.",
+        topic=source.topic,
+    )
+
+
+def _replaced(topic: str, context: Context) -> LogError | None:
+    """Return the error that a topic is another one than it was, if it is."""
+    try:
+        context.topics.exists(topic)
+    except LogError as error:
+        return error if error.condition == "TOPIC_REPLACED" else None
+    return None
+
+
+def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkError | None:
+    """Return the error to give up with when a restart can't help."""
+    text, region = str(error), live.region
+    source = region.source.topic.topic
+    # The text holds the query's plan as well, so only the raised form of the marker counts: with numbers behind it.
+    if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
+        return _split_key(
+            f"topic {source!r} is said to be partitioned by {', '.join(region.source.topic.keys)}, but one key came "
+            f"from partitions {split[1]} and {split[2]}: {split[3][:200]}",
+            live,
+        )
+    if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
+        return _replaced(source, context) or LogError(
+            "INPUT_EXPIRED",
+            f"records of {source!r} that are still needed have been deleted.",
+            where=region.source.topic.where,
+            hint="Its retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
+            topic=source,
+        )
+    if failed := _FAILED_EXPRESSION.search(text):
+        return DefinitionError(
+            "EXPRESSION_FAILED",
+            f"an expression of region {region.name!r} fails on a record: {failed[0]}",
+            where=region.where,
+            hint="Make it yield null instead (try_cast, try_divide, try_element_at, …), run again, and it goes on.",
+            region=region.name,
+            spark_condition=failed[1],
+        )
+    if refused := _REFUSED_QUERY.search(text):
+        return SparkError(
+            "QUERY_NOT_STARTED",
+            f"Spark does not run region {region.name!r}: {refused[0]}",
+            where=region.where,
+            region=region.name,
+            spark_condition=refused[1],
+        )
+    if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
+        return LogError(
+            "TOPIC_MISSING",
+            f"{', '.join(gone)} is gone, while region {region.name!r} runs.",
+            where=region.where,
+            hint="What it held is lost to this home: create it anew, and begin with a new home.",
+            topics=gone,
+        )
+    return None
+
+
+def _missing(topics: tuple[str, ...], context: Context) -> tuple[str, ...]:
+    """Return the topics that are gone. The broker says the same of a partition that is about to change its leader."""
+    try:
+        return tuple(topic for topic in topics if not context.topics.exists(topic))
+    except LogError:
+        return ()

@@ -1,0 +1,175 @@
+"""Decisions: stores values that are fixed before they are used, and the Ξ of checkpoints that Spark does not record."""
+
+import secrets
+from typing import Any
+
+import sqlalchemy as sql
+
+from falkirk.errors import StoreError
+from falkirk.kafka.signing import SigningKey
+from falkirk.store.part import Part
+from falkirk.store.tables import checkpoints, decisions, regions, watermarks
+from falkirk.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
+
+#: Less than any number of a decision or a checkpoint.
+ANY = -(1 << 63)
+
+
+#: The kind and name of the decision that holds the secret by which this home signs its records.
+_SIGNING = ("signing", "key")
+_SECRET_BYTES = 32
+
+
+class DecisionStore(Part):
+    """The part of the store for batches: their epochs, states and other records."""
+
+    def record_decision(self, kind: str, name: str, number: int, content: object) -> None:
+        """Record a decision, before anything is done that depends on it. Repeating the same one changes nothing.
+
+        Raises: StoreError: `DECISION_CONTRADICTED`: another one is recorded, and stays valid.
+        """
+        text = dump(content)
+        same = (decisions.c.kind == kind) & (decisions.c.name == name) & (decisions.c.number == number)
+        with self._writing() as db:
+            known = db.execute(sql.select(decisions.c.content).where(same)).scalar()
+            if known is None:
+                made = {"kind": kind, "name": name, "number": number, "content": text, "made_at_s": self._clock()}
+                db.execute(decisions.insert().values(**made))
+            elif known != text:
+                raise self._contradicted(f"{kind} {name!r} {number}", known, text)
+
+    def decision(self, kind: str, name: str, number: int) -> Decision | None:
+        """Return a decision, or None if there is none yet."""
+        found = self._decisions(
+            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number == number, newest=False
+        )
+        return found[0] if found else None
+
+    def decisions(self, kind: str, name: str, first: int = ANY) -> tuple[Decision, ...]:
+        """Return the decisions of a kind about a name, sorted by number, from `first` on."""
+        return self._decisions(
+            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first, newest=False
+        )
+
+    def decisions_of(self, kind: str) -> dict[str, Any]:
+        """Return the content of each name's first decision of a kind."""
+        found = self._decisions(decisions.c.kind == kind, decisions.c.number == 0, newest=False)
+        return {decision.name: decision.content for decision in found}
+
+    def signing_key(self) -> SigningKey:
+        """Return the secret with which this home signs its records. The first call makes it."""
+        kind, name = _SIGNING
+        known = self.decision(kind, name, 0)
+        if known is None:
+            self._make_signing_key(kind, name)
+            known = self.decision(kind, name, 0)
+            assert known is not None, "_make_signing_key records a key"
+        secret, since_birth = known.content["secret"], known.content["since_birth"]
+        return SigningKey(secret=bytes.fromhex(secret), since_birth=since_birth is True)
+
+    def _make_signing_key(self, kind: str, name: str) -> None:
+        with self._writing() as db:
+            if db.execute(sql.select(decisions.c.number).where(decisions.c.kind == kind)).first() is not None:
+                return  # another process has made it
+            is_new = all(db.execute(sql.select(table).limit(1)).first() is None for table in (decisions, regions))
+            content = dump({"secret": secrets.token_hex(_SECRET_BYTES), "since_birth": is_new})
+            made = {"kind": kind, "name": name, "number": 0, "content": content, "made_at_s": self._clock()}
+            db.execute(decisions.insert().values(**made))
+
+    def newest_decision(self, kind: str, name: str) -> Decision | None:
+        """Return the decision with the greatest number, or None if there is none."""
+        found = self._decisions(decisions.c.kind == kind, decisions.c.name == name, newest=True)
+        return found[0] if found else None
+
+    def _decisions(self, *conditions: sql.ColumnElement[bool], newest: bool) -> tuple[Decision, ...]:
+        query = sql.select(decisions).where(*conditions)
+        if newest:
+            query = query.order_by(decisions.c.number.desc()).limit(1)
+        with self._reading() as db:
+            return tuple(
+                Decision(
+                    kind=row.kind,
+                    name=row.name,
+                    number=row.number,
+                    content=load(row.content),
+                    made_at_s=row.made_at_s,
+                )
+                for row in db.execute(query.order_by(decisions.c.number))
+            )
+
+    def add_checkpoint(self, processor: str, point: int, metadata: object) -> None:
+        """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
+
+        Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
+        """
+        text = dump(metadata)
+        same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
+        with self._writing() as db:
+            known = db.execute(sql.select(checkpoints.c.metadata).where(same)).scalar()
+            if known is None:
+                made = {"processor": processor, "point": point, "made_at_s": self._clock(), "metadata": text}
+                db.execute(checkpoints.insert().values(**made))
+            elif known != text:
+                raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
+
+    def replace_checkpoint(self, processor: str, point: int, known: object, metadata: object) -> None:
+        """Record a Ξ that adds facts to the `known` one of a checkpoint.
+
+        Raises: StoreError: `DECISION_CONTRADICTED`: the recorded one is not `known`, or there is none.
+        """
+        before, text = dump(known), dump(metadata)
+        same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
+        with self._writing() as db:
+            found = db.execute(sql.select(checkpoints.c.metadata).where(same)).scalar()
+            if found not in (before, text):
+                raise self._contradicted(f"checkpoint {processor}@{point}", found or dump(None), text)
+            db.execute(checkpoints.update().where(same).values(metadata=text))
+
+    def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
+        """Return the checkpoints of a processor, oldest point first, from `first` on."""
+        mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
+        query = sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
+        with self._reading() as db:
+            return tuple(
+                CheckpointRecord(
+                    processor=row.processor, point=row.point, made_at_s=row.made_at_s, metadata=load(row.metadata)
+                )
+                for row in db.execute(query)
+            )
+
+    def forget_epochs(self, kind: str, name: str, below: int) -> None:
+        """Delete the decisions about a name below this number, and the checkpoints that followed them."""
+        with self._writing() as db:
+            db.execute(
+                decisions.delete().where(decisions.c.kind == kind, decisions.c.name == name, decisions.c.number < below)
+            )
+            db.execute(checkpoints.delete().where(checkpoints.c.processor == name, checkpoints.c.point < below))
+
+    def set_watermark(self, processor: str, kind: WatermarkKind, frontier: object) -> None:
+        """Record the present low watermark of a processor, and delete the previous one."""
+        text = dump(frontier)
+        same = (watermarks.c.processor == processor) & (watermarks.c.kind == kind)
+        with self._writing() as db:
+            db.execute(watermarks.delete().where(same))
+            db.execute(
+                watermarks.insert().values(processor=processor, kind=kind, frontier=text, at_s=self._clock()),
+            )
+
+    def watermarks(self) -> tuple[Watermark, ...]:
+        """Return the last watermarks of all processors, sorted by processor and kind."""
+        with self._reading() as db:
+            found = [
+                Watermark(processor=row.processor, kind=row.kind, frontier=load(row.frontier), at_s=row.at_s)
+                for row in db.execute(sql.select(watermarks))
+            ]
+        return tuple(sorted(found, key=lambda watermark: (watermark.processor, watermark.kind)))
+
+    def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
+        return StoreError(
+            "DECISION_CONTRADICTED",
+            f"{what} is already recorded with another value: {known:.200}, not {asked:.200}.",
+            where=self._database.where,
+            hint="Find out if two coordinators run for this home, and stop one of them.",
+            known=load(known),
+            asked=load(asked),
+        )

@@ -1,0 +1,121 @@
+"""Engine: runs transactions on a store's database, and translates its failures.
+
+Every method of the store is one transaction. A transaction that writes is the only writer from its first statement on
+(SQLite's BEGIN IMMEDIATE, a lock per application in PostgreSQL). So the values that it has read do not change before it
+writes, and no statement needs the upsert of a dialect. An error before the commit was sent means that nothing was
+written. An error after it means that all or nothing was written.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sql
+
+from falkirk.errors import Certainty, StoreError
+from falkirk.store.values import DamagedValue
+
+
+class Database(ABC):
+    """A database that holds, or will hold, the store of one application.
+
+    Attributes: engine: SQLAlchemy's. where: the database's name in errors; it never contains a password.
+    """
+
+    engine: sql.Engine
+    where: object
+
+    @abstractmethod
+    def make(self, build: Callable[[sql.Connection], None], *, must_exist: bool) -> None:
+        """Make the store, whole or not at all, if there is none; `build` makes the tables of a new one.
+
+        Raises: StoreError: `STORE_UNREADABLE`: none can be made, or `must_exist` and there is none.
+        """
+
+    @abstractmethod
+    def check(self, connection: sql.Connection) -> None:
+        """Refuse a damaged database, as far as the database can tell.
+
+        Raises: StoreError: `STORE_UNREADABLE`.
+        """
+
+    @abstractmethod
+    def prepare_migration(self, connection: sql.Connection) -> None:
+        """Make unqualified table names refer to the store's tables, until the transaction ends."""
+
+    @abstractmethod
+    def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
+        """Begin the transaction. If it writes, it is the only writer."""
+
+    @abstractmethod
+    def _is_away(self, error: sql.exc.DBAPIError) -> bool:
+        """Return whether the database is unreachable or busy, rather than damaged."""
+
+    @property
+    @abstractmethod
+    def _advice(self) -> tuple[str, str]:
+        """The hints for an unreachable and for a damaged database."""
+
+    def _reason(self, error: sql.exc.DBAPIError) -> str:
+        return " ".join(str(error.orig).split()).rstrip(".")
+
+    @contextmanager
+    def transaction(self, *, writes: bool) -> Iterator[sql.Connection]:
+        """Yield a connection in a transaction that ends with the block.
+
+        Raises: StoreError: `STORE_AWAY`, `STORE_UNREADABLE`, `DECISION_CONTRADICTED`; for the certainty see above.
+        """
+        certainty: Certainty = "definitely"
+        try:
+            with self.engine.connect() as connection, connection.begin():
+                self._begin(connection, writes=writes)
+                yield connection
+                if writes:
+                    certainty = "maybe"  # from here on, only the commit itself can fail
+        except sql.exc.IntegrityError as error:
+            raise StoreError(
+                "DECISION_CONTRADICTED",
+                f"the store already has another value under the same key: {self._reason(error)}.",
+                where=self.where,
+                hint="Find out if two coordinators run for this home, and stop one of them.",
+            ) from error
+        except sql.exc.DBAPIError as error:
+            if self._is_away(error):
+                raise self.away(self._reason(error), certainty) from error
+            raise self.unreadable(self._reason(error), certainty) from error
+        except sql.exc.TimeoutError as error:  # SQLAlchemy's own: all connections of the pool are in use
+            raise self.away("all of this process's connections are in use", certainty) from error
+        except DamagedValue as error:
+            raise self.unreadable(f"a value in it is damaged: {error}") from error
+        except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its error, which Python can't decode
+            raise self.unreadable("a text in it is damaged", certainty) from error
+
+    def away(self, reason: str, certainty: Certainty) -> StoreError:
+        """Return the error for a database that can't be reached."""
+        return StoreError(
+            "STORE_AWAY",
+            f"the store of decisions does not answer: {reason}.",
+            certainty=certainty,
+            where=self.where,
+            hint=self._advice[0],
+        )
+
+    def unreadable(self, reason: str, certainty: Certainty = "definitely") -> StoreError:
+        """Return the error for a damaged store."""
+        return StoreError(
+            "STORE_UNREADABLE",
+            f"the store of decisions can't be used: {reason}.",
+            certainty=certainty,
+            where=self.where,
+            hint=self._advice[1],
+        )
+
+
+def driver_missing(command: str, error: ImportError) -> StoreError:
+    """Return the error for a database whose Python driver is not installed."""
+    return StoreError(
+        "STORE_DRIVER_MISSING",
+        f"the driver of the store's database is not installed: {error}.",
+        hint=f"Install it: {command}",
+        command=command,
+    )

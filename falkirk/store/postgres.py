@@ -1,0 +1,107 @@
+"""The store in PostgreSQL, for a coordinator that may move to another machine: one schema for each application.
+
+Writers of one application take turns by an advisory lock that ends with the transaction, and those of different
+applications don't meet. Whatever the server's defaults are, a transaction sees what was committed when it got the lock
+(READ COMMITTED), and its commit is in the server's log before a method returns.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+
+import sqlalchemy as sql
+
+from falkirk.errors import InternalError
+from falkirk.store.engine import Database, driver_missing
+
+INSTALL = "pip install 'falkirk[postgres]'"
+#: How long a server may take to let us in, or to take in what was sent to it. A call waits for both at worst. It must
+#: end before a host counts as silent (host/coordinator.py).
+SERVER_S = 10.0
+#: Classes and codes of SQLSTATE that say that the server is away, full, busy, or does not let this user in.
+_AWAY = ("08", "25006", "25P03", "28", "3D", "40", "53", "55P03", "57")
+
+
+class PostgresDatabase(Database):
+    """The store in a schema of a PostgreSQL database."""
+
+    def __init__(self, url: sql.URL, *, identity: str | None, timeout_s: float) -> None:
+        if not re.fullmatch("[0-9a-z_]{1,50}", identity or ""):
+            raise InternalError("STORE_WITHOUT_IDENTITY", f"a store in PostgreSQL needs a home's identity: {identity}.")
+        self._schema, self._timeout_ms = f"falkirk_{identity}", round(timeout_s * 1000)
+        host = url.host or url.query.get("host") or "localhost"
+        port = f":{url.port}" if url.port else ""
+        self.where = f"postgresql://{url.username or ''}@{host}{port}/{url.database or ''}, schema {self._schema}"
+        digest = hashlib.sha256(self._schema.encode()).digest()
+        self._lock = int.from_bytes(digest[:8], "big", signed=True)
+        server_s = min(timeout_s, SERVER_S)
+        defaults = {
+            "application_name": self._schema,
+            "connect_timeout": max(2, round(server_s)),
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": round(server_s * 1000),
+            "target_session_attrs": "read-write",  # of several hosts, the one that is no standby
+        }
+        arguments: dict[str, object] = {k: v for k, v in defaults.items() if k not in url.query}
+        try:
+            engine = sql.create_engine(
+                url.set(drivername="postgresql+psycopg"),
+                connect_args={**arguments, "prepare_threshold": None},  # a pool in between may change the server's side
+                isolation_level="READ COMMITTED",
+                pool_pre_ping=True,
+            )
+        except ImportError as error:
+            raise driver_missing(INSTALL, error) from error
+        self.engine = engine.execution_options(schema_translate_map={None: self._schema})
+
+    @property
+    def _advice(self) -> tuple[str, str]:
+        return (
+            "Is it running, reachable from here, and may this user log in? It goes on once the database is back.",
+            "Has this user the rights on the schema (for a new one: CREATE on the database)? If it is damaged, restore "
+            "it from a backup, or use a new home.",
+        )
+
+    def make(self, build: Callable[[sql.Connection], None], *, must_exist: bool) -> None:
+        """Make the schema and its tables in one transaction, if there is no schema."""
+        with self.transaction(writes=False) as db:
+            there = self._is_there(db)
+        if there:
+            return
+        if must_exist:
+            raise self.unreadable("there is no schema of this home")
+        with self.transaction(writes=True) as db:
+            if not self._is_there(db):  # another process may have made it meanwhile
+                db.execute(sql.schema.CreateSchema(self._schema))
+                build(db)
+
+    def _is_there(self, connection: sql.Connection) -> bool:
+        query = sql.text("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = :name")
+        return connection.execute(query, {"name": self._schema}).first() is not None
+
+    def check(self, connection: sql.Connection) -> None:
+        """Trust the server: it checks its own pages."""
+
+    def prepare_migration(self, connection: sql.Connection) -> None:
+        """Make the schema the only one that names are looked up in."""
+        connection.exec_driver_sql(f'SET LOCAL search_path TO "{self._schema}"')
+
+    def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
+        if not writes:
+            return
+        # One round trip. A server that reports a commit before it is in its log is told otherwise, and a writer that
+        # hangs (a stopped process) loses its turn.
+        connection.exec_driver_sql(
+            f"SET LOCAL lock_timeout = {self._timeout_ms};"
+            f"SET LOCAL idle_in_transaction_session_timeout = {self._timeout_ms * 2};"
+            "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';"
+            f"SELECT pg_advisory_xact_lock({self._lock})"
+        )
+
+    def _is_away(self, error: sql.exc.DBAPIError) -> bool:
+        state = getattr(error.orig, "sqlstate", None)
+        if state is None:
+            return error.connection_invalidated or isinstance(error, sql.exc.OperationalError | sql.exc.InterfaceError)
+        return str(state).startswith(_AWAY)

@@ -1,0 +1,98 @@
+"""Requests: stores requests of commands to a running application, and its answers.
+
+Any process may post a request. The coordinator takes each one once, in the order of posting. If a coordinator dies
+after it took a request, nobody knows if it was carried out. So its successor fails it (`fail_taken`), and the sender
+decides what to do.
+"""
+
+import sqlalchemy as sql
+
+from falkirk.errors import StoreError
+from falkirk.store.part import Part
+from falkirk.store.tables import requests
+from falkirk.store.values import Request, dump, load, printable
+
+
+class RequestStore(Part):
+    """The part of the store through which commands reach a running application."""
+
+    def post_request(self, kind: str, arguments: object) -> int:
+        """Post a request to the running application; return the request's number."""
+        text = dump(arguments)
+        with self._writing() as db:
+            number = int(db.execute(sql.select(sql.func.max(requests.c.request))).scalar() or 0) + 1
+            db.execute(
+                requests.insert().values(
+                    request=number, kind=kind, arguments=text, made_at_s=self._clock(), state="open"
+                )
+            )
+        return number
+
+    def take_request(self, kind: str) -> Request | None:
+        """Take the oldest open request of a kind, so that no other process gets it; return None if there is none."""
+        wanted = sql.select(requests).where(requests.c.state == "open", requests.c.kind == kind)
+        oldest = wanted.order_by(requests.c.request).limit(1)
+        with self._reading() as db:  # most calls find nothing, and then need no write
+            if db.execute(oldest).first() is None:
+                return None
+        with self._writing() as db:
+            row = db.execute(oldest).one_or_none()
+            if row is None:
+                return None
+            db.execute(requests.update().where(requests.c.request == row.request).values(state="taken"))
+            return _request(row, state="taken")
+
+    def is_asked(self, kind: str) -> bool:
+        """Return whether a request of this kind is open."""
+        wanted = sql.select(requests.c.request).where(requests.c.state == "open", requests.c.kind == kind)
+        with self._reading() as db:
+            return db.execute(wanted.limit(1)).first() is not None
+
+    def answer_request(self, request: int, answer: object, *, failed: bool = False) -> None:
+        """Answer a request that was taken. Repeating the same answer changes nothing.
+
+        Raises: StoreError: `REQUEST_NOT_TAKEN`: nobody has taken it, or it has another answer (perhaps from
+            `fail_taken`).
+        """
+        text, state = dump(answer), "failed" if failed else "done"
+        with self._writing() as db:
+            row = db.execute(sql.select(requests).where(requests.c.request == request)).one_or_none()
+            if row is not None and (row.state, row.answer) == (state, text):
+                return
+            if row is None or row.state != "taken":
+                found = "unknown" if row is None else row.state
+                raise StoreError(
+                    "REQUEST_NOT_TAKEN",
+                    f"request {request} is {found}, so it can't be answered.",
+                    where=self._database.where,
+                    hint="Another coordinator has started since it was taken: send the request again.",
+                    request=request,
+                    found=found,
+                )
+            db.execute(requests.update().where(requests.c.request == request).values(state=state, answer=text))
+
+    def request(self, request: int) -> Request | None:
+        """Return the present state of a request, without waiting; None if there is no such request."""
+        with self._reading() as db:
+            row = db.execute(sql.select(requests).where(requests.c.request == request)).one_or_none()
+            return None if row is None else _request(row, state=row.state)
+
+    def fail_taken(self, kind: str, reason: str) -> None:
+        """Fail every taken request of a kind, with the answer `{"reason": …}`. Other kinds may still be in progress.
+
+        A coordinator calls this before it takes its first request, because the process that took these is dead.
+        """
+        answer, taken = dump({"reason": printable(reason)}), (requests.c.state == "taken", requests.c.kind == kind)
+        with self._writing() as db:
+            db.execute(requests.update().where(*taken).values(state="failed", answer=answer))
+
+
+def _request(row: "sql.Row[tuple[object, ...]]", *, state: str) -> Request:
+    return Request(
+        request=row.request,
+        kind=row.kind,
+        arguments=load(row.arguments),
+        made_at_s=row.made_at_s,
+        state=state,  # type: ignore[arg-type]  # only these methods write it
+        answer=None if row.answer is None else load(row.answer),
+    )

@@ -1,0 +1,121 @@
+"""SQLite: keeps the store in a SQLite file, the default. It needs no setup, and nothing outside the home.
+
+A new file is built under another name and renamed. So an existing file is a whole store or a torn one, and an empty
+file is never mistaken for a new store. With write-ahead logging, readers continue beside a writer. Every commit is on
+the disk (synchronous=FULL) before a method returns.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sql
+
+from falkirk.store.engine import Database
+from falkirk.system import private
+
+_PAGE_MIN = 512
+#: The errors that pass: another writer, a full disk.
+_AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+
+
+class SqliteDatabase(Database):
+    """The store in a SQLite file."""
+
+    def __init__(self, path: Path, *, timeout_s: float) -> None:
+        self._path, self._timeout_s = path.absolute(), timeout_s
+        self.where = path
+        self.engine = self._open(self._path, "rw")
+
+    @property
+    def _advice(self) -> tuple[str, str]:
+        return (
+            "Free disk space if the disk is full. Otherwise find a stopped process that has not finished its write.",
+            "Restore the file from a backup, or use a new home.",
+        )
+
+    def _open(self, path: Path, mode: str) -> sql.Engine:
+        url = sql.URL.create("sqlite", database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
+        engine = sql.create_engine(url, connect_args={"timeout": self._timeout_s})
+        sql.event.listen(engine, "connect", _durable)
+        return engine
+
+    def make(self, build: Callable[[sql.Connection], None], *, must_exist: bool) -> None:
+        """Make the file, whole or not at all, if there is none."""
+        try:
+            if self._path.exists():
+                found = private.require_ours(self._path)
+                if found.st_size < _PAGE_MIN:  # SQLite would make a new database in it
+                    raise self.unreadable("the file is empty or truncated")
+                if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                    self._path.chmod(0o600)
+                return
+            if must_exist:
+                raise self.unreadable("there is no file")
+            with _locked(self._path.parent):
+                if not self._path.exists():
+                    self._make(build)
+        except OSError as error:
+            raise self.unreadable(f"no file can be there: {error.strerror}") from error
+
+    def _make(self, build: Callable[[sql.Connection], None]) -> None:
+        if self._path.with_name(f"{self._path.name}-wal").exists():
+            # SQLite would replay this log into the new file.
+            raise self.unreadable("its write-ahead log exists, but the file itself is missing")
+        fresh = self._path.with_name(f".{self._path.name}.new")
+        for left_over in ("", "-wal", "-shm", "-journal"):  # left by a killed process; this one holds the lock
+            fresh.with_name(f"{fresh.name}{left_over}").unlink(missing_ok=True)
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # its other files get the same rights
+        present, self.engine = self.engine, self._open(fresh, "rwc")
+        try:
+            with self.transaction(writes=True) as db:
+                build(db)
+        finally:
+            self.engine.dispose()  # the last connection copies the write-ahead log into the file
+            self.engine = present
+        os.replace(fresh, self._path)
+        _synchronise(self._path.parent)
+
+    def check(self, connection: sql.Connection) -> None:
+        """Read every page."""
+        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if found != "ok":
+            raise self.unreadable(f"SQLite finds: {found}")
+
+    def prepare_migration(self, connection: sql.Connection) -> None:
+        """Do nothing: a file has only one set of tables."""
+
+    def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def _is_away(self, error: sql.exc.DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _AWAY
+
+
+def _durable(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin with `_begin`, not with the first write
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder. It leaves no file behind."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _synchronise(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,179 @@
+"""Values: what the store takes and gives back, and how it is written as text, which is JSON and nothing else."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from falkirk.system.stored import parse_json
+
+Positions = dict[str, dict[int, int]]
+"""End positions per topic and partition: the offset that the next record will get."""
+Marked = tuple[Positions, Positions]
+"""How much of its inputs a region had read, and how much it had sent by then."""
+RecoveryState = Literal["decided", "restored", "done"]
+WatermarkKind = Literal["retained"]
+RequestState = Literal["open", "taken", "done", "failed"]
+
+
+class DamagedValue(Exception):
+    """A text in the store is not what this module writes. Becomes the store's own error where it is read."""
+
+
+def dump(value: object) -> str:
+    """Return a value as JSON, the same text for the same value."""
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def load(text: object) -> Any:
+    """Return what `dump` wrote.
+
+    Raises: DamagedValue: it never wrote this.
+    """
+    try:
+        return parse_json(text)  # type: ignore[arg-type]  # a damaged file may hold anything
+    except (ValueError, TypeError) as error:
+        raise DamagedValue(f"{text!r:.80} is no JSON") from error
+
+
+def dump_positions(positions: Mapping[str, Mapping[int, int]]) -> str:
+    """Return positions as JSON."""
+    return dump(_as_text(positions))
+
+
+def load_positions(text: object) -> Positions:
+    """Return what `dump_positions` wrote.
+
+    Raises: DamagedValue: it never wrote this.
+    """
+    try:
+        return _as_numbers(load(text))
+    except (ValueError, AttributeError) as error:
+        raise DamagedValue(f"{text!r:.80} is no positions") from error
+
+
+def dump_marks(marks: Iterable[Marked]) -> str:
+    """Return marks as JSON."""
+    return dump([[_as_text(read), _as_text(sent)] for read, sent in marks])
+
+
+def load_marks(text: object) -> tuple[Marked, ...]:
+    """Return what `dump_marks` wrote.
+
+    Raises: DamagedValue: it never wrote this.
+    """
+    try:
+        return tuple((_as_numbers(read), _as_numbers(sent)) for read, sent in load(text))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise DamagedValue(f"{text!r:.80} is no marks") from error
+
+
+def _as_text(positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    return {topic: {str(p): o for p, o in ps.items()} for topic, ps in positions.items()}
+
+
+def _as_numbers(content: Any) -> Positions:
+    return {topic: {int(p): o for p, o in ps.items()} for topic, ps in content.items()}
+
+
+def printable(text: str) -> str:
+    """Return a free text (the message of somebody's error) without what a database refuses to keep: NUL characters
+    and halves of surrogate pairs."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionRecord:
+    """What a region's checkpoint rests on: its fingerprint, where it began to read, and its topics' partition
+    counts."""
+
+    fingerprint: dict[str, str]
+    start_offsets: Positions
+    partitions: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRecord:
+    """Output positions observed by an incarnation no later than the start of any batch after `valid_from_commit`."""
+
+    valid_from_commit: int
+    incarnation: int
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidedRange:
+    """Records of a topic that every reader of ours skips: [first, last_exclusive) of a partition."""
+
+    partition: int
+    first: int
+    last_exclusive: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """Ξ(p, f) of a processor whose checkpoints Spark does not record: everything about it but its state.
+
+    Args: point: the checkpoint's number, growing. metadata: N̄, M̄, φ, D̄ and what else the processor needs.
+    """
+
+    processor: str
+    point: int
+    made_at_s: float
+    metadata: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What could have gone another way, and is fixed from now on: an epoch's cut, the version that a batch read."""
+
+    kind: str
+    name: str
+    number: int
+    content: Any
+    made_at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """A rollback of the application: to which of its checkpoints each processor returns (None: it stays), and how
+    far that has come."""
+
+    recovery: int
+    reason: str
+    decided: dict[str, int | None]
+    state: RecoveryState
+    begun_at_s: float
+    ended_at_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """The last low watermark of a processor: `retained`, up to which is collected."""
+
+    processor: str
+    kind: WatermarkKind
+    frontier: Any
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """How far a held log's partition has been copied out to a sink."""
+
+    sink: str
+    topic: str
+    partition: int
+    released_exclusive: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody asks of the running application, and what came of it."""
+
+    request: int
+    kind: str
+    arguments: Any
+    made_at_s: float
+    state: RequestState
+    answer: Any
