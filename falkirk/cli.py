@@ -138,6 +138,9 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
         Terminal().print(_line(app, found).replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
     else:
         click.echo(f"{app.name}: does not run")
+    for region in () if as_json_ else found["regions"]:
+        if region.get("condition"):
+            Terminal().print(f"{region['name']} failed for good and stays down. {region['detail']}", soft_wrap=True)
     sys.exit(0 if runs else 1)
 
 
@@ -234,7 +237,7 @@ def audit(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool
 
 
 def run_in_terminal(app: App, settings: RunSettings) -> None:
-    """Run an application with a status line in the terminal."""
+    """Run an application with a status line in the terminal. The exit code is 1 if a processor is down at the end."""
     with private.entered(), _console.status(f"{app.name}: starting Spark") as line:
         coordinator = Coordinator(
             app,
@@ -245,6 +248,9 @@ def run_in_terminal(app: App, settings: RunSettings) -> None:
         stop_on_signals(coordinator.stop)
         coordinator.run()
     _console.print(f"{app.name}: stopped; the next start resumes from here")
+    if coordinator.down:
+        _console.print(f"{', '.join(coordinator.down)} had failed for good; the next start tries again", soft_wrap=True)
+        sys.exit(1)
 
 
 def _line(app: App, status: dict[str, Any]) -> str:
@@ -252,7 +258,8 @@ def _line(app: App, status: dict[str, Any]) -> str:
     for region in status["regions"]:
         age = region["checkpoint_age_s"]
         aged = f", checkpoint {age:.0f} s ago" if age is not None else ""
-        detail = f" ({region['detail']})" if region["detail"] else ""
+        detail = region.get("condition") or region["detail"]  # a whole error is too long for a line
+        detail = f" ({detail})" if detail else ""
         dead = f", {region['dead_letters']:,} dead letters" if region["dead_letters"] else ""
         held = f", {region['suppressed']:,} replayed results held back" if region["suppressed"] else ""
         parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")

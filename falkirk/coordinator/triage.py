@@ -12,8 +12,10 @@ from falkirk.regions.rows import CO_PARTITIONING
 
 #: In Spark's ANSI mode, its default, such a value fails the task, and would fail it again at each restart.
 _FAILED_EXPRESSION = re.compile(
-    r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|"
-    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|CANNOT_PARSE_TIMESTAMP)[^\n]{0,200}"
+    r"\[(CAST_INVALID_INPUT|CONVERSION_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|"
+    r"REMAINDER_BY_ZERO|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|DATETIME_FIELD_OUT_OF_BOUNDS|"
+    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|"
+    r"CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|MALFORMED_CHARACTER_CODING)[^\n]{0,200}"
 )
 #: Spark found out that it does not run such a query when it planned the first batch, and would each time.
 _REFUSED_QUERY = re.compile(
@@ -94,6 +96,11 @@ def is_stray(error: Exception) -> bool:
     Those ports are open to all interfaces and ask for no secret, whatever the settings.
     """
     return _STRAY.search(_with_causes(error)) is not None
+
+
+def is_failed_expression(error: BaseException) -> bool:
+    """Tell whether an expression failed on a value."""
+    return _FAILED_EXPRESSION.search(_with_causes(error)) is not None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from falkirk.cut import ByTime, OnArrival
 from falkirk.epochs.computed import OWN, Computed, Decided
-from falkirk.epochs.failures import passes, raise_final, told, waits_for
+from falkirk.epochs.failures import may_have_lost_state, passes, raise_final, told, waits_for
 from falkirk.epochs.files import is_lost
 from falkirk.epochs.inputs import Inputs, refuse_damaged
 from falkirk.epochs.log import Epoch
@@ -334,7 +334,7 @@ class Run:
             self._tries[number] = 0
         elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
             raise error
-        elif self._unsaved:
+        elif self._unsaved and may_have_lost_state(error):
             self._lose(number, error)
         self._failing[number] = told(error, number)
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
