@@ -78,7 +78,9 @@ def test_a_live_region_that_fails_on_a_value_stays_down_and_another_runs_on(wire
         wire.send(events, [GOOD])
         wire.await_count(names, 4, query)
         told = named(query, "prices").detail
-        assert all(part in told for part in ("EXPRESSION_FAILED", "CAST_INVALID_INPUT", "n/a", "test_down.py", "try_cast"))
+        assert all(
+            part in told for part in ("EXPRESSION_FAILED", "CAST_INVALID_INPUT", "n/a", "test_down.py", "try_cast")
+        )
         assert not query.awaitTermination(0), "it runs on"
     finally:
         query.stop()

@@ -102,7 +102,7 @@ class World:
     #: Decides what comes late; None: nothing does. Only a kill of everything leaves such records.
     late: random.Random | None = None
     #: Tells whether a stage's program fails on an element.
-    fails: Callable[[str, Element], bool] = lambda stage, element: False  # noqa: E731
+    fails: Callable[[str, Element], bool] = lambda stage, element: False
     killed: bool = False
     #: Where each log was found to end when an incarnation of its writer began, and the number of that.
     fences: dict[str, list[Fence]] = field(default_factory=dict)
