@@ -6,6 +6,8 @@ from pathlib import Path
 
 from falkirk.coordinator.disk import is_full
 from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
+from falkirk.location import SourceLocation
+from falkirk.plan.region import Region
 from falkirk.regions.context import Context
 from falkirk.regions.live import LiveRegion
 from falkirk.regions.rows import CO_PARTITIONING
@@ -17,6 +19,8 @@ _FAILED_EXPRESSION = re.compile(
     r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|"
     r"CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|MALFORMED_CHARACTER_CODING)[^\n]{0,200}"
 )
+#: The user's SQL that failed, as Spark quotes it; a long one without its ends.
+_QUOTED = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(?:\.\.\.)?([^\n]+?)(?:\.\.\.)?\n")
 #: Spark found out that it does not run such a query when it planned the first batch, and would each time.
 _REFUSED_QUERY = re.compile(
     r"\[(STREAMING_REAL_TIME_MODE\.\w+|AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|"
@@ -173,7 +177,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         return DefinitionError(
             "EXPRESSION_FAILED",
             f"an expression of region {region.name!r} fails on a record: {failed[0]}",
-            where=region.where,
+            where=_place_of(text, region),
             hint="Make it yield null instead (try_cast, try_divide, try_element_at, …), run again, and it goes on.",
             region=region.name,
             spark_condition=failed[1],
@@ -195,6 +199,13 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             topics=gone,
         )
     return None
+
+
+def _place_of(text: str, region: Region) -> SourceLocation:
+    """Return the line of the step whose SQL an error quotes, or else where the region was declared."""
+    quoted = _QUOTED.findall(text)
+    steps = (s for s in region.steps() if any(sql in str(a) for sql in quoted for a in s.arguments))
+    return next((step.where for step in steps), region.where)
 
 
 def _missing(topics: tuple[str, ...], context: Context) -> tuple[str, ...]:

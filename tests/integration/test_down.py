@@ -1,5 +1,6 @@
 """A value on which a step of the user's fails stops that step alone, on real Spark and Kafka: the others run on."""
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,9 +79,9 @@ def test_a_live_region_that_fails_on_a_value_stays_down_and_another_runs_on(wire
         wire.send(events, [GOOD])
         wire.await_count(names, 4, query)
         told = named(query, "prices").detail
-        assert all(
-            part in told for part in ("EXPRESSION_FAILED", "CAST_INVALID_INPUT", "n/a", "test_down.py", "try_cast")
-        )
+        lines, first = inspect.getsourcelines(two_regions)
+        place = f"test_down.py:{first + next(i for i, line in enumerate(lines) if 'selectExpr' in line)}"
+        assert all(part in told for part in ("EXPRESSION_FAILED", "CAST_INVALID_INPUT", "n/a", place, "try_cast"))
         assert not query.awaitTermination(0), "it runs on"
     finally:
         query.stop()
@@ -124,9 +125,9 @@ def batches(wire: Wire, home: Path, fails: str) -> fk.App:
         return events.selectExpr("name", f"{fails}divide(8, n) AS half" if fails else "8 / n AS half")
 
     @app.batch(rows=1, state="n LONG, x DOUBLE", policy=fk.Lazy(when=lambda epoch: False))
-    def walk(events: "DataFrame", walk: "DataFrame") -> "DataFrame":
+    def walk(events: "DataFrame", walk: "DataFrame") -> "tuple[DataFrame, DataFrame]":
         drawn = events.selectExpr(f"{fails}cast(price AS BIGINT) AS n").withColumn("x", F.rand())
-        return walk.unionByName(drawn).agg(F.sum("n").alias("n"), F.max("x").alias("x"))
+        return walk, walk.unionByName(drawn).agg(F.sum("n").alias("n"), F.max("x").alias("x"))
 
     @app.iterate(rows=1)
     def sums(numbers: Collection) -> Collection:
