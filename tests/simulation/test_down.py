@@ -6,10 +6,12 @@ import random
 import pytest
 
 from falkirk.coordinator import down
+from falkirk.coordinator.layout import Layout, Stage
 from falkirk.coordinator.wheel import Wheel
 from falkirk.errors import DefinitionError
+from tests.simulation.memory import MemoryStore
 from tests.simulation.run import Outcome, Run
-from tests.simulation.world import HUNG_AFTER_S, Element
+from tests.simulation.world import HUNG_AFTER_S, Element, World
 
 SCHEDULES = 60
 #: A planted bug must show within so many schedules.
@@ -120,6 +122,35 @@ def test_the_rest_runs_on_and_a_corrected_program_resumes() -> None:
     assert sum(schedule.ends for schedule, _ in found) > SCHEDULES / 5, "hardly an application had nothing left"
     assert sum(schedule.again for schedule, _ in found) > SCHEDULES / 20, "hardly a rollback has moved what was down"
     assert sum(outcome.outputs for _, outcome in found) > 10 * SCHEDULES
+
+
+def test_a_region_that_may_not_start_stays_down_beside_others() -> None:
+    """As one whose input was found not to be partitioned by its key: a replay would not notice it."""
+    stages = {name: Stage(name=name, inputs=("in",), output=f"out-{name}") for name in ("split", "whole")}
+    layout = Layout(stages=stages, partitions=dict.fromkeys(("in", "out-split", "out-whole"), 1), held={})
+    world = World(layout, random.Random(7))
+    world.store = MemoryStore()
+    error = DefinitionError("NOT_CO_PARTITIONED", "a key came from two partitions")
+
+    def coordinator(refused: tuple[str, ...]) -> Wheel:
+        def before_start(name: str) -> None:
+            if name in refused:
+                raise error
+
+        return Wheel(layout, world.regions, world, world.store, world.clock, before_start=before_start)  # type: ignore[arg-type]
+
+    wheel = coordinator(("split",))
+    wheel.open()
+    for _ in range(2):
+        assert [name for name, region in world.regions.items() if region.running] == ["whole"]
+        assert wheel.down.errors == {"split": error}
+        wheel.turn()
+    wheel.recover(frozenset(), "asked", asked={"split": -1})  # it may not start after a rollback either
+    assert [name for name, region in world.regions.items() if region.running] == ["whole"]
+    with pytest.raises(DefinitionError):
+        coordinator(("split", "whole")).open()
+    coordinator(()).open()
+    assert all(region.running for region in world.regions.values())
 
 
 def end_everything(patch: pytest.MonkeyPatch) -> None:
