@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from py4j.protocol import Py4JNetworkError
+
 from falkirk.coordinator.status import RegionStatus
 from falkirk.epochs.files import FileLog
 from falkirk.epochs.log import EpochLog
@@ -83,6 +85,8 @@ class BatchHost:
     def _fatal(self, region: BatchRegion, error: Exception) -> FalkirkError:
         if isinstance(error, FalkirkError):
             return error
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            return SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe")
         told = SparkError(
             "EPOCH_KEEPS_FAILING",
             f"an epoch of batch {region.batch.name!r} fails repeatedly: {first_line(error)}",

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 
 import falkirk as fk
 from falkirk import cli
+from falkirk.coordinator.batch_host import BatchHost
 from falkirk.coordinator.down import OWN, SHARED, Down, concerns_one, has_work
 from falkirk.coordinator.layout import Layout, Stage
 from falkirk.coordinator.status import RegionStatus
@@ -122,6 +123,26 @@ def test_the_terminal_says_it_once_and_the_exit_code_tells_of_it(
 def test_a_value_takes_no_state_from_spark(error: Exception, lost: bool) -> None:
     """Before, a state that was drawn and not saved had the Spark application restarted at each try."""
     assert may_have_lost_state(error) is lost
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        (ConnectionRefusedError("the JVM died while a state was restored"), "SESSION_LOST"),
+        (ValueError("the user's own"), "EPOCH_KEEPS_FAILING"),
+        (FAILED, "FUNCTION_FAILED"),
+    ],
+)
+def test_a_batch_that_ended_is_stopped_and_told_with_its_line(error: Exception, condition: str) -> None:
+    host, ended = cast(Any, BatchHost.__new__(BatchHost)), list[str]()
+    batch = SimpleNamespace(name="totals", where="shop.py:7")
+    host.regions = {
+        "totals": SimpleNamespace(batch=batch, failure=lambda: error, end=lambda: ended.append("totals")),
+        "runs": SimpleNamespace(batch=batch, failure=lambda: None, end=lambda: ended.append("runs")),
+    }
+    ((name, told),) = host.failures()
+    assert (name, told.condition, ended) == ("totals", condition, ["totals"])
+    assert told.where == "shop.py:7" or condition == "SESSION_LOST"
 
 
 def test_a_query_tells_of_what_is_down_and_raises_it_only_at_its_end() -> None:
