@@ -100,6 +100,9 @@ def status(file: Path, home: Path | None, as_json_: bool) -> None:
         Terminal().print(status_line(app, found).replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
     else:
         click.echo(f"{app.name}: does not run")
+    for region in () if as_json_ else found["regions"]:
+        if region.get("condition"):
+            Terminal().print(f"{region['name']} failed for good and stays down. {region['detail']}", soft_wrap=True)
     sys.exit(0 if runs else 1)
 
 

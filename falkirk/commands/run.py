@@ -45,7 +45,7 @@ def run_application(app: Application, **options: Any) -> None:
 
 
 def run_in_terminal(app: Application, settings: RunSettings) -> None:
-    """Run an application with a status line in the terminal."""
+    """Run an application with a status line in the terminal. The exit code is 1 if a processor is down at the end."""
     with private.entered(), _console.status(f"{app.name}: starting Spark") as line:
         coordinator = Coordinator(
             app,
@@ -56,6 +56,9 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
         stop_on_signals(coordinator.stop)
         coordinator.run()
     _console.print(f"{app.name}: stopped; the next start resumes from here")
+    if coordinator.down:
+        _console.print(f"{', '.join(coordinator.down)} had failed for good; the next start tries again", soft_wrap=True)
+        sys.exit(1)
 
 
 def status_line(app: Application, status: dict[str, Any]) -> str:
@@ -64,7 +67,8 @@ def status_line(app: Application, status: dict[str, Any]) -> str:
     for region in status["regions"]:
         age = region["checkpoint_age_s"]
         aged = f", checkpoint {age:.0f} s ago" if age is not None else ""
-        detail = f" ({region['detail']})" if region["detail"] else ""
+        detail = region.get("condition") or region["detail"]  # a whole error is too long for a line
+        detail = f" ({detail})" if detail else ""
         dead = f", {region['dead_letters']:,} dead letters" if region["dead_letters"] else ""
         held = f", {region['suppressed']:,} replayed results held back" if region["suppressed"] else ""
         parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")

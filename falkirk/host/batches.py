@@ -1,7 +1,9 @@
 """Batch host: runs the batches of an application in one Spark session, and reports epochs that fail."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+
+from py4j.protocol import Py4JNetworkError
 
 from falkirk.errors import FalkirkError, SparkError
 from falkirk.errors.spark import first_line
@@ -51,13 +53,17 @@ class BatchHost:
         for region in self.regions.values():
             region.prepare()
 
-    def look(self) -> None:
-        """Check each batch once. Raises: FalkirkError: an epoch fails repeatedly."""
+    def failures(self) -> Iterator[tuple[str, FalkirkError]]:
+        """Stop the batches whose runs have ended by themselves; yield each one with its error."""
         for name, region in self.regions.items():
-            status = self._status[name]
             if (error := region.failure()) is not None:
                 region.end()
-                raise self._fatal(region, error)
+                yield name, self._fatal(region, error)
+
+    def look(self) -> None:
+        """Check each batch once."""
+        for name, region in self.regions.items():
+            status = self._status[name]
             epochs = region.epochs.epochs()
             complete = [e for e in epochs if e.is_complete]
             outlet = self._outlets.get(region.batch.log)
@@ -77,16 +83,19 @@ class BatchHost:
         return 0 if topic is None else sum(self._context.topics.end_positions(topic).values())
 
     def _fatal(self, region: BatchRegion, error: Exception) -> FalkirkError:
-        self._status[region.batch.name].state = "failed"
         if isinstance(error, FalkirkError):
             return error
-        return SparkError(
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            return SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe")
+        told = SparkError(
             "EPOCH_KEEPS_FAILING",
             f"an epoch of batch {region.batch.name!r} fails repeatedly: {first_line(error)}",
             where=region.batch.where,
             hint="See the host's log for details, correct the cause, and start again: the home is intact.",
             region=region.batch.name,
         )
+        told.__cause__ = error
+        return told
 
     def wait(self, reason: str) -> None:
         """Show in the status of each batch the reason why all batches wait."""

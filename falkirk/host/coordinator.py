@@ -86,6 +86,8 @@ class Coordinator:
         self._waits_for = ""
         #: What was said of the Spark application's exposure.
         self._warned: set[str] = set()
+        #: The processors that stay down, by the last status, with their errors.
+        self.down: dict[str, str] = {}
         self.restarts = 0
 
     def stop(self) -> None:
@@ -211,6 +213,7 @@ class Coordinator:
                     limit_s, self._force = SILENT_S, False
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._warn(status)
+                self._note_down(status)
                 self._on_status(status)
                 if self._gateway is not None:
                     self._gateway.take(status)
@@ -230,8 +233,18 @@ class Coordinator:
                 self._warned.add(warning)
                 self._say(f"warning: {warning} (docs/operations.md, Ports)")
 
+    def _note_down(self, status: dict[str, Any]) -> None:
+        """Note the processors that stay down, and say why, once each."""
+        self.down = {r["name"]: str(r["detail"]) for r in status["regions"] if r.get("condition")}
+        for name, error in self.down.items():
+            if error not in self._warned:
+                self._warned.add(error)
+                self._say(f"{name} failed for good and stays down; what does not depend on it runs on. {error}")
+
     def _reason(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> str:
-        error = (read_status(status_file) or {}).get("error")
+        if (status := read_status(status_file)) is not None:
+            self._note_down(status)
+        error = (status or {}).get("error")
         self._waits_for = "" if error is None else str(error["condition"])
         if process.returncode == EXIT_FATAL and error is None:
             home.store.require_charge()  # a host that was replaced leaves the status file to its successor

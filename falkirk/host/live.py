@@ -9,7 +9,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -104,7 +104,6 @@ class LiveHost:
         try:
             self._executors.record()
             for watched in self._watched.values():
-                refuse_split_keys(watched.live)
                 watched.live.prepare()
             self._batches.prepare()
             shape = shape_of(self._plan, self._context.topics)
@@ -139,6 +138,7 @@ class LiveHost:
             spare=self._plan.spare_checkpoints,
             say=self._say,
             on_failure=self._count_failure,
+            before_start=lambda name: refuse_split_keys(lives[name]) if name in lives else None,
         )
 
     def flush(self, timeout_s: float) -> bool:
@@ -186,6 +186,8 @@ class LiveHost:
         assert self._wheel is not None, "a host that was not started can't be polled"
         for watched in self._watched.values():
             self._look_at(watched)
+        for name, error in self._batches.failures():
+            self._wheel.keep_down(name, error)
         self._batches.look()
         if self._context.home.store.is_asked("rollback"):
             self._go_back(self._wheel)
@@ -264,8 +266,10 @@ class LiveHost:
             live.distrust_checkpoints(found.first, found.reason)
         live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
-            status.state, status.detail = "failed", str(fatal)
-            raise fatal from error
+            assert self._wheel is not None, "it has started the query"
+            fatal.__cause__ = error
+            self._wheel.keep_down(status.name, fatal)
+            return
         if is_out_of_memory(error):  # a new JVM has what a leak has taken; by default Spark ends this one by itself
             raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
         status.state, status.detail = "restarting", reason
@@ -292,10 +296,11 @@ class LiveHost:
         watched.failures += 1
         if watched.failures > FAILURES_MAX:
             reason = watched.status.detail or reason
-            watched.status.state = "failed"
+            watched.live.end(reason)  # it may hang
+            often, watched.failures = watched.failures, 0  # if it is started again, it may fail as often again
             raise SparkError(
                 "REGION_KEEPS_FAILING",
-                f"region {name!r} failed {watched.failures} times without a checkpoint in between: {reason}",
+                f"region {name!r} failed {often} times without a checkpoint in between: {reason}",
                 where=watched.live.region.where,
                 hint="The host's log says more; the home is intact, run again once it is mended.",
                 region=name,
@@ -341,7 +346,13 @@ class LiveHost:
     def status(self) -> tuple[RegionStatus, ...]:
         """Return what is known of each region, upstream first."""
         live = [w.status for w in self._watched.values()]
-        return tuple(RegionStatus(**asdict(status)) for status in (*live, *self._batches.status()))
+        found = tuple(RegionStatus(**asdict(status)) for status in (*live, *self._batches.status()))
+        return tuple(s if (error := self.down.get(s.name)) is None else s.failed(error) for s in found)
+
+    @property
+    def down(self) -> Mapping[str, FalkirkError]:
+        """The processors that failed for good and stay down, with their errors, oldest first."""
+        return {} if self._wheel is None else self._wheel.down.errors
 
     def push(self) -> list[dict[str, object]]:
         """Return what the gateway has to know of each source of requests: falkirk/host/gateway.py."""

@@ -109,17 +109,18 @@ class Query:
         return self._host.queries
 
     def exception(self) -> FalkirkError | None:
-        """Return the error that ended the query, or None."""
-        return self._error
+        """Return the error that ended the query or, if there is none, of the first processor that stays down."""
+        return self._error or next(iter(self._host.down.values()), None)
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
         """Wait until the query ends, at most `timeout` seconds; return whether it has ended.
 
-        Raises: FalkirkError: the error that ended the query.
+        Raises: FalkirkError: the error that ended the query; after `stop`, of the first processor that was down. While
+            the other processors run on, nothing is raised.
         """
         ended = self._ended.wait(timeout)
-        if self._error is not None:
-            raise self._error
+        if (error := self.exception() if ended else self._error) is not None:
+            raise error
         return ended
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ def map_rows(
         function: runs in Spark's Python workers, once per row that counts.
         returns: its columns, as Spark DDL.
         poison: how to treat a row on which it fails. ``dead-letter`` sends the row to the dead letters with the
-            traceback, and the epoch continues; ``fail`` ends the application with the traceback.
+            traceback, and the epoch continues; with ``fail`` the processor stays down.
         where: the user's line, if it is not the one that calls this.
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `SCHEMA_INVALID`, `OPTION_UNKNOWN`.
     """

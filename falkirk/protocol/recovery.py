@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from falkirk.errors import GuaranteeError, UnrecoverableError
+from falkirk.errors import FalkirkError, GuaranteeError, UnrecoverableError
+from falkirk.protocol.down import Down
 from falkirk.protocol.layout import Layout, cut, sink_name, source_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import LogsPort, Point, RegionPort
@@ -42,8 +43,10 @@ class Wheel:
         spare: so many of their checkpoints may be damaged without a loss: results that a non-deterministic one has to
             cover wait for as many checkpoints more.
         say: takes one line for the user at each event.
-        on_failure: takes a region's name and what is wrong with it, before it is brought back; it may refuse by
-            raising.
+        on_failure: takes a region's name and what is wrong with it, before it is brought back; before_start: takes its
+            name before it is started. Both may refuse by raising: then it stays down.
+
+    Attributes: down: the regions that stay down.
     """
 
     def __init__(
@@ -60,10 +63,12 @@ class Wheel:
         spare: int = 0,
         say: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
+        before_start: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._full_history, self._live, self._spare = frozenset(full_history), frozenset(live), spare
-        self._history, self._say, self._on_failure = history, say, on_failure
+        self._history, self._say, self._on_failure, self._before_start = history, say, on_failure, before_start
+        self.down = Down(layout)
         self._points: dict[str, tuple[Point, ...]] = {}
         self._marks = Marks(layout, store, self._live)
         #: Of each region the newest checkpoint that each monitor knows.
@@ -93,12 +98,31 @@ class Wheel:
         self._take_in(self.layout.stages)
         failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
         if failed and all(self._regions[name].health().ready_at_s <= self._clock() for name in failed):
-            for name, reason in failed.items():
-                self._on_failure(name, reason)
-            self.recover(frozenset(failed), "; ".join(f"{n} {why}" for n, why in sorted(failed.items())))
+            self._bring_back(failed)
         self._release()
         self.collect()
         self._acknowledge()
+
+    def _bring_back(self, failed: Mapping[str, str]) -> None:
+        """Recover from these failures. A region that failed too often stays down instead."""
+        left = dict(failed)
+        for name, reason in failed.items():
+            try:
+                self._on_failure(name, reason)
+            except FalkirkError as error:
+                self.keep_down(name, error)
+                del left[name]
+        if left:
+            self.recover(frozenset(left), "; ".join(f"{n} {why}" for n, why in sorted(left.items())))
+
+    def keep_down(self, name: str, error: FalkirkError) -> None:
+        """Leave a region down that has stopped and that a restart can't help, while the others run on.
+
+        It counts as alive: what it has sent stays, and what it may need is kept.
+        Raises: the error, if it concerns more than this region, or if nothing is left that can make progress.
+        """
+        self.down.keep(name, error)
+        self.down.refuse_standstill()
 
     def release_of(self, names: Collection[str]) -> None:
         """Release what new checkpoints of these regions allow, without waiting for the next turn."""
@@ -123,6 +147,8 @@ class Wheel:
         self._cut_off = False
 
     def _failure(self, name: str) -> str | None:
+        if name in self.down:
+            return None
         health = self._regions[name].health()
         if not health.runs:
             return "is dead"
@@ -213,6 +239,8 @@ class Wheel:
                 self._regions[name].fence()
                 fenced.add(name)
             failed |= fenced - frozenset(asked or ())
+        for name in decision.goes:
+            self.down.forget(name)  # what it failed on may be taken back now
         self._cut_off = True  # until it is done: an error leaves it to the next turn
         voids = [
             void
@@ -226,11 +254,19 @@ class Wheel:
         # Writers first: they record their fences, and a reader skips what comes late behind those that it knows.
         for name in self.layout.stages:
             if name in decision.goes:
-                self._regions[name].start(decision.goes[name])
+                self._start(name, decision.goes[name])
         self._store.advance_recovery(number, "done")
         self._cut_off = False
         self.begin_again()
+        self.down.refuse_standstill()
         return decision
+
+    def _start(self, name: str, number: int) -> None:
+        try:
+            self._before_start(name)
+            self._regions[name].start(number)
+        except FalkirkError as error:
+            self.down.keep(name, error)
 
     def decide(
         self, failed: frozenset[str], asked: Mapping[str, int] | None = None, *, force: bool = False

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
+from falkirk.errors.location import SourceLocation
+from falkirk.plan.region import Region
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.rows import CO_PARTITIONING
@@ -12,9 +14,13 @@ from falkirk.system.disk import is_full
 
 #: In Spark's ANSI mode, its default, such a value fails the task, and would fail it again at each restart.
 _FAILED_EXPRESSION = re.compile(
-    r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|"
-    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|CANNOT_PARSE_TIMESTAMP)[^\n]{0,200}"
+    r"\[(CAST_INVALID_INPUT|CONVERSION_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|"
+    r"REMAINDER_BY_ZERO|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|DATETIME_FIELD_OUT_OF_BOUNDS|"
+    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|"
+    r"CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|MALFORMED_CHARACTER_CODING)[^\n]{0,200}"
 )
+#: The user's SQL that failed, as Spark quotes it; a long one without its ends.
+_QUOTED = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(?:\.\.\.)?([^\n]+?)(?:\.\.\.)?\n")
 #: Spark found out that it does not run such a query when it planned the first batch, and would each time.
 _REFUSED_QUERY = re.compile(
     r"\[(STREAMING_REAL_TIME_MODE\.\w+|AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|"
@@ -96,6 +102,11 @@ def is_stray(error: Exception) -> bool:
     return _STRAY.search(_with_causes(error)) is not None
 
 
+def is_failed_expression(error: BaseException) -> bool:
+    """Tell whether an expression failed on a value."""
+    return _FAILED_EXPRESSION.search(_with_causes(error)) is not None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether the JVM has no memory left for what a task asked for."""
     return "java.lang.OutOfMemoryError" in _with_causes(error)
@@ -166,7 +177,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         return DefinitionError(
             "EXPRESSION_FAILED",
             f"an expression of region {region.name!r} fails on a record: {failed[0]}",
-            where=region.where,
+            where=_place_of(text, region),
             hint="Make it yield null instead (try_cast, try_divide, try_element_at, …), run again, and it goes on.",
             region=region.name,
             spark_condition=failed[1],
@@ -188,6 +199,13 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             topics=gone,
         )
     return None
+
+
+def _place_of(text: str, region: Region) -> SourceLocation:
+    """Return the line of the step whose SQL an error quotes, or else where the region was declared."""
+    quoted = _QUOTED.findall(text)
+    steps = (s for s in region.steps() if any(sql in str(a) for sql in quoted for a in s.arguments))
+    return next((step.where for step in steps), region.where)
 
 
 def _missing(topics: tuple[str, ...], context: Context) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import ProcessorNode, Stream, steps_of
+from falkirk.errors.location import caller
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP
 from falkirk.operators.call import calling
@@ -119,7 +120,7 @@ def _batch(spark: "SparkSession", pipeline: Pipeline, seed: int) -> Counter[str]
 
 def _micro_batch(spark: "SparkSession", pipeline: Pipeline, seed: int, folder: Path) -> Counter[str]:
     (body,) = pipeline.bodies
-    processor = Processor(name="p", body=body, reads=("events",), policy=fk.Eager(), where=fk.app.caller())
+    processor = Processor(name="p", body=body, reads=("events",), policy=fk.Eager(), where=caller())
     places = (folder / f"{seed}-{i}" for i in itertools.count())
     with calling(InEpoch(fk.EpochContext(), spark, {}, lambda: next(places))):
         node = body(Stream(ProcessorNode(name="events"))).node

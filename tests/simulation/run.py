@@ -251,7 +251,7 @@ class Run:
                 wheel = self._wheel_class(
                     self.world.layout, self.world.regions, self.world, CrashingStore(self._store, self.world),  # type: ignore[arg-type]
                     self.world.clock, say=self._say,
-                    history=self._history, live=self.world.regions, spare=self._spare,
+                    history=self._history, live=self.world.regions, spare=self._spare, on_failure=self._on_failure,
                 )  # fmt: skip
                 wheel.open()
                 self._wheel, self.world.killed = wheel, False
@@ -278,6 +278,9 @@ class Run:
             self._wheel = None
         finally:
             self.world.crash_in = None
+
+    def _on_failure(self, name: str, reason: str) -> None:
+        """Let every region be brought back, however often it has failed."""
 
     def _hangs(self, region: SimRegion) -> bool:
         return self.world.now_s - region.progressed_at_s > HUNG_AFTER_S

@@ -8,7 +8,7 @@ deletes what it was told will never be read again, so whoever reads it after all
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from falkirk.protocol.layout import Layout, Stage
@@ -101,6 +101,8 @@ class World:
     decided: int | None = None
     #: Decides what comes late; None: nothing does. Only a kill of everything leaves such records.
     late: random.Random | None = None
+    #: Tells whether a stage's program fails on an element.
+    fails: Callable[[str, Element], bool] = lambda stage, element: False
     killed: bool = False
     #: Where each log was found to end when an incarnation of its writer began, and the number of that.
     fences: dict[str, list[Fence]] = field(default_factory=dict)
@@ -224,6 +226,8 @@ class SimRegion:
         self.went_back_to = -1
         self.progressed_at_s = 0.0
         self.stuck = False
+        #: Its program has failed on an element.
+        self.failed = False
         self.late: list[tuple[TopicPartition, Element]] = []
         self.ends: dict[TopicPartition, int] = {}
 
@@ -245,8 +249,14 @@ class SimRegion:
         e = self.world.rng.choice(waiting)
         offset = who.read[e]
         element = self.world.logs[e].read(offset)
+        is_void = offset in who.void[e] or self.world.is_late(e, offset, who.fences)
+        if not is_void and self.world.fails(self.stage.name, element):
+            if who is self.running:
+                self.failed = True
+                self.die()
+            return False
         who.read[e] = offset + 1
-        if offset in who.void[e] or self.world.is_late(e, offset, who.fences):
+        if is_void:
             return True
         state, sent = compute(self.stage, who.state.get(element.key, ""), element, self.world.rng.randrange(10**6))
         who.state[element.key] = state
@@ -367,7 +377,7 @@ class SimRegion:
             saved.whole = False  # from now on it is known; and the region is dead
             return
         self.running = Incarnation(self.incarnations, dict(saved.read), dict(saved.state), released, void, known)
-        self.progressed_at_s, self.stuck = self.world.now_s, False
+        self.progressed_at_s, self.stuck, self.failed = self.world.now_s, False, False
         self.world.call()
 
     def discard_below(self, number: int) -> None:

@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.cli import main
+from falkirk.errors import SparkError
+from falkirk.runtime.status import RegionStatus
 
 APP = """
 import falkirk as fk
@@ -67,3 +69,17 @@ def test_one_that_never_ran_was_stopped_or_fell_silent_does_not_run(shop: Path) 
     publish(shop, at_s=time.time() - 3600)
     assert ask(shop).exit_code == 1
     assert json.loads(ask(shop, "--json").output)["runs"] is False
+
+
+@pytest.mark.parametrize("state", ["failed", "stopped"])
+def test_falkirk_status_says_what_is_down_and_why(shop: Path, state: str) -> None:
+    error = SparkError("FUNCTION_FAILED", "a function failed on a row.", where="shop.py:7", hint="Mend it.")
+    status = RegionStatus(name="sales", state=state).failed(error)
+    content = {"at_s": time.time(), "pid": 1, "regions": [vars(status)], "error": None}
+    (shop.parent / "home" / "status.json").write_text(json.dumps(content))
+    shown = ask(shop)
+    assert "sales failed for good and stays down. FUNCTION_FAILED: a function failed on a row. (shop.py:7)" in " ".join(
+        shown.output.split()
+    )
+    assert shown.exit_code == (0 if state == "failed" else 1)
+    assert json.loads(ask(shop, "--json").output)["regions"][0]["condition"] == "FUNCTION_FAILED"

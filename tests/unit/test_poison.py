@@ -1,4 +1,4 @@
-"""A row for which a user's function fails, if that must end the application: at once, with the row in the error."""
+"""A row for which a user's function fails, if it is no dead letter: the run ends at once, with the row in the error."""
 
 import itertools
 from concurrent.futures import Future
@@ -30,7 +30,7 @@ def done(work: Any, rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any
     return [row[kind] for batch in batches for row in batch.to_pylist() if row[KIND] == kind]
 
 
-def test_the_application_ends_with_the_row_and_the_functions_words() -> None:
+def test_the_run_ends_with_the_row_and_the_functions_words() -> None:
     work = mapping(lambda row: {"n": 1 // row.n}, ["n"], lambda: sender(fails=True))
     with pytest.raises(Poison) as raised:
         done(work, [{"n": 0}], "result")

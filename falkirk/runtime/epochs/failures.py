@@ -2,15 +2,16 @@
 
 from pathlib import Path
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from falkirk.differential.rows import TOO_MANY
 from falkirk.differential.runs import DAMAGED
-from falkirk.errors import SparkError, is_away
+from falkirk.errors import FalkirkError, SparkError, is_away
 from falkirk.errors.spark import first_line
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.files import is_lost
-from falkirk.runtime.triage import is_out_of_memory
+from falkirk.runtime.triage import is_failed_expression, is_out_of_memory
 from falkirk.system.disk import is_full
 from falkirk.system.durable import damaged
 
@@ -62,6 +63,14 @@ def _poison(text: str) -> str:
     """Return what the worker said of the row, without what Spark has put around it."""
     said = text.partition(_POISON)[2].strip()
     return f"on {said.partition(chr(10))[0][:500]}\n{said[-1500:]}"
+
+
+def may_have_lost_state(error: BaseException) -> bool:
+    """Tell whether an error may mean that what Spark keeps in memory is gone.
+
+    An expression that fails on a value says nothing of that, and neither does the user's own Python in the driver.
+    """
+    return isinstance(error, Py4JError | PySparkException | FalkirkError | OSError) and not is_failed_expression(error)
 
 
 def passes(error: BaseException) -> bool:

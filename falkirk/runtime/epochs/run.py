@@ -14,7 +14,7 @@ from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import State
 from falkirk.runtime.epochs.computed import OWN, Computed, Decided
-from falkirk.runtime.epochs.failures import passes, raise_final, told, waits_for
+from falkirk.runtime.epochs.failures import may_have_lost_state, passes, raise_final, told, waits_for
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -372,7 +372,7 @@ class Run:
             self._tries[number] = 0
         elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
             raise error
-        elif self._unsaved:
+        elif self._unsaved and may_have_lost_state(error):
             self._lose(number, error)
         self._failing[number] = told(error, number)
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]

@@ -1,0 +1,114 @@
+"""Down: which failures stop only their own processor for good, and whether any other can still make progress.
+
+Whoever may write one input can write a value on which the user's own expression fails, each time it is read. Such a
+failure must not stop what does not depend on it. So its processor stays down, and all others run on. To the protocol a
+processor that is down is one that is alive and makes no progress, however long: nothing that it sent is taken back,
+nothing that it may need is deleted, and nothing rests on it that did not before. It is started again with the
+application, or when a rollback moves it.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from falkirk.errors import DefinitionError, FalkirkError
+from falkirk.protocol.layout import Layout
+
+log = logging.getLogger("falkirk")
+
+#: Conditions that concern one processor: its program, or the records that it alone reads or has sent.
+OWN: Mapping[str, str] = {
+    "EXPRESSION_FAILED": "an expression of the user's fails on a value that somebody wrote into its input",
+    "EPOCH_KEEPS_FAILING": "an epoch fails at each try, on what it reads or in the user's function",
+    "FUNCTION_FAILED": "a Python function of the user's fails on a row",
+    "NUMBER_TOO_LARGE": "the rows of its input add up to more than a number holds",
+    "REGION_KEEPS_FAILING": "its query fails at each start, while the other queries of the session run",
+    "QUERY_NOT_STARTED": "Spark refuses its query",
+    "NOT_CO_PARTITIONED": "somebody wrote a key into another partition of its input than before",
+    "INPUT_EXPIRED": "records of its input expired; with a limit in bytes, whoever writes much causes that",
+    "OUTPUT_EXPIRED": "records of its output expired that say what is published; as for INPUT_EXPIRED",
+    "EPOCH_OUT_IN_PART": "its program changed between two halves of an epoch",
+    "EPOCHS_NOT_KEPT": "its program reads epochs that were made before anything read them",
+}
+#: Conditions that a processor may fail with and that concern more than it: they end the application, or restart Spark.
+#: So does every condition that is in neither table, because nobody has decided on it.
+SHARED: Mapping[str, str] = {
+    "SESSION_LOST": "the Spark application has to be a new one",
+    "WRITER_STILL_RUNNING": "a writer can't be stopped, so the Spark application has to be a new one",
+    "RELEASE_FAILED": "a sink does not take results, and is tried again",
+    "BROKER_AWAY": "the broker does not answer, which passes",
+    "STORE_AWAY": "the store does not answer, which passes",
+    "ACCESS_REFUSED": "the broker refuses this user",
+    "KAFKA_REFUSED": "the broker refuses a call, for a reason that no record causes",
+    "TOPIC_REPLACED": "a topic is another one than this home knows, so its other positions may be wrong as well",
+    "TOPIC_MISSING": "as for TOPIC_REPLACED",
+    "PARTITIONS_CHANGED": "as for TOPIC_REPLACED",
+    "RANGE_NOT_THERE": "the broker lost records that it had acknowledged, perhaps of other topics too",
+    "OUTPUT_TRUNCATED": "as for RANGE_NOT_THERE",
+    "SINK_AHEAD": "the home is an older copy",
+    "SINK_BEHIND": "a sink is an older copy",
+    "FOREIGN_WRITER": "the home lacks a key that signed records name, so it may be an older copy",
+    "HOME_TAKEN_OVER": "another process owns the home",
+    "HOME_COPIED": "a copy of the home took over",
+    "HOME_DAMAGED": "a disk lost data of the home, perhaps more than was found",
+    "STATE_DAMAGED": "as for HOME_DAMAGED",
+    "CHECKPOINT_DAMAGED": "as for HOME_DAMAGED",
+    "DECISION_CONTRADICTED": "two coordinators use one store",
+    "APPLICATION_CHANGED": "the application no longer fits its home",
+}
+
+
+def concerns_one(error: FalkirkError) -> bool:
+    """Return whether a failure of a processor concerns that processor alone.
+
+    A `DefinitionError` does: the program of the processor raised it, perhaps because of a value that it read.
+    """
+    return error.condition in OWN or (isinstance(error, DefinitionError) and error.condition not in SHARED)
+
+
+def has_work(layout: Layout, down: Mapping[str, object]) -> bool:
+    """Return whether the input of any region can still grow that is not down itself.
+
+    A view alone makes no progress: its reader reads it when its other inputs grow.
+    """
+    works: set[str] = set()
+    while True:
+        found = {
+            stage.name
+            for stage in layout.stages.values()
+            if stage.name not in down
+            and any(
+                (writer := layout.writer(log)) is None or writer.name in works
+                for log in [log for log in stage.inputs if log not in stage.views] or stage.inputs
+            )
+        }
+        if found == works:
+            return bool(works)
+        works = found
+
+
+class Down:
+    """The regions of an application that failed for good, with their errors, oldest first."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.errors: dict[str, FalkirkError] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.errors
+
+    def keep(self, name: str, error: FalkirkError) -> None:
+        """Keep a region down that has stopped because of an error. Raises: the error, if it concerns more than it."""
+        if not concerns_one(error):
+            raise error
+        self.errors.pop(name, None)
+        self.errors[name] = error
+        log.error("%s failed for good and stays down. %s: %s", name, error.condition, error)
+
+    def forget(self, name: str) -> None:
+        """Forget a failure: the region is started again."""
+        self.errors.pop(name, None)
+
+    def refuse_standstill(self) -> None:
+        """Raise the newest failure if no region is left that can make progress."""
+        if self.errors and not has_work(self._layout, self.errors):
+            raise next(reversed(self.errors.values()))
