@@ -14,7 +14,8 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
-from falkirk.plan.batch import Batch, Input, returned, stamp_column
+from falkirk.plan.batch import Batch, Input, stamp_column
+from falkirk.plan.batch_planning import returned
 
 
 def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:

@@ -4,36 +4,22 @@ The user's function is called once on empty DataFrames, which tells what it retu
 anything is read.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from falkirk.analysis.columns import require
-from falkirk.analysis.escapes import watched
-from falkirk.analysis.properties import Properties, of_batch
-from falkirk.declare.cut import SLICE, ByClock, ByTime, Cut
+from falkirk.analysis.properties import Properties
+from falkirk.declare.cut import ByClock, ByTime, Cut
 from falkirk.declare.endpoints import Files, Kafka
-from falkirk.declare.parts import Iteration, Processor, Sink
+from falkirk.declare.parts import Iteration, Sink
 from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
-from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation
-from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.frames import avro
 from falkirk.frames import stamped as frames
-from falkirk.operators.call import Call, EpochContext, calling
-from falkirk.operators.functions import schema_of
-from falkirk.operators.iteration import iterating
-from falkirk.operators.rehearsal import Rehearsal
-from falkirk.plan.batch_determinism import Called, doubts_of
-from falkirk.plan.fingerprint import WRITTEN_AS, of_session
-from falkirk.plan.promises import check_key
-from falkirk.plan.published import address, form
+from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same
 from falkirk.plan.region import BatchLogs
 
 #: What says where a row comes from, of a parameter that is marked `fk.Stamped`: of a topic's row `row` is 0, of
@@ -178,6 +164,85 @@ class Batch:
         by_the_clock = isinstance(lazy, Lazy) and lazy.when is None
         return not self.saves_all and by_the_clock and since_s >= lazy.interval_s
 
+    def reasons(self, *, waits: bool = True) -> Iterator[Reason]:
+        """Yield the reasons of one self."""
+        name = self.name
+        for word in self.properties.words:
+            yield Reason(
+                kind="declared",
+                processor=name,
+                short="declared deterministic",
+                where=word.where,
+                text=f"{name}: {word}.",
+            )
+        if self.reason:
+            yield Reason(
+                kind="micro-batches", processor=name, where=self.where,
+                text=f"{name} runs in micro-batches, because {self.reason}.",
+            )  # fmt: skip
+        if not self.undetermined:
+            direct = " So its results need not be recorded before they are published." if self.is_direct else ""
+            yield Reason(
+                kind="deterministic", processor=name, short="deterministic", text=f"{same([name])}{direct}",
+            )  # fmt: skip
+            return
+        cause = Undetermined(operations=self.undetermined, processor=name, where=self.where)
+        differs, because = differing(self.undetermined), background(self.undetermined)
+        if not self.deterministic:
+            yield Reason(
+                kind="unsaved", processor=name, operations=self.undetermined, short=in_place(cause), where=self.where,
+                text=f"{differs}, and the state of {name}, which depends on it, is not saved with each epoch. So "
+                f"results wait until the state is saved.{because}",
+            )  # fmt: skip
+            return
+        state = " and state" if self.saves_all and self.is_stateful else ""
+        unchanged = "" if self.saves_all else " Its state is the same on replay."
+        yield Reason(
+            kind="recorded", processor=name, operations=self.undetermined, short="its epochs are recorded",
+            where=self.where,
+            text=f"{differs}, but Falkirk records the results{state} of an epoch before it publishes any of them."
+            f"{unchanged}{because}",
+        )  # fmt: skip
+
+    def durable(self) -> Iterator[str]:
+        """Yield what is durable, and where."""
+        outside = [i for i in self.inputs if i.folder is not None or (i.topic is not None and not i.reads_hop)]
+        yield from dict.fromkeys(f"input: {i.name}" for i in outside)
+        kept = "cut in the home, its results in their topic" if self.is_direct else "cut and results in the home"
+        yield f"{self.name}: each epoch's {kept}"
+        if self.is_stateful:
+            yield f"{self.name}: its state in the home, {self.fingerprint['saves']}"
+
+    def costs(self) -> Iterator[str]:
+        """Yield what its promise costs."""
+        written = "written to its log, and from there to the output" if self.sinks else "written to its log"
+        written = "written once, directly to its topic" if self.is_direct else written
+        yield f"{self.name}: a few Spark jobs for each epoch, some tenths of a second; each result is {written}"
+
+    def awaited_s(self, spare: int) -> float | None:
+        """Return how long it takes at most until its state is saved, if its policy goes by the clock."""
+        by_the_clock = isinstance(self.policy, Lazy) and self.policy.when is None
+        return self.policy.interval_s if by_the_clock else None
+
+    def advice(self) -> Iterator[str]:
+        """Yield what would let results be published earlier."""
+        yield f"Declare {self.name!r} under fk.Eager(): its state is then saved at each epoch."
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The logs that it reads."""
+        return tuple(given.log for given in self.inputs)
+
+    @property
+    def writes(self) -> str:
+        """The log that it writes."""
+        return self.log
+
+    @property
+    def processors(self) -> tuple[str, ...]:
+        """The one processor that it runs."""
+        return (self.name,)
+
 
 def stamp_column(given: Input, partition: Column, offset: Column, row: Column) -> Column:
     """Return the stamps of an input's rows, as `STAMP_TYPE`."""
@@ -196,12 +261,6 @@ def is_epoch_log(log: str) -> bool:
     return log.startswith("epochs:")
 
 
-def stamped(given: Input, column: str, where: object) -> Input:
-    """Return an input whose rows come with their stamps. Raises: DefinitionError: `COLUMN_TWICE`."""
-    frames.check_names([*given.schema.names, column], where, ours=(frames.STAMP,))
-    return replace(given, schema=StructType([*given.schema.fields, StructField(column, STAMP_TYPE)]), stamped=column)
-
-
 def file_log(source: str) -> str:
     """Return what the log is called whose records are the files of a source."""
     return f"files:{source}"
@@ -210,152 +269,6 @@ def file_log(source: str) -> str:
 def is_file_log(log: str) -> bool:
     """Tell a log of files from a topic."""
     return log.startswith("files:")
-
-
-def plan_batch(
-    processor: Processor,
-    sinks: tuple[Sink, ...],
-    inputs: tuple[Input, ...],
-    session: SparkSession,
-    *,
-    dead_letter_topic: str,
-    may_fail: bool,
-    sorts: ByTime | None = None,
-) -> Batch:
-    """Return the batch of a processor whose inputs are known.
-
-    Args: dead_letter_topic: where what does not fit goes. may_fail: something may be, whatever its function does.
-    Raises: DefinitionError: `BATCH_INVALID`, `SCHEMA_INVALID`, `COLUMN_MISSING`, `POLICY_MISPLACED`, as `returned`.
-        GuaranteeError: `STATE_APART`.
-    """
-    state = None if processor.state is None else schema_of(processor.state, "state", processor.where)
-    given: dict[str, DataFrame] = {i.name: session.createDataFrame([], i.schema) for i in inputs}
-    if state is not None:
-        given[processor.name] = session.createDataFrame([], state)
-    began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None
-    body = iterating(processor)
-    epoch = EpochContext(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began)
-
-    def called() -> Called:
-        rehearsal = Rehearsal(session, epoch)
-        with watched(given) as watch:
-            result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
-        return Called(result=result, kept=kept, rehearsal=rehearsal, leaves=watch.leaves, escaped=watch.found)
-
-    try:
-        with frames.quiet():
-            call = called()
-            doubts = doubts_of(processor, call, called)
-    except (*SPARK_ERRORS, TypeError, AttributeError) as error:
-        raise DefinitionError(
-            "BATCH_INVALID",
-            f"batch {processor.name!r} does not run: {first_line(error)}",
-            where=processor.where,
-            hint=_hint(error),
-            processor=processor.name,
-        ) from error
-    result, rehearsal = call.result, call.rehearsal
-    for sink in sinks:
-        check_key(sink, result.columns)
-        avro.check_sink(sink, result, result.columns)
-    slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
-    _check_policy(processor, stateful=state is not None or bool(slots) or bool(rehearsal.notes))
-    memory = _kept(state, slots, rehearsal.notes)
-    by_time = processor.cut if isinstance(processor.cut, ByTime) else sorts
-    is_recorded = call.is_one and not slots and not rehearsal.notes
-    saves_all = is_recorded or not isinstance(processor.policy, Lazy)
-    return Batch(
-        name=processor.name,
-        log=epoch_log(processor.name),
-        body=body,
-        parameters=processor.reads,
-        inputs=inputs,
-        cut=_cut(processor),
-        policy=processor.policy,
-        schema=result.schema,
-        state=state,
-        saves_all=saves_all,
-        slots=slots,
-        notes=tuple(rehearsal.notes),
-        iteration=processor.iteration,
-        reason=processor.engine_reason,
-        sorts=sorts,
-        deterministic=saves_all or not doubts.in_state,
-        undetermined=doubts.operations,
-        properties=of_batch(
-            doubts.found, doubts.operations, doubts.words, kept_in_words(state, slots, processor.iteration)
-        ),
-        sinks=sinks,
-        dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
-        where=processor.where,
-        is_unordered=frames.has_no_order(result),
-        makes_rows=call.makes_rows(given),
-        fingerprint={
-            SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
-            "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
-            STATE: memory or "none",
-            "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
-            **({} if by_time is None else {"event time": str(by_time)}),
-            "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
-            WRITTEN_AS: "; ".join(f"{s.name}: {form(s.to)}" for s in sinks) or "nothing outside",
-            **of_session(session),
-        },
-    )
-
-
-def _hint(error: Exception) -> str:
-    """Return what to do about a function that takes its DataFrame for a stream."""
-    found = [n for n in ("map_rows", "stateful") if isinstance(error, AttributeError) and n in str(error)]
-    return f"It is called with DataFrames: write fk.{found[0]}(rows, …)." if found else ""
-
-
-def returned(
-    name: str,
-    body: Callable[..., Any],
-    reads: tuple[str, ...],
-    given: Mapping[str, DataFrame],
-    state: StructType | None,
-    where: object,
-    call: Call,
-) -> tuple[DataFrame, DataFrame | None]:
-    """Call a batch's function; return its result and its next state, if it keeps any. What its operators keep is in
-    `call`.
-
-    Raises: DefinitionError: `BATCH_INVALID`: it does not return what it should. Whatever it raises itself.
-    """
-    with calling(call):
-        found = body(*[given[parameter] for parameter in reads])
-    result, kept = found if isinstance(found, tuple) and len(found) == 2 and state is not None else (found, None)
-    if state is not None and kept is None:
-        kept = result
-    for frame, what in ((result, "a result"), (result if kept is None else kept, "a state")):
-        if not isinstance(frame, DataFrame):
-            raise DefinitionError(
-                "BATCH_INVALID",
-                f"batch {name!r} returns {type(frame).__name__} as {what}.",
-                where=where,
-                hint="Return a DataFrame, or with state= a DataFrame or (result, state).",
-                processor=name,
-            )
-    assert isinstance(result, DataFrame)
-    frames.check_names(result.columns, where, ours=(frames.STAMP, SLICE))
-    if state is not None and kept is not None:
-        require(
-            state.names, kept.columns, where, lambda column: f"the state of batch {name!r} has no column {column!r}."
-        )
-    return result, kept
-
-
-def _check_policy(processor: Processor, *, stateful: bool) -> None:
-    """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
-    if isinstance(processor.policy, Lazy) and not stateful:
-        raise DefinitionError(
-            "POLICY_MISPLACED",
-            f"batch {processor.name!r} keeps nothing that fk.Lazy() could save.",
-            where=processor.where,
-            hint="Use fk.LogSends() or fk.FullHistory(), or give it state=.",
-            policy=processor.policy,
-        )
 
 
 def kept_in_words(
@@ -367,13 +280,3 @@ def kept_in_words(
     if iteration is not None:
         kept.append(f"the state of its loops, of at most {iteration.rounds:,} rounds")
     return ", ".join(kept)
-
-
-def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapping[str, str]) -> str:
-    kept = ([] if state is None else [state.simpleString()]) + [f"{s}: {t.simpleString()}" for s, t in slots.items()]
-    return "; ".join([*kept, *(f"{slot}: {shape}" for slot, shape in notes.items())])
-
-
-def _cut(processor: Processor) -> Cut | ByTime:
-    assert processor.cut is not None, "only a batch has epochs"
-    return processor.cut

@@ -17,7 +17,8 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.files import columns_of
 from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
-from falkirk.plan.batch import Batch, Input, file_log, plan_batch, stamped
+from falkirk.plan.batch import Batch, Input, file_log
+from falkirk.plan.batch_planning import plan_batch, stamped
 from falkirk.plan.promises import check_printed
 from falkirk.plan.refusals import check_batch_of_files
 

@@ -6,7 +6,7 @@ from falkirk.analysis.functions import spoken
 from falkirk.declare.stream import Node, SourceNode
 from falkirk.frames.stamped import Frame
 from falkirk.plan.live_determinism import Doubts
-from falkirk.plan.region import Undetermined
+from falkirk.plan.reasons import Undetermined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,35 +4,22 @@ The reasons are a chain from the source to the sink. Which regions restart after
 it is the solver's answer (Falkirk Wheel, Figure 6) for an application in which every region has saved one checkpoint.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut
 from falkirk.declare.endpoints import Console
 from falkirk.declare.parts import Sink
-from falkirk.declare.policy import Delivery, Lazy
+from falkirk.declare.policy import Delivery
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch
-from falkirk.plan.live_determinism import IN_STATE
 from falkirk.plan.plan import Plan
 from falkirk.plan.published import address
-from falkirk.plan.reasons import (
-    Reason,
-    costs_of_batch,
-    costs_of_region,
-    durable_of_batch,
-    durable_of_region,
-    in_short,
-    listed,
-    merged,
-    of_batch,
-    of_region,
-    repeats_by_policy,
-)
-from falkirk.plan.region import Region, Undetermined
+from falkirk.plan.reasons import Reason, in_short, listed, merged
+from falkirk.plan.region import Region
 from falkirk.plan.shape import layout_of
+from falkirk.plan.unit import Unit
 from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import decide
@@ -162,64 +149,36 @@ def epochs(cut: Cut | ByTime | None) -> str:
 def promises_of(plan: Plan) -> tuple[Promise, ...]:
     """Return what is promised of each sink of a planned application."""
     layout = layout_of(plan, lambda topic: 1)  # it matters who reads whom, not in how many parts
-    sinks = [region for region in plan.regions if region.hop is None]
-    live = [_of_region(plan, layout, region) for region in sinks]
+    live = [_of_region(plan, layout, region) for region in plan.regions if region.hop is None]
     return (*live, *(promise for batch in plan.batches for promise in _of_batch(plan, layout, batch)))
 
 
 def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
-    path, waits = _path(plan, region), region.released_to is not None
+    waits = region.released_to is not None
     awaited = plan.awaited_by(region) if waits else ()
-    goes_back = _goes_back(layout, tuple(each.name for each in path))
-    reasons = [reason for each in path for reason in of_region(each, waits=waits)]
+    common = _common(plan, layout, region, awaited)
+    reasons = [reason for each in plan.path_to(region) for reason in each.reasons(waits=waits)]
     if not waits and not any(reason.kind == "repeated" for reason in reasons):
-        reasons += repeats_by_policy(region)
-    return Promise(
+        reasons += region.repeated_by_policy()
+    return replace(
+        common,
         sink=region.name,
         to=f"topic {(region.released_to or region.output).topic}",
         delivery=region.delivery,
         release="behind a checkpoint" if awaited else "on arrival",
-        awaits=tuple(each.name for each in awaited),
-        within_s=sum(map(plan.awaited_s, awaited)) if awaited else None,
         held=None if region.released_to is None else region.output.topic,
         reasons=merged(reasons),
-        advice=_advice(region.undetermined) if awaited else (),
         redrawn=region.delivery is Delivery.REPEATED and mechanisms.is_redrawn(region),
-        goes_back=goes_back,
-        within=_within(plan, goes_back),
-        durable=tuple(text for each in path for text in durable_of_region(each)),
-        costs=tuple(text for each in path for text in costs_of_region(each)),
     )
 
 
-def _path(plan: Plan, region: Region) -> list[Region]:
-    """Return the regions from the source to this one."""
-    writers = {each.output.topic: each for each in plan.regions if each.hop is not None}
-    found = [region]
-    while (writer := writers.get(found[0].source.topic.topic)) is not None:
-        found.insert(0, writer)
-    return found
-
-
-def _advice(cause: Undetermined | None) -> tuple[str, ...]:
-    if cause is None or cause.policy:
-        return ()
-    found = [f"{spoken(name)}: {entry_of(name).instead}." for name in cause.operations if entry_of(name).instead]
-    if cause.why == IN_STATE:
-        found.append(
-            f"Or declare {cause.processor!r} under fk.LogSends(): a log then records the value before the state uses "
-            "it, and results are published as soon as they are in the log."
-        )
-    return tuple(found)
-
-
 def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
-    path = _path_of_batch(plan, batch)
-    goes_back = _goes_back(layout, tuple(each.name for each in path))
+    path = plan.path_to(batch)
     awaited = [each for each in path if not layout.stages[each.name].deterministic]  # they may take back what they sent
-    reasons = [reason for each in path for reason in _reasons_of(each)]
+    common = _common(plan, layout, batch, awaited)
+    reasons = [reason for each in path for reason in each.reasons(waits=True)]
     if awaited and batch not in awaited:
-        names = tuple(each.name for each in awaited)
+        names = common.awaits
         reasons.append(
             Reason(
                 kind="upstream", processor=batch.name, where=batch.where, short=f"it reads {listed(names)}",
@@ -227,69 +186,36 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
                 "checkpoint, and results with it.",
             )
         )  # fmt: skip
-    advice = [text for each in awaited for text in _advice_on(each)]
     for sink in batch.sinks:
-        yield Promise(
+        yield replace(
+            common,
             sink=sink.name,
             to=address(sink),
             delivery=Delivery.REPEATED if isinstance(sink.to, Console) else Delivery.EXACTLY_ONCE,
             release="behind a checkpoint" if awaited else "with its epoch",
-            awaits=tuple(each.name for each in awaited),
-            within_s=_within_s(plan, awaited),
             cut=batch.cut,
             reasons=merged([*reasons, *_printed(sink), _of_epoch(batch)]),
-            advice=tuple(dict.fromkeys(advice)),
-            goes_back=goes_back,
-            within=_within(plan, goes_back),
-            durable=tuple(dict.fromkeys(text for each in path for text in _durable_of(each))),
-            costs=tuple(text for each in path for text in _costs_of(each)),
         )
 
 
-def _path_of_batch(plan: Plan, batch: Batch) -> list[Region | Batch]:
-    """Return all that a batch's results rest on, from the sources to the batch itself."""
-    batches = {each.log: each for each in plan.batches}
-    regions = {each.output.topic: each for each in plan.regions if each.hop is not None}
-    found: dict[str, Region | Batch] = {}
-
-    def visit(each: Batch) -> None:
-        for given in each.inputs:
-            if given.log in regions:
-                found.update((region.name, region) for region in _path(plan, regions[given.log]))
-            elif given.log in batches and batches[given.log].name not in found:
-                visit(batches[given.log])
-        found[each.name] = each
-
-    visit(batch)
-    return list(found.values())
-
-
-def _within_s(plan: Plan, awaited: list[Region | Batch]) -> float | None:
-    """Return how long checkpoints take at most, one after the other, if anything says so."""
-    every = [
-        plan.awaited_s(each) if isinstance(each, Region) else each.policy.interval_s
-        for each in awaited
-        if isinstance(each, Region) or (isinstance(each.policy, Lazy) and each.policy.when is None)
-    ]
-    return sum(every) if awaited and len(every) == len(awaited) else None
-
-
-def _advice_on(each: Region | Batch) -> tuple[str, ...]:
-    if isinstance(each, Region):
-        return _advice(each.undetermined)
-    return (f"Declare {each.name!r} under fk.Eager(): its state is then saved at each epoch.",)
-
-
-def _durable_of(each: Region | Batch) -> Iterable[str]:
-    return durable_of_region(each) if isinstance(each, Region) else durable_of_batch(each)
-
-
-def _costs_of(each: Region | Batch) -> Iterable[str]:
-    return costs_of_region(each) if isinstance(each, Region) else costs_of_batch(each)
-
-
-def _reasons_of(each: Region | Batch) -> Iterable[Reason]:
-    return of_region(each, waits=True) if isinstance(each, Region) else of_batch(each)
+def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> Promise:
+    """Return what all promises of a unit's sinks have in common."""
+    path = plan.path_to(unit)
+    goes_back = _goes_back(layout, tuple(each.name for each in path))
+    return Promise(
+        sink="",
+        to="",
+        delivery=Delivery.EXACTLY_ONCE,
+        release="on arrival",
+        reasons=(),
+        awaits=tuple(each.name for each in awaited),
+        within_s=plan.awaited_s(awaited),
+        advice=tuple(dict.fromkeys(text for each in awaited for text in each.advice())),
+        goes_back=goes_back,
+        within=_within(plan, goes_back),
+        durable=tuple(dict.fromkeys(text for each in path for text in each.durable())),
+        costs=tuple(text for each in path for text in each.costs()),
+    )
 
 
 def _of_epoch(batch: Batch) -> Reason:
@@ -321,7 +247,7 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
 
 def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Return the processors of each region, or batch, that is told of."""
-    processors = {region.name: region.processors for region in plan.regions}
+    processors = {unit.name: unit.processors for unit in plan.units}
     told = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
     return {name: processors.get(name, (name,)) for name in told}
 

@@ -20,11 +20,7 @@ from falkirk.declare.parts import Processor
 from falkirk.declare.stream import Step
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
-from falkirk.plan.region import Undetermined
-
-IN_STATE = "the state of its keyed step contains it, so several results depend on it"
-SHARED = "several results share it"
-IN_KEY = "it decides the partition of a result"
+from falkirk.plan.reasons import IN_KEY, IN_STATE, SHARED, Undetermined
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,8 @@ from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.draft import Draft
-from falkirk.plan.region import Region, Undetermined
+from falkirk.plan.reasons import Undetermined
+from falkirk.plan.region import Region
 
 #: Of a sink behind something tentative: what can be had only by holding its results back.
 HELD = (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE)

@@ -1,7 +1,7 @@
 """The plan of an application: what runs, and how far back a failure may reach."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.analysis.properties import Properties
@@ -9,6 +9,7 @@ from falkirk.local.spark import SPARE_BATCHES
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 from falkirk.plan.requests import PushSource
+from falkirk.plan.unit import Unit
 
 #: The oldest checkpoint of a region that a failure may ask for is so many of its intervals old. One interval passes
 #: between two checkpoints, one more since two are kept, and twice as many are left for a region that is late.
@@ -30,10 +31,30 @@ class Plan:
     state_partitions: int
     spare_checkpoints: int = 0
 
-    def awaited_s(self, region: Region) -> float:
-        """Return how long a result waits at most for the checkpoint of a region, and for its spare ones."""
-        spare = 0 if region.deterministic else self.spare_checkpoints
-        return region.interval_s * (1 + spare)
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """All that runs, upstream first."""
+        return (*self.regions, *self.batches)
+
+    def path_to(self, unit: Unit) -> tuple[Unit, ...]:
+        """Return all that the results of a unit rest on, from the sources to the unit itself."""
+        writers = {each.writes: each for each in self.units}
+        found: dict[str, Unit] = {}
+
+        def visit(each: Unit) -> None:
+            for log in each.reads:
+                if log in writers and writers[log].name not in found:
+                    visit(writers[log])
+            found[each.name] = each
+
+        visit(unit)
+        return tuple(found.values())
+
+    def awaited_s(self, units: Sequence[Unit]) -> float | None:
+        """Return how long the checkpoints of these take at most, one after the other, if anybody can tell."""
+        each_s = [unit.awaited_s(self.spare_checkpoints) for unit in units]
+        known_s = [awaited_s for awaited_s in each_s if awaited_s is not None]
+        return sum(known_s) if units and len(known_s) == len(units) else None
 
     def retained_of(self, region: Region, history: int) -> int:
         """Return how many batches back Spark has to keep what a live region can go back to.

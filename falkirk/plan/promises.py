@@ -7,7 +7,7 @@ from falkirk.declare.endpoints import Console, Kafka
 from falkirk.declare.parts import Sink
 from falkirk.declare.policy import Delivery
 from falkirk.errors import DefinitionError, GuaranteeError
-from falkirk.plan.region import Undetermined
+from falkirk.plan.reasons import Undetermined
 
 
 def check_key(sink: Sink, columns: Sequence[str]) -> None:

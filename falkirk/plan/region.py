@@ -1,13 +1,15 @@
 """Regions: the parts of an application that each run as one Spark query, from one log to one log."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from falkirk.analysis.functions import spoken
+from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.asserting import Word
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
 from falkirk.declare.stream import Node, SourceNode, Step, steps_of
 from falkirk.errors.location import SourceLocation
+from falkirk.plan.reasons import IN_STATE, SHARED, Reason, Undetermined, background, differing, in_place, same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +60,6 @@ class BatchLogs:
     dead_letters: str | None
     files: tuple[str, ...] = ()
     full_history: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undetermined:
-    """What may come out differently on a replay.
-
-    Args: operations: by Catalyst's names. processor, where: in which it is, at which line of the user's. why: it
-        matters. policy: the one that counts checkpoints alone, whether or not anything may.
-    """
-
-    operations: tuple[str, ...]
-    processor: str
-    where: SourceLocation
-    why: str = ""
-    policy: str = ""
-
-    def __str__(self) -> str:
-        told = [*map(spoken, self.operations), *([self.policy] if self.policy else [])]
-        return f"{', '.join(told)} in {self.processor!r} ({self.where.place})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +127,124 @@ class Region:
     def steps(self) -> tuple[Step, ...]:
         """The recorded steps, oldest first."""
         return steps_of(self.node)
+
+    def reasons(self, *, waits: bool) -> Iterator[Reason]:
+        """Yield the reasons of one self. Args: waits: the results that depend on it wait for a checkpoint."""
+        name = ", ".join(self.processors) or self.name
+        if self.deterministic and not self.drawn and not self.words and self.processors:
+            yield Reason(
+                kind="deterministic", processor=name, short="deterministic",
+                text=same([name]),
+            )  # fmt: skip
+        for word in self.words:
+            yield Reason(
+                kind="declared",
+                processor=name,
+                short="declared deterministic",
+                where=word.where,
+                text=f"{name}: {word}.",
+            )
+        for each in self.drawn:
+            yield _of_independent(each, repeats=self.repeats)
+        own = None if self.deterministic else self.undetermined
+        if own is not None:
+            yield _of_undetermined(own, self.name, waits=waits)
+        if self.hop is not None:
+            yield Reason(
+                kind="hop", processor=name, where=self.where,
+                text=f"{self.name} is a hop, because {self.hop.reason}. The order of records in the hop "
+                "counts.",
+            )  # fmt: skip
+
+    def repeated_by_policy(self) -> Iterator[Reason]:
+        """Yield why results are repeated after a failure although they do not differ, if they are."""
+        if isinstance(self.policy, Acknowledged) or self.repeated_by is not None:
+            who = self.repeated_by or self.name
+            yield Reason(
+                kind="repeated", processor=who, short=f"fk.Acknowledged() on {who}", where=self.where,
+                text=f"{who} has the policy fk.Acknowledged: after a failure it sends again what was not acknowledged.",
+            )  # fmt: skip
+        elif self.delivery is Delivery.REPEATED:
+            yield Reason(
+                kind="repeated", processor=self.name, short='delivery="repeated"', where=self.where,
+                text='The output has delivery="repeated": results after the last checkpoint are published again '
+                "after a failure.",
+            )  # fmt: skip
+
+    def durable(self) -> Iterator[str]:
+        """Yield what is durable, and where."""
+        if not self.reads_hop:
+            yield f"input: topic {self.source.topic.topic}"
+        kept = "state and offsets" if self.stateful else "offsets"
+        yield f"{self.name}: {kept} in the home, every {self.interval_s:g} s"
+        if self.hop is not None:
+            yield f"hop {self.hop.topic}, about {self.record_bytes} bytes a record, until all readers have saved"
+
+    def costs(self) -> Iterator[str]:
+        """Yield what its promise costs."""
+        if self.hop is not None:
+            yield f"{self.name}: each record is written once more, about {self.record_bytes} bytes"
+        if self.released_to is not None:
+            yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
+        yield f"{self.name}: records wait tenths of a second during a checkpoint, every {self.interval_s:g} s"
+
+    def awaited_s(self, spare: int) -> float:
+        """Return how long its next checkpoint takes at most, with as many spare ones if it needs any."""
+        return self.interval_s * (1 if self.deterministic else 1 + spare)
+
+    def advice(self) -> Iterator[str]:
+        """Yield what would let results be published earlier."""
+        cause = self.undetermined
+        if cause is None or cause.policy:
+            return
+        for name in cause.operations:
+            if entry_of(name).instead:
+                yield f"{spoken(name)}: {entry_of(name).instead}."
+        if cause.why == IN_STATE:
+            yield (
+                f"Or declare {cause.processor!r} under fk.LogSends(): a log then records the value before the state "
+                "uses it, and results are published as soon as they are in the log."
+            )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The logs that it reads."""
+        return (self.source.topic.topic,)
+
+    @property
+    def writes(self) -> str:
+        """The log that it writes."""
+        return self.output.topic
+
+
+def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:
+    but = (
+        "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
+        if repeats
+        else "No two results depend on it, so results need not wait: each is published once, with its first value."
+    )
+    return Reason(
+        kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,
+        short=f"{in_place(each)}: {'may differ' if repeats else 'one result each'}", where=each.where,
+        text=f"{differing(each.operations)}. {but}{background(each.operations)}",
+    )  # fmt: skip
+
+
+def _of_undetermined(cause: Undetermined, region: str, *, waits: bool) -> Reason:
+    if not cause.operations:
+        after = "results are published once a checkpoint covers them" if waits else "results wait for no checkpoint"
+        repeated = "" if waits else ", and those after the last checkpoint are repeated after a failure"
+        return Reason(
+            kind="policy" if waits else "repeated", processor=cause.processor, short=in_place(cause), where=cause.where,
+            text=f"{cause.processor} has the policy {cause.policy}: {after}{repeated}.",
+        )  # fmt: skip
+    effect = (
+        f", so {'they' if cause.why == SHARED else 'results'} wait for a checkpoint of {region}."
+        if waits
+        else ". Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
+    )
+    return Reason(
+        kind="waits" if waits else "repeated", processor=cause.processor, operations=cause.operations,
+        short=in_place(cause), where=cause.where,
+        text=f"{differing(cause.operations)} and {cause.why}{effect}{background(cause.operations)}",
+    )  # fmt: skip

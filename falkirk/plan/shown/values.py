@@ -61,7 +61,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "reads": region.source.topic.topic,
         "writes": region.output.topic,
         "released_to": None if released_to is None else released_to.topic,
-        "released_within_s": None if released_to is None else sum(map(plan.awaited_s, plan.awaited_by(region))),
+        "released_within_s": None if released_to is None else plan.awaited_s(plan.awaited_by(region)),
         "deterministic": region.deterministic,
         "undetermined": _undetermined(region),
         "dead_letters": region.dead_letter_topic,

@@ -18,7 +18,8 @@ from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, obser
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, State, empty
 from falkirk.operators.times import COMPLETE, marks_after
-from falkirk.plan.batch import Batch, returned
+from falkirk.plan.batch import Batch
+from falkirk.plan.batch_planning import returned
 from falkirk.plan.topics import refuse_expired, refuse_shorter
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.computed import OWN, Computed, Decided, cast_to

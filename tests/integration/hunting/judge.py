@@ -20,8 +20,8 @@ from falkirk.declare.policy import Eager
 from falkirk.errors.location import caller
 from falkirk.operators.call import EpochContext
 from falkirk.operators.rehearsal import Rehearsal
-from falkirk.plan.batch import returned
 from falkirk.plan.batch_determinism import Called, doubts_of
+from falkirk.plan.batch_planning import returned
 from tests.integration.hunting import inputs, jvm
 from tests.integration.hunting.program import Kind, Pipeline, given, program
 from tests.support import wait_until
