@@ -28,8 +28,14 @@ def test_any_number_between_is_taken(number: int) -> None:
     assert (app.history, app.spare_checkpoints) == (number, number)
 
 
+def _region(interval_s: float, *, deterministic: bool) -> Region:
+    made = cast(Region, SimpleNamespace(interval_s=interval_s, deterministic=deterministic))
+    cast(Any, made).awaited_s = lambda spare: Region.awaited_s(made, spare)
+    return made
+
+
 def plan(*intervals_s: float, spare: int = 0) -> Plan:
-    regions = tuple(cast(Region, SimpleNamespace(interval_s=s, deterministic=i > 0)) for i, s in enumerate(intervals_s))
+    regions = tuple(_region(interval_s, deterministic=i > 0) for i, interval_s in enumerate(intervals_s))
     return Plan(
         application="a", regions=regions, batches=(), properties={}, state_partitions=2, spare_checkpoints=spare
     )
@@ -52,4 +58,5 @@ def test_spark_keeps_what_belongs_to_a_checkpoint_of_a_region_that_saves_seldom(
 
 def test_a_spare_checkpoint_is_waited_for_of_what_is_not_deterministic() -> None:
     planned = plan(4.0, 1.0, spare=1)
-    assert [planned.awaited_s(region) for region in planned.regions] == [8.0, 1.0]
+    assert [planned.awaited_s([region]) for region in planned.regions] == [8.0, 1.0]
+    assert planned.awaited_s(planned.regions) == 9.0
