@@ -10,11 +10,13 @@ Every rule of `falkirk/plan/inference/settled.py` has a fault, with three except
   window functions in `MAY_BE` are known in a total order.
 """
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
-from tests.integration.hunting.judge import Find, Hunt, Told
+from tests.integration.hunting.judge import Find, Hunt, Told, is_sparks
 from tests.integration.hunting.planted import FAULTS, SETTLED
 from tests.integration.hunting.program import Pipeline
 
@@ -68,3 +70,10 @@ def test_with_the_inference_switched_off_drawn_pipelines_differ(hunted: Hunted) 
     """Others can't differ here: `current_user()` is the same in both runs, and an empty group has one deviation."""
     found = [told for told in hunted.held if told.pipeline in hunted.finds]
     assert len(found) > len(hunted.held) / 4, [str(told.pipeline) for told in hunted.held if told not in found]
+
+
+def test_an_internal_error_of_spark_does_not_end_a_hunt() -> None:
+    """Regression: Spark 4.3 fails to analyse some statements with an error that PySpark does not translate."""
+    java: Any = SimpleNamespace(_target_id="o1", _gateway_client=None)
+    assert is_sparks(Py4JJavaError("Invalid call to dataType on unresolved object", java))
+    assert not is_sparks(KeyError("a fault of the hunt"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -163,7 +164,7 @@ class World:
         try:
             return jvm.rows(body(pipeline)(*self.tables.values()))
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
             return f"{jvm.FAILED}{error}"[:300]
 
@@ -200,7 +201,7 @@ class Planner:
                 return self._of_expression(pipeline)
             return Told(pipeline=pipeline, batch=self._of_statement(pipeline))
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
             return Told(pipeline=pipeline, batch=None)
 
@@ -223,9 +224,9 @@ class Planner:
         return frozenset(doubts_of(processor, called(), called).operations)
 
 
-def _is_sparks(error: Exception) -> bool:
-    """Whether Spark does not accept a pipeline, or we refuse it."""
-    return type(error).__module__.startswith(("pyspark", "falkirk")) or isinstance(error, TypeError)
+def is_sparks(error: Exception) -> bool:
+    """Whether Spark does not accept a pipeline, or fails with an error of its own, or we refuse it."""
+    return type(error).__module__.startswith(("pyspark", "falkirk")) or isinstance(error, TypeError | Py4JJavaError)
 
 
 class Hunt:

@@ -51,6 +51,7 @@ def soak(minutes: float) -> int:
     """Hunt for so long; return the exit code."""
     began, total = time.monotonic(), Outcome()
     first = (FIRST + int(time.time()) % 1_000_000 * 100) // BLOCK
+    print(f"from seed {first * BLOCK}", flush=True)
     with tempfile.TemporaryDirectory() as folder, Path(folder, "record").open("a") as record:
         spark, block = elsewhere.spark(elsewhere.HERE), first
         hunts = Hunts(spark)
