@@ -169,6 +169,13 @@ TABLE = (
         reason="the result depends on which row comes first, at least among equal rows",
         instead=_ORDER,
     ),
+    # A live step merges a key's state with each record's own list, in this order (docs/determinism.md).
+    Entry(
+        nature=Nature.ORDERED,
+        names="CollectList ListAgg",
+        reason="the collected values have the order in which rows arrive",
+        instead="sort the values, array_sort(collect_list(…)), and declare the function with fk.deterministic",
+    ),
     Entry(
         nature=Nature.ORDERED,
         names="""
@@ -194,7 +201,7 @@ TABLE = (
     Entry(
         nature=Nature.RANKED,
         names="""
-        CollectList CollectSet ListAgg Mode ApproximatePercentile HistogramNumeric ApproxTopK CountMinSketchAgg
+        CollectSet Mode ApproximatePercentile HistogramNumeric ApproxTopK CountMinSketchAgg
         KllSketchAggBigint ThetaSketchAgg HllSketchAgg HllUnionAgg
         ApproxTopKAccumulate ApproxTopKCombine CollectUnion KllMergeAggBigint KllMergeAggDouble KllMergeAggFloat
         KllSketchAggDouble KllSketchAggFloat ThetaIntersectionAgg ThetaUnionAgg

@@ -53,6 +53,10 @@ BATCH_POOL = "falkirk-batch"
 #: The scheduling pool of releases: a finished result does not wait for computations.
 RELEASE_POOL = "falkirk-release"
 
+#: The language and the encoding of every JVM that Falkirk starts, whatever the machine's are: a restart on a machine
+#: with another language must give the same results. Under Turkish, `upper('äi')` ends in another letter, and Spark does
+#: not find the variable `I` of `(x, I) -> x > i`.
+PINNED = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 #: Use only the JVM's first compiler. The second one makes faster code, but takes seconds for it.
 _JAVA_OPTIONS, _QUICK_COMPILER = "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"
 
@@ -85,6 +89,8 @@ _LOCAL_SETTINGS = {"spark.executor.killOnFatalError.depth": "0"}
 #: (falkirk/home/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
 _CLUSTER_SETTINGS = {"spark.executor.heartbeat.maxFailures": "10"}
+#: Further settings for executors in JVMs of their own. Spark puts them before the user's own Java options.
+_EXECUTOR_SETTINGS = {"spark.executor.defaultJavaOptions": " ".join(PINNED)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +141,7 @@ def session(
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
-        if exposure.is_local(chosen):
-            context |= _LOCAL_SETTINGS
+        context |= _LOCAL_SETTINGS if exposure.is_local(chosen) else _EXECUTOR_SETTINGS
         if not chosen.startswith("local"):
             context |= _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
@@ -227,7 +232,7 @@ def _launch_settings(master: str) -> dict[str, str]:
     settings = {
         # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, driver_class_path())),
-        _JAVA_OPTIONS: " ".join([log4j, *options("spark", find_java())]),
+        _JAVA_OPTIONS: " ".join([log4j, *PINNED, *options("spark", find_java())]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -15,13 +15,15 @@ from falkirk.plan.published import form, partitioned_by
 
 #: By what a fingerprint calls it: settings of the session on which the same steps depend for what they come to.
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
+#: The default language of the JVM, on which the case of letters depends. Falkirk pins that of its own JVMs.
+LANGUAGE = "language of the JVM"
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
 #: A digest of what a region's state depends on, and of what the results of one record share.
 DECIDED_BY = "decided by"
 #: The texts of all steps. They may change between two starts, which is reported.
 STEPS = "steps"
 #: What homes of earlier versions have not recorded.
-NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
+NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, LANGUAGE, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
 #: Steps up to which all that is computed decides more than one result.
 DECIDING = frozenset({"agg", "count", "explode"})
 
@@ -77,7 +79,9 @@ def fingerprint(
 
 def of_session(session: SparkSession) -> dict[str, str]:
     """Return what of a session must stay the same."""
-    return {name: str(session.conf.get(setting)) for name, setting in _SETTINGS.items()}
+    jvm: Any = session._jvm
+    settings = {name: str(session.conf.get(setting)) for name, setting in _SETTINGS.items()}
+    return {**settings, LANGUAGE: str(jvm.java.util.Locale.getDefault().getLanguage())}
 
 
 def text_of(step: Step) -> str:

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,15 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from tests.chaos.harness import APPS, Application, Load
+from tests.chaos.shapes import (
+    EXTRA,
+    HOPPED,
+    Shapes,
+    expected_of_extra,
+    found_of_extra,
+    judge_extra,
+    judge_regrouped,
+)
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -36,7 +46,8 @@ KILLS = 2 if "FALKIRK_SEEDS" in os.environ else 1
 UNSAVED = 5
 #: Four batch processors keep two processors of the machine busy for minutes.
 soak = pytest.mark.skipif("FALKIRK_SEEDS" not in os.environ, reason="a soak: it runs with FALKIRK_SEEDS alone")
-LIVE, EPOCHS = ("rows", "parts", "held", "hopped", "believed"), ("lots", "sums", "kept", "folded", "believed")
+LIVE = ("rows", "parts", "held", "hopped", "believed")
+EPOCHS = ("lots", "sums", "kept", "folded", "believed", "extra")
 DRAWN = {"lot", "chain"}
 
 
@@ -45,13 +56,14 @@ class Events(Load):
 
     def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
         word = f"w{self._random.randrange(10)}"
-        return word, {"id": f"e{number}", "word": word, "n": number}
+        return word, {"id": f"e{number}", "word": word, "n": number, "at": datetime.now(UTC).isoformat()}
 
 
 class Run:
     """The topics of one application."""
 
-    def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...], begun: Path) -> None:
+    def __init__(self, bootstrap: str, tag: str, sinks: tuple[str, ...], begun: Path, shapes: Shapes) -> None:
+        self.shapes = shapes
         self._config, self._tag, self.topics = {"bootstrap.servers": bootstrap}, tag, Topics(Connection.of(bootstrap))
         self.sinks, self.prompt = sinks, {"rows", "hopped", "lots", "believed"}
         self._read: dict[str, list[Any]] = {}
@@ -128,9 +140,13 @@ class Run:
     def _found(self, name: str) -> int:
         if name == "sums":
             return sum(row["version"] for row in self.newest(name).values())
+        if name == "extra":
+            return found_of_extra(self, self.shapes.extra)
         return len(self.kept()) if name == "kept" else self.count(name)
 
     def _expected(self, name: str) -> int:
+        if name == "extra":
+            return expected_of_extra(self, self.shapes.extra)
         return self._expected("lots") if name == "sums" else len(passed(self, name)) * self.parts(name)
 
     def parts(self, name: str) -> int:
@@ -186,6 +202,13 @@ def judge_chain(run: Run, name: str) -> None:
         row = json.loads(record.value)
         chains[row["word"]] += zlib.crc32(row["lot"].encode())
         assert row["chain"] == chains[row["word"]], f"{name}: version {row['version']} of {row['word']} contradicts"
+
+
+def judge_hopped(run: Run) -> None:
+    if run.shapes.hopped == "words":
+        judge_chain(run, "hopped")
+    else:
+        judge_regrouped(run, run.shapes.hopped, passed(run, "hopped"))
 
 
 def judge_behind(run: Run) -> None:
@@ -247,8 +270,11 @@ def tormented(
 ) -> Iterator[Run]:  # fmt: skip
     """Run the seed's application under load, kill it, and wait until all its results are published."""
     begun = home.with_name("begun")
-    draw, run = random.Random(seed), Run(broker.bootstrap, tag, sinks, begun)
+    shapes = Shapes.of(seed)
+    draw, run = random.Random(seed), Run(broker.bootstrap, tag, sinks, begun, shapes)
+    print(f"seed {seed}: {shapes}")
     env = {"DRAWN_SEED": str(seed), "DRAWN_TAG": tag, "DRAWN_BROKER": broker.bootstrap, "DRAWN_HOME": str(home), **more}
+    env |= shapes.environment()
     run.prompt |= {"held", "folded"} if "DRAWN_LIE" in more else set()
     env["DRAWN_KIND"] = "live" if sinks is LIVE else "epochs"
     env |= {"DRAWN_SINKS": " ".join(sinks), "DRAWN_BEGUN": str(begun)}
@@ -291,6 +317,14 @@ def tormented(
         application.stop()
 
 
+def test_few_seeds_have_all_shapes() -> None:
+    drawn = [Shapes.of(seed) for seed in range(1, 9)]
+    assert {shapes.hopped for shapes in drawn} == {*HOPPED}
+    assert {shapes.extra for shapes in drawn} == {*EXTRA}
+    assert {name for shapes in drawn for name in shapes.vouched} == {"hopped", "extra"}
+    assert any(shapes.vouched == () for shapes in drawn)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int
@@ -300,7 +334,7 @@ def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
         judge_rows(run, "rows", 1)
         judge_rows(run, "parts", 3)
         judge_chain(run, "held")
-        judge_chain(run, "hopped")
+        judge_hopped(run)
         judge_behind(run)
         told = {name: run.promises[f"{name}-sink"] for name in (*LIVE, "behind")}
         assert {promise["delivery"] for promise in told.values()} == {"exactly-once"}
@@ -318,6 +352,7 @@ def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
         judge_sums(run)
         judge_kept(run)
         judge_chain(run, "folded")
+        judge_extra(run, run.shapes.extra)
         assert run.done_again(), "no epoch was computed again: nothing was tested"
         told = {name: run.promises[f"{name}-sink"] for name in EPOCHS}
         assert {promise["delivery"] for promise in told.values()} == {"exactly-once"}

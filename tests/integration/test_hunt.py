@@ -1,34 +1,59 @@
-"""What is said to come out the same does: pipelines drawn over all of Spark's functions and forms of SQL, run twice.
+"""What is said to come out the same does: pipelines drawn over all of Spark's functions and forms of SQL, run twice,
+and once more in another JVM.
 
 `make hunt MINUTES=60` is the same for an hour; `FALKIRK_SEEDS=1,2,…` are other pipelines here.
 """
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.hunting.judge import Hunt, Told
-from tests.integration.hunting.soak import BLOCK
+from tests.integration.hunting import elsewhere
+from tests.integration.hunting.judge import Hunt, Outcome
+from tests.integration.hunting.soak import BLOCK, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Of each: so many seeds of a block, each of some 45 pipelines.
 SEEDS = [int(seed) for seed in os.environ.get("FALKIRK_SEEDS", "0,1,2,3,10,11,12").split(",")]
+#: The blocks of seeds without ANSI mode and with it.
+BLOCKS = {False: 0, True: 1}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["without ANSI", "ANSI"])
-def hunted(request: pytest.FixtureRequest, spark: "SparkSession") -> "tuple[Hunt, list[Told]]":
-    """A hunt under one mode of Spark, and what is inferred of its pipelines."""
-    hunt = Hunt(spark, ansi=request.param, data=0)
-    return hunt, hunt.told(seed for seed in SEEDS if seed // BLOCK % 2 == request.param)
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What this process has run, for another JVM."""
+    return tmp_path_factory.mktemp("hunt") / "record"
 
 
-def test_what_is_said_to_come_out_the_same_does(hunted: "tuple[Hunt, list[Told]]") -> None:
-    hunt, told = hunted
-    outcome = hunt.through(told)
+@pytest.fixture(scope="module")
+def outcomes(spark: "SparkSession", record: Path) -> dict[bool, Outcome]:
+    """What a hunt under each mode of Spark has come to."""
+    found = {}
+    with record.open("w") as lines:
+        for ansi, block in BLOCKS.items():
+            hunt = Hunt(spark, ansi=ansi, data=0)
+            told = hunt.told(seed for seed in SEEDS if seed // BLOCK % 2 == ansi)
+            told += hunt.planned(elsewhere.spoken())
+            found[ansi] = hunt.through(told)
+            lines.write(recorded(block, told, found[ansi]))
+    return found
+
+
+@pytest.mark.parametrize("ansi", BLOCKS, ids=["without ANSI", "ANSI"])
+def test_what_is_said_to_come_out_the_same_does(outcomes: dict[bool, Outcome], ansi: bool) -> None:
+    outcome = outcomes[ansi]
     assert not outcome.finds, "\n".join(map(str, outcome.finds))
     if "FALKIRK_SEEDS" not in os.environ:
         assert outcome.same > outcome.drawn / 2, outcome
         assert outcome.unplanned + outcome.failed.total() < outcome.drawn / 5, outcome
+
+
+@pytest.mark.usefixtures("outcomes")
+def test_another_jvm_comes_to_the_same(record: Path) -> None:
+    """The other JVM is started under another language, encoding, time zone and number of cores."""
+    again = elsewhere.rerun(record, 300)
+    assert again.returncode == 0, again.stdout

@@ -1,5 +1,7 @@
 """Planning: what of a session, and of a step's text, a checkpoint rests on: a restart under another one is refused."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,7 +10,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.declare.stream import ProcessorNode, Step, Stream
 from falkirk.plan.batch import Batch
-from falkirk.plan.fingerprint import text_of
+from falkirk.plan.fingerprint import LANGUAGE, text_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
 from falkirk.runtime.record import compare
@@ -59,11 +61,41 @@ def test_another_time_zone_or_ansi_mode_is_another_application(
     assert caught.value.condition == "APPLICATION_CHANGED"
 
 
+@contextmanager
+def speaking(session: "SparkSession", language: str) -> Iterator[None]:
+    """Give the JVM another default language for a while, as a user's own JVM may have."""
+    jvm: Any = session._jvm
+    locale = jvm.java.util.Locale
+    before = locale.getDefault()
+    locale.setDefault(locale.forLanguageTag(language))
+    try:
+        yield
+    finally:
+        locale.setDefault(before)
+
+
+def test_a_jvm_with_another_language_is_another_application(spark: "SparkSession") -> None:
+    """Under Turkish, the upper case of i is another letter, so a state would have other keys."""
+
+    def upper() -> str:
+        rows = spark.createDataFrame([("\u00e4i",)], "s STRING")
+        return str(rows.selectExpr("upper(s) AS s").collect()[0].s)
+
+    before, english = planned(spark), upper()
+    with speaking(spark, "tr-TR"):
+        after = planned(spark)
+        assert upper() != english
+    for kind, region in after.items():
+        with pytest.raises(fk.HomeError, match=f"{LANGUAGE}: was en, is tr") as caught:
+            _checked(region, before[kind].fingerprint)
+        assert caught.value.condition == "APPLICATION_CHANGED"
+
+
 @pytest.mark.parametrize("kind", ["live", "batch"])
 def test_a_home_that_has_not_recorded_them_goes_on(spark: "SparkSession", kind: str) -> None:
-    region = planned(spark)[kind]
-    earlier = {name: text for name, text in region.fingerprint.items() if name not in ("time zone", "ANSI mode")}
-    assert len(earlier) == len(region.fingerprint) - 2
+    region, new = planned(spark)[kind], ("time zone", "ANSI mode", LANGUAGE)
+    earlier = {name: text for name, text in region.fingerprint.items() if name not in new}
+    assert len(earlier) == len(region.fingerprint) - len(new)
     _checked(region, earlier)
 
 

@@ -140,6 +140,12 @@ def test_what_a_new_jvm_writes_is_seen_only_if_it_does_not_start(capfd: pytest.C
     assert capfd.readouterr().err == "Error: could not create the Java Virtual Machine"
 
 
+@pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "local-cluster[2,1,1024]", "local[4]"])
+def test_executors_have_the_language_and_encoding_of_the_driver(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    options = started(monkeypatch, master).get("spark.executor.defaultJavaOptions", "").split()
+    assert options == ([] if master == "local[4]" else [*local_spark.PINNED])
+
+
 @pytest.mark.parametrize(("master", "found"), [("spark://a:7077", "10"), ("yarn", "10"), ("local[4]", None)])
 def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
     monkeypatch: pytest.MonkeyPatch, master: str, found: str | None

@@ -1,8 +1,9 @@
-"""A random application: four sinks, each after a different kind of pipeline, with steps that a seed chooses.
+"""A random application: several sinks, each after a different kind of pipeline, with steps that a seed chooses.
 
 Falkirk infers the promise of each sink. Some results are published on arrival although they contain random values;
 others are held. `believed` is like a held one, but its user wrongly asserts that it is deterministic, and a kill must
-show that. `DRAWN_KIND` chooses live pipelines or epochs; `DRAWN_SINKS` chooses among the sinks of epochs. The file
+show that. The test chooses the shapes of `hopped` and `extra`, and whether the user declares rightly that they are
+deterministic. `DRAWN_KIND` chooses live pipelines or epochs; `DRAWN_SINKS` chooses among the sinks of epochs. The file
 `DRAWN_BEGUN` lists each started epoch with its process. While a file with the same name and
 the suffix `.held` exists, no epoch finishes.
 """
@@ -13,6 +14,7 @@ import threading
 import uuid
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -25,7 +27,10 @@ Pipeline = Callable[[Any], Any]
 
 _HONEST = not os.environ.get("DRAWN_LIE")
 SEED, TAG = int(os.environ.get("DRAWN_SEED", "0")), os.environ.get("DRAWN_TAG", "")
-EVENTS = "id STRING NOT NULL, word STRING NOT NULL, n INT"
+EVENTS = "id STRING NOT NULL, word STRING NOT NULL, n INT, at TIMESTAMP"
+#: How `hopped` groups its records, the shape of `extra`, and which of the two has a true declaration.
+HOPPED, EXTRA = os.environ.get("DRAWN_HOPPED", "words"), os.environ.get("DRAWN_EXTRA", "joined with a view")
+VOUCHED = os.environ.get("DRAWN_VOUCHED", "").split()
 #: Seconds between the checkpoints of the asserted processors: each kill finds results that no checkpoint covers.
 SELDOM_S = 6
 #: Steps whose random values depend on the row: each result has its own value.
@@ -35,6 +40,8 @@ ROW_BY_ROW: dict[str, Pipeline] = {
     "clock": lambda s: s.withColumn("lot", F.current_timestamp().cast("string")),
     "cipher": lambda s: s.withColumn("lot", F.expr("base64(aes_encrypt(word, '0000111122223333'))")),
 }
+#: A step that Falkirk takes for random: in the mode ECB, encryption has no initialization vector.
+ENCRYPTED = "base64(aes_encrypt(word, '0000111122223333', 'ECB'))"
 #: Deterministic steps.
 PLAIN: dict[str, Pipeline] = {
     "nothing": lambda s: s,
@@ -44,12 +51,29 @@ PLAIN: dict[str, Pipeline] = {
 }
 
 
-def chained(stream: fk.Stream) -> fk.Stream:
+def chained(stream: fk.Stream, key: Column | str = "word") -> fk.Stream:
     """Fold random values into a state, so that each result depends on all earlier values."""
-    return stream.groupBy("word").agg(
+    return stream.groupBy(key).agg(
         F.count("*").alias("version"), fk.latest_value("n"), fk.latest_value("lot"),
         F.sum(F.crc32(F.col("lot").cast("binary"))).alias("chain"),
     )  # fmt: skip
+
+
+def regrouped(stream: fk.Stream, key: Column) -> fk.Stream:
+    """Number the records of each word, and fold the numbers by another key: two keyed steps in a row."""
+    numbered = stream.groupBy("word").agg(
+        F.count("*").alias("number"), fk.latest_value("n"), fk.latest_value("at"), fk.latest_value("lot")
+    )
+    lot = F.concat_ws("|", "lot", "word", F.col("number").cast("string"))
+    return chained(numbered.select("n", "at", lot.alias("lot")), key.alias("word"))
+
+
+#: The shapes of `hopped`: one keyed step, or two in a row. The second one groups by a number or by a window.
+KEYED: dict[str, Pipeline] = {
+    "words": chained,
+    "teams": lambda s: regrouped(s, F.concat(F.lit("t"), (F.col("n") % 4).cast("string"))),
+    "windows": lambda s: regrouped(s, F.window("at", "7 seconds").getField("start").cast("string")),
+}
 
 
 def parted(stream: fk.Stream) -> fk.Stream:
@@ -64,7 +88,7 @@ app.source("loose", fk.Kafka(f"events-{TAG}", schema=EVENTS))
 
 
 def _told(body: Callable[..., Any], *, honest: bool = _HONEST) -> Callable[..., Any]:
-    """Assert that a processor is deterministic, if the test asks for it; the assertion is false."""
+    """Assert that a processor is deterministic, unless it is honest to leave that to Falkirk."""
     return body if honest else fk.deterministic(body)
 
 
@@ -75,8 +99,11 @@ def _steps() -> tuple[Pipeline, Pipeline]:
 # -- live --------------------------------------------------------------------------------------------------------------
 
 
-def _live(name: str, source: str, last: Pipeline | None, *, honest: bool = _HONEST) -> None:
+def _live(name: str, source: str, last: Pipeline | None, *, honest: bool = _HONEST, vouched: bool = False) -> None:
+    """Declare a live processor. Args: honest: without a false declaration. vouched: with a true one."""
     plain, draw = _steps()
+    if vouched:
+        draw = lambda s: s.withColumn("lot", F.expr(ENCRYPTED))  # noqa: E731
 
     def body(stream: fk.Stream) -> fk.Stream:
         found = draw(plain(stream))
@@ -84,8 +111,8 @@ def _live(name: str, source: str, last: Pipeline | None, *, honest: bool = _HONE
 
     seconds = chosen.randint(1, 3)
     policy = fk.Lazy(f"{seconds if honest else SELDOM_S} seconds")
-    app.add_processor(name, _told(body, honest=honest), reads=(source,), policy=policy)
-    key = "word" if last is chained else chosen.choice([None, "word"])
+    app.add_processor(name, _told(body, honest=honest and not vouched), reads=(source,), policy=policy)
+    key = "word" if last in KEYED.values() else chosen.choice([None, "word"])
     app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key=key))
 
 
@@ -158,8 +185,51 @@ def _epochs() -> None:
 
         app.add_processor(name, _told(folded, honest=honest), reads=("keyed",), policy=policy, engine="micro-batch")
 
+    EXTRAS[EXTRA](every)
     for name in os.environ["DRAWN_SINKS"].split():
         app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key="word"))
+
+
+def _viewed(every: str) -> None:
+    """Declare a batch that joins its rows with the newest sums."""
+
+    @app.batch(every=every)
+    @partial(_told, honest="extra" not in VOUCHED)
+    def extra(lots: DataFrame, sums: fk.View) -> DataFrame:
+        rows: Any = sums
+        if "extra" in VOUCHED:  # true: no two rows have the same id and part
+            lots = lots.dropDuplicates(["id", "part"])
+        known = rows.select("word", F.col("version").alias("seen"), F.col("epoch").alias("of"))
+        both = lots.drop("epoch").join(known, "word", "left")
+        return both.select("id", "word", "n", "part", "lot", "seen", "of", of_epoch("extra"))
+
+
+def _joined(_: str) -> None:
+    """Declare a join of two streams in micro-batches."""
+
+    def extra(keyed: fk.Stream, loose: fk.Stream) -> fk.Stream:
+        lot = F.expr(ENCRYPTED if "extra" in VOUCHED else "md5(word)")
+        return keyed.select("id", "word", "at", lot.alias("lot")).join(
+            loose.select("id", "n", "at"), "id", time="at", within="1 minute"
+        )
+
+    body = _told(extra, honest="extra" not in VOUCHED)
+    app.add_processor("extra", body, reads=("keyed", "loose"), policy=fk.Eager(), engine="micro-batch")
+
+
+def _windowed(_: str) -> None:
+    """Declare a batch whose epochs are windows of event time."""
+
+    @app.batch(every="5 seconds", by="at", late="1 second")
+    @partial(_told, honest="extra" not in VOUCHED)
+    def extra(loose: DataFrame) -> DataFrame:
+        if "extra" in VOUCHED:  # true: no two rows have the same id
+            loose = loose.dropDuplicates(["id"])
+        window = F.floor(F.unix_micros("at") / 5_000_000).alias("window")
+        return loose.groupBy("word", window).agg(F.count("*").alias("events"), F.sum("n").alias("total"))
+
+
+EXTRAS = {"joined with a view": _viewed, "streams joined": _joined, "windows of event time": _windowed}
 
 
 def fold(row, state):  # type: ignore[no-untyped-def]
@@ -176,5 +246,6 @@ else:
     _live("rows", "loose", None)
     _live("parts", "loose", parted)
     _live("held", "keyed", chained)
-    _live("hopped", "loose", chained)
+    told_true = "hopped" in VOUCHED
+    _live("hopped", "keyed" if told_true and HOPPED != "words" else "loose", KEYED[HOPPED], vouched=told_true)
     _live("believed", "keyed", chained, honest=False)

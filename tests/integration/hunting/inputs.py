@@ -16,7 +16,7 @@ ROWS = 24
 #: The tables.
 TABLES = ("r", "q")
 
-_WORDS = ("'a'", "'A'", "'b'", "'B'", "'ab'", "'x y'", "''", "'ä'", "NULL")
+_WORDS = ("'a'", "'A'", "'b'", "'B'", "'ab'", "'x y'", "''", "'ä'", "'äi'", "NULL")
 _DOUBLES = ("0D", "-0D", "1.5D", "0.1D", "1e16D", "-1e16D", "DOUBLE('NaN')", "DOUBLE('Infinity')", "3D", "NULL")
 _LONGS = ("0", "1", "2", "-1", "4611686018427387904", "-4611686018427387904", "9223372036854775807", "NULL")
 #: No time of day: Spark adds today's date to one that is in a column, which no plan shows (docs/determinism.md).

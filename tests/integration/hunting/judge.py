@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -163,7 +164,7 @@ class World:
         try:
             return jvm.rows(body(pipeline)(*self.tables.values()))
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
             return f"{jvm.FAILED}{error}"[:300]
 
@@ -200,7 +201,7 @@ class Planner:
                 return self._of_expression(pipeline)
             return Told(pipeline=pipeline, batch=self._of_statement(pipeline))
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
             return Told(pipeline=pipeline, batch=None)
 
@@ -223,15 +224,18 @@ class Planner:
         return frozenset(doubts_of(processor, called(), called).operations)
 
 
-def _is_sparks(error: Exception) -> bool:
-    """Whether Spark does not accept a pipeline, or we refuse it."""
-    return type(error).__module__.startswith(("pyspark", "falkirk")) or isinstance(error, TypeError)
+def is_sparks(error: Exception) -> bool:
+    """Whether Spark does not accept a pipeline, or fails with an error of its own, or we refuse it."""
+    return type(error).__module__.startswith(("pyspark", "falkirk")) or isinstance(error, TypeError | Py4JJavaError)
 
 
 class Hunt:
-    """Hunts through the pipelines of seeds, in one Spark application. Args: data: of the tables."""
+    """Hunts through the pipelines of seeds, in one Spark application.
 
-    def __init__(self, spark: "SparkSession", *, ansi: bool, data: int) -> None:
+    Args: data: of the tables. first_run_s: how long the first run of a pipeline takes, as far as is known.
+    """
+
+    def __init__(self, spark: "SparkSession", *, ansi: bool, data: int, first_run_s: float = _FIRST_RUN_S) -> None:
         mode = {"spark.sql.ansi.enabled": str(ansi).lower()}
         # Other settings would let a batch sort the rows of a live region another way.
         self._first, self._in_order = World(spark, mode), World(spark, mode)
@@ -241,20 +245,23 @@ class Hunt:
         self._in_order.share(self._first)
         self._planning.share(self._first, rows=False)
         self._planner = Planner(self._planning)
-        self._first_run_s = _FIRST_RUN_S
+        self._first_run_s = first_run_s
 
     def told(self, seeds: Iterable[int]) -> list[Told]:
         """Draw the pipelines of seeds, and plan them."""
         session, tables = self._planning.session, self._planning.tables
         given(session, tables)
-        drawn = [pipeline for seed in seeds for pipeline in program(session, tables, seed)]
-        return [self._planner.told(pipeline) for pipeline in drawn]
+        return self.planned([pipeline for seed in seeds for pipeline in program(session, tables, seed)])
+
+    def planned(self, pipelines: Sequence[Pipeline]) -> list[Told]:
+        """Plan pipelines."""
+        given(self._planning.session, self._planning.tables)
+        return [self._planner.told(pipeline) for pipeline in pipelines]
 
     def through(self, told: Sequence[Told]) -> Outcome:
         """Run what is said to come out the same twice; between the two runs another day begins."""
         outcome = _noted(told)
-        batch = [t.pipeline for t in told if t.batch == frozenset()]
-        live = [t.pipeline for t in told if t.batch and t.live == frozenset()]
+        batch, live = divided(told)
         midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
         began = time.monotonic()
         outcome.results = self.first(batch, live, outcome.zone)
@@ -274,6 +281,12 @@ class Hunt:
         for world in (self._first, self._second, self._in_order):
             world.set({_ZONE: zone})
         return self._first.run(batch) | self._first.run(live)
+
+
+def divided(told: Sequence[Told]) -> tuple[list[Pipeline], list[Pipeline]]:
+    """Return the pipelines that are said to come out the same in a batch, and those that are in a live region alone."""
+    batch = [each.pipeline for each in told if each.batch == frozenset()]
+    return batch, [each.pipeline for each in told if each.batch and each.live == frozenset()]
 
 
 def compare(outcome: Outcome, pipeline: Pipeline, how: str, one: str, other: str) -> None:

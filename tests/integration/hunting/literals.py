@@ -105,8 +105,7 @@ def commented(drawn: random.Random, sql: str) -> str:
         kind, word = str(token.lastgroup), token[0]
         if kind == "space":
             word = drawn.choice([" ", "  ", "\n", " /* now */ ", " -- 'today'\n", " /**/ "]) if " " in word else word
-        elif kind == "name" and "`" not in word and word != "i" and drawn.random() < 0.3:
-            # Not of `i`: where the JVM speaks Turkish, Spark does not take a lambda's variable `I` for it.
+        elif kind == "name" and "`" not in word and drawn.random() < 0.3:
             word = drawn.choice([word.upper(), word.lower()])
         found.append(word)
     return "".join(found)

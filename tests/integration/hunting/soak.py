@@ -1,22 +1,17 @@
 """Hunt for some minutes, `make hunt MINUTES=…`, or through the pipelines of one seed, `make hunt SEED=…`.
 
-The last fifth of the minutes is another JVM's, which has another time zone, language and hash seed. It is given the
-same pipelines as the first one, and has to come to the same.
+The last quarter of the minutes is another JVM's, see `elsewhere`. It runs the same pipelines as the first one, and must
+give the same results.
 """
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from falkirk.local.spark import session
-from tests.conftest import INTERPRETED
-from tests.integration.hunting.judge import Hunt, Outcome
+from tests.integration.hunting import elsewhere
+from tests.integration.hunting.judge import Hunt, Outcome, Told, divided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,16 +20,16 @@ if TYPE_CHECKING:
 BLOCK = 10
 #: Far beyond what the tests run.
 FIRST = 1_000_000
-_ELSEWHERE = {
-    "PYTHONHASHSEED": "77", "TZ": "Asia/Kathmandu",
-    "SPARK_SUBMIT_OPTS": "-Duser.timezone=America/St_Johns -Duser.language=tr -Duser.country=TR -XX:+UseSerialGC",
-}  # fmt: skip
-_MODULE = "tests.integration.hunting.soak"
 
 
 def seeds_of(block: int) -> range:
     """Return the seeds of a block."""
     return range(block * BLOCK, (block + 1) * BLOCK)
+
+
+def settings_of(block: int) -> tuple[bool, int]:
+    """Return under which settings a block is hunted through: whether in ANSI mode, and with which rows."""
+    return block % 2 == 1, block // 2 % 4
 
 
 class Hunts:
@@ -46,7 +41,7 @@ class Hunts:
 
     def of(self, block: int) -> Hunt:
         """Return the hunt for a block."""
-        settings = block % 2 == 1, block // 2 % 4
+        settings = settings_of(block)
         if settings not in self._known:
             self._known[settings] = Hunt(self._spark, ansi=settings[0], data=settings[1])
         return self._known[settings]
@@ -56,52 +51,39 @@ def soak(minutes: float) -> int:
     """Hunt for so long; return the exit code."""
     began, total = time.monotonic(), Outcome()
     first = (FIRST + int(time.time()) % 1_000_000 * 100) // BLOCK
+    print(f"from seed {first * BLOCK}", flush=True)
     with tempfile.TemporaryDirectory() as folder, Path(folder, "record").open("a") as record:
-        spark, block = _spark(), first
+        spark, block = elsewhere.spark(elsewhere.HERE), first
         hunts = Hunts(spark)
-        while time.monotonic() < began + 48 * minutes:
+        while time.monotonic() < began + 45 * minutes:
             hunt = hunts.of(block)
-            outcome = hunt.through(hunt.told(seeds_of(block)))
+            told = hunt.told(seeds_of(block))
+            if block < first + 2:
+                told += hunt.planned(elsewhere.spoken())
+            outcome = hunt.through(told)
             print(*outcome.finds, sep="\n", end="\n" * bool(outcome.finds))
             total.add(outcome)
             print(f"seeds {first * BLOCK} to {seeds_of(block)[-1]}: {total}", flush=True)
-            found = {f"{p.seed}:{p.number}": _digest(result) for p, result in outcome.results.items()}
-            print(json.dumps({"block": block, "zone": outcome.zone, "results": found}), file=record, flush=True)
+            record.write(recorded(block, told, outcome))
+            record.flush()
             block += 1
         spark.stop()
         _ended(spark)
         print("not said to be the same, by:", *[f"{n} {c}," for n, c in total.held_by.most_common(40)])
-        command = [sys.executable, "-m", _MODULE, "elsewhere", record.name, str(12 * minutes)]
-        bad = subprocess.run(command, env=os.environ | _ELSEWHERE, check=False).returncode
-    return int(bool(total.finds) or bool(bad))
+        again = elsewhere.rerun(Path(record.name), 15 * minutes)
+        print(again.stdout)
+    return int(bool(total.finds) or bool(again.returncode))
 
 
-def elsewhere(record: Path, seconds: float) -> int:
-    """Hunt through what another process has recorded, for so long; return the exit code."""
-    began, hunts, seen, bad = time.monotonic(), Hunts(_spark()), 0, 0
-    for line in record.read_text().splitlines():
-        if time.monotonic() > began + seconds:
-            break
-        block, zone, expected = json.loads(line).values()
-        hunt = hunts.of(block)
-        told = hunt.told(seeds_of(block))
-        batch = [t.pipeline for t in told if t.batch == frozenset()]
-        live = [t.pipeline for t in told if t.batch and t.live == frozenset()]
-        results = hunt.first(batch, live, zone)
-        found = {f"{p.seed}:{p.number}": _digest(result) for p, result in results.items()}
-        texts = {f"{p.seed}:{p.number}": str(p) for p in results}
-        for name in sorted(expected.keys() | found.keys()):
-            if expected.get(name) != found.get(name):
-                bad += 1
-                print(f"{name}, in another JVM: {texts.get(name)}: {expected.get(name)} and {found.get(name)}")
-        seen += len(found)
-        print(f"in another JVM: {seen:,} pipelines again, {bad} differ", flush=True)
-    return int(bool(bad))
+def recorded(block: int, told: list[Told], outcome: Outcome) -> str:
+    """Return what a block has come to, for another JVM."""
+    (ansi, data), (batch, live) = settings_of(block), divided(told)
+    return elsewhere.line(ansi=ansi, data=data, zone=outcome.zone, batch=batch, live=live, results=outcome.results)
 
 
 def replay(seed: int) -> int:
     """Hunt through the pipelines of a seed and print them; return the exit code."""
-    hunt = Hunts(_spark()).of(seed // BLOCK)
+    hunt = Hunts(elsewhere.spark(elsewhere.HERE)).of(seed // BLOCK)
     told = hunt.told([seed])
     outcome = hunt.through(told)
     for one in told:
@@ -113,12 +95,6 @@ def replay(seed: int) -> int:
     return int(bool(outcome.finds))
 
 
-def _spark() -> "SparkSession":
-    """Return a session with two threads. With `FALKIRK_COMPILED` Spark compiles expressions, as in production."""
-    settings = {} if os.environ.get("FALKIRK_COMPILED") else INTERPRETED
-    return session("falkirk-hunt", master="local[2]", settings=settings)
-
-
 def _ended(spark: "SparkSession") -> None:
     gateway = spark.sparkContext._gateway
     if gateway is not None:
@@ -126,17 +102,11 @@ def _ended(spark: "SparkSession") -> None:
         gateway.proc.wait(60)
 
 
-def _digest(result: str) -> str:
-    return "failed" if result.startswith("!") else sha256(result.encode()).hexdigest()[:16]
-
-
 def main(arguments: list[str]) -> int:
     """Do what is asked for; return the exit code."""
     match arguments:
         case ["seed", seed]:
             return replay(int(seed))
-        case ["elsewhere", record, seconds]:
-            return elsewhere(Path(record), float(seconds))
         case _:
             return soak(float(arguments[0]) if arguments else 10.0)
 
