@@ -91,6 +91,15 @@ class Postgres:
         self._server.wait()
         wait_until(lambda: not any(_is_alive(process) for process in processes), 10, "the server to be dead")
 
+    def stop(self) -> list[psutil.Process]:
+        """Stop all processes of the server with SIGSTOP, and return them. Its sockets stay open."""
+        assert self._server is not None
+        main = psutil.Process(self._server.pid)
+        processes = [main, *main.children(recursive=True)]
+        for process in processes:
+            suspend(process)
+        return processes
+
     def execute(self, statement: str) -> list[tuple[object, ...]]:
         """Run a statement as the superuser; return its rows."""
         engine = sql.create_engine(self.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)

@@ -8,7 +8,7 @@ written. An error after it means that all or nothing was written.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import sqlalchemy as sql
 
@@ -47,6 +47,10 @@ class Database(ABC):
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         """Begin the transaction. If it writes, it is the only writer."""
 
+    def _guarded(self, connection: sql.Connection, *, writes: bool) -> AbstractContextManager[object]:
+        """Return a context in which no call waits without end."""
+        return nullcontext()
+
     @abstractmethod
     def _is_away(self, error: sql.exc.DBAPIError) -> bool:
         """Return whether the database is unreachable or busy, rather than damaged."""
@@ -67,7 +71,11 @@ class Database(ABC):
         """
         certainty: Certainty = "definitely"
         try:
-            with self.engine.connect() as connection, connection.begin():
+            with (
+                self.engine.connect() as connection,
+                self._guarded(connection, writes=writes),
+                connection.begin(),
+            ):
                 self._begin(connection, writes=writes)
                 yield connection
                 if writes:

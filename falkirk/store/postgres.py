@@ -6,8 +6,13 @@ applications don't meet. Whatever the server's defaults are, a transaction sees 
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 import sqlalchemy as sql
 
@@ -35,6 +40,9 @@ class PostgresDatabase(Database):
         digest = hashlib.sha256(self._schema.encode()).digest()
         self._lock = int.from_bytes(digest[:8], "big", signed=True)
         server_s = min(timeout_s, SERVER_S)
+        #: A server that stands still keeps its connections open, and its kernel confirms what it is sent. So libpq
+        #: would wait without end. A writer may wait for others first.
+        self._read_s, self._write_s = 2 * server_s, timeout_s + server_s / 2
         defaults = {
             "application_name": self._schema,
             "connect_timeout": max(2, round(server_s)),
@@ -54,7 +62,17 @@ class PostgresDatabase(Database):
             )
         except ImportError as error:
             raise driver_missing(INSTALL, error) from error
+        self._ping = engine.dialect.do_ping
+        engine.dialect.do_ping = self._guarded_ping  # type: ignore[assignment, method-assign]
         self.engine = engine.execution_options(schema_translate_map={None: self._schema})
+
+    def _guarded_ping(self, connection: Any) -> bool:
+        with _ending_after(self._read_s, connection.fileno()):
+            return self._ping(connection)
+
+    def _guarded(self, connection: sql.Connection, *, writes: bool) -> AbstractContextManager[object]:
+        raw: Any = connection.connection.driver_connection
+        return _ending_after(self._write_s if writes else self._read_s, raw.fileno())
 
     @property
     def _advice(self) -> tuple[str, str]:
@@ -105,3 +123,26 @@ class PostgresDatabase(Database):
         if state is None:
             return error.connection_invalidated or isinstance(error, sql.exc.OperationalError | sql.exc.InterfaceError)
         return str(state).startswith(_AWAY)
+
+
+@contextmanager
+def _ending_after(seconds: float, connection: int) -> Iterator[None]:
+    """Shut a connection down if the block takes longer: whoever waits for an answer then gets an error.
+
+    Args: connection: the file descriptor of its socket.
+    """
+    end = socket.socket(fileno=os.dup(connection))  # the number may belong to another socket by then
+    timer = threading.Timer(seconds, _shut_down, (end,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # after that nobody uses the socket
+        end.close()
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # the other side did so first
+        connection.shutdown(socket.SHUT_RDWR)

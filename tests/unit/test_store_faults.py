@@ -18,7 +18,36 @@ from falkirk.errors import Certainty, StoreError
 from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place
-from tests.support import wait_until
+from tests.support import outcome, wait_until
+
+# -- stands still ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_server_that_stands_still_is_away_after_a_while(postgres: Postgres, tag: str, writes: bool) -> None:
+    """It accepts connections, and its kernel confirms what it is sent. Before, the coordinator waited without end."""
+    store = Store(postgres.url(), identity=tag, timeout_s=1.0)
+    store.create_region("before", RECORD, {})
+
+    def ask() -> None:
+        if writes:
+            store.create_region("after", RECORD, {})
+        else:
+            store.region("before")
+
+    processes, caller = postgres.stop(), ThreadPoolExecutor(1)
+    try:
+        for _ in range(2):  # the second call asks for a new connection
+            with pytest.raises(StoreError) as refused:
+                caller.submit(ask).result(20)
+            assert (refused.value.condition, refused.value.certainty) == ("STORE_AWAY", "definitely")
+    finally:
+        for process in processes:
+            process.resume()
+        caller.shutdown()
+    assert store.region("before") == RECORD
+    wait_until(lambda: outcome(ask) in (None, "STORE_AWAY"), 20, "the store to answer")
+
 
 # -- killed ------------------------------------------------------------------------------------------------------------
 
