@@ -1,1 +1,1 @@
-"""The runtime: runs live regions and batches on Spark, and implements the ports through which the protocol uses them."""
+"""Runs live regions and batches on Spark, and implements the ports through which the protocol uses them."""
