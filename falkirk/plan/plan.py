@@ -1,4 +1,4 @@
-"""The plan of an application: what runs, and how far back a failure may reach."""
+"""The plan of an application: its regions and batches, and how far back a failure may reach."""
 
 import math
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 from falkirk.plan.requests import PushSource
 
-#: The oldest checkpoint of a region that a failure may ask for is so many of its intervals old. One interval passes
-#: between two checkpoints, one more since two are kept, and twice as many are left for a region that is late.
+#: A failure may need a checkpoint of a region that is this many of its intervals old. One interval passes between two
+#: checkpoints, and a second one because two are kept. The number is doubled for a region that is late.
 INTERVALS_LATE = 4
 
 
@@ -19,7 +19,7 @@ INTERVALS_LATE = 4
 class Plan:
     """The regions of an application, live ones and batches, each upstream first, and its sources of requests.
 
-    Args: properties: what is known of each processor, by name. spare_checkpoints: as of `App`.
+    Args: properties: the inferred properties of each processor, by name. spare_checkpoints: see `App`.
     """
 
     application: str
@@ -31,14 +31,14 @@ class Plan:
     spare_checkpoints: int = 0
 
     def awaited_s(self, region: Region) -> float:
-        """Return how long a result waits at most for the checkpoint of a region, and for its spare ones."""
+        """Return the longest wait of a result for a checkpoint of a region and for its spare ones."""
         spare = 0 if region.deterministic else self.spare_checkpoints
         return region.interval_s * (1 + spare)
 
     def retained_of(self, region: Region, history: int) -> int:
-        """Return how many batches back Spark has to keep what a live region can go back to.
+        """Return how many batches Spark must keep so that a live region can go back to them.
 
-        A failure may ask for a checkpoint that belongs to one of the slowest region, which may be late.
+        A failure may need the checkpoint that matches one of the slowest region, which may be late.
         """
         slowest_s = max(each.interval_s for each in self.regions)
         return (
@@ -48,7 +48,8 @@ class Plan:
     def awaited_by(self, region: Region) -> tuple[Region, ...]:
         """Return the regions whose checkpoints must cover a held result before it is released, upstream first.
 
-        Each must have saved what the next had read when *it* saved: so in the worst case their intervals add up.
+        Each region must have saved the state from which the checkpoint of the next one comes. So in the worst case
+        their intervals add up.
         """
         writers = {r.output.topic: r for r in self.regions}
         found = [region]

@@ -175,7 +175,7 @@ def of_batch(batch: Batch) -> Iterator[Reason]:
 
 
 def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """Return reasons without repetitions. One reason stands for all that is deterministic."""
+    """Return reasons without repetitions. One reason stands for all deterministic processors."""
     found = tuple(dict.fromkeys(reasons))
     same = [each for each in found if each.kind == "deterministic"]
     if len(same) < 2:
@@ -203,7 +203,7 @@ def _quoted(operation: str) -> str:
 
 # -- in a few words ----------------------------------------------------------------------------------------------------
 
-#: The kinds that decide when results are published: the first that there is.
+#: The kinds that decide when results are published. The first existing one decides.
 _DECIDES: tuple[Kind, ...] = (
     "waits",
     "policy",
@@ -246,7 +246,7 @@ def repeats_by_policy(region: Region) -> Iterator[Reason]:
 
 
 def durable_of_region(region: Region) -> Iterator[str]:
-    """Yield what is durable of a region, and where."""
+    """Yield the durable data of a region, and their places."""
     if not region.reads_hop:
         yield f"input: topic {region.source.topic.topic}"
     kept = "state and offsets" if region.stateful else "offsets"
@@ -256,7 +256,7 @@ def durable_of_region(region: Region) -> Iterator[str]:
 
 
 def costs_of_region(region: Region) -> Iterator[str]:
-    """Yield what a region's promise costs."""
+    """Yield the costs of a region's promise."""
     if region.hop is not None:
         yield f"{region.name}: each record is written once more, about {region.record_bytes} bytes"
     if region.released_to is not None:
@@ -265,7 +265,7 @@ def costs_of_region(region: Region) -> Iterator[str]:
 
 
 def durable_of_batch(batch: Batch) -> tuple[str, ...]:
-    """Return what is durable of a batch, and where."""
+    """Return the durable data of a batch, and their places."""
     outside = [i for i in batch.inputs if i.folder is not None or (i.topic is not None and not i.reads_hop)]
     read = dict.fromkeys(f"input: {i.name}" for i in outside)
     state = f"{batch.name}: its state in the home, {batch.fingerprint['saves']}" if batch.is_stateful else None
@@ -274,7 +274,7 @@ def durable_of_batch(batch: Batch) -> tuple[str, ...]:
 
 
 def costs_of_batch(batch: Batch) -> Iterator[str]:
-    """Yield what a batch's promise costs."""
+    """Yield the costs of a batch's promise."""
     written = "written to its log, and from there to the output" if batch.sinks else "written to its log"
     written = "written once, directly to its topic" if batch.is_direct else written
     yield f"{batch.name}: a few Spark jobs for each epoch, some tenths of a second; each result is {written}"

@@ -86,7 +86,7 @@ def _processors(promise: Promise) -> tuple[str, ...]:
 
 
 def _known(name: str, known: Properties | None) -> Iterator[str]:
-    """Say what is known of a processor, in the paper's terms."""
+    """Yield the inferred properties of a processor, in the paper's terms."""
     if known is None:
         return
     is_same = "declared deterministic" if known.words else "deterministic"
@@ -101,7 +101,7 @@ def _known(name: str, known: Properties | None) -> Iterator[str]:
 
 
 def _failures(promise: Promise) -> Iterator[str]:
-    """Say which regions restart when one of them fails."""
+    """Yield sentences about the regions that restart when one of them fails."""
     called = {name: _with_processors(name, processors) for name, processors in promise.within.items()}
     alone = [called[name] for name, others in promise.goes_back.items() if others == (name,)]
     if len(alone) == 1:
