@@ -14,7 +14,7 @@ from falkirk.operators.joins import join
 
 
 def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> DataFrame:
-    """Return what the steps lead to.
+    """Return the result of the steps.
 
     Args: given: by name, each with its stamps in a column `STAMP`.
     Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a state behind a step that leaves no order.

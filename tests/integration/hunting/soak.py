@@ -1,7 +1,7 @@
-"""Hunt for some minutes, `make hunt MINUTES=…`, or through the pipelines of one seed, `make hunt SEED=…`.
+"""Runs the hunt for some minutes, `make hunt MINUTES=…`, or for the pipelines of one seed, `make hunt SEED=…`.
 
-The last fifth of the minutes is another JVM's, which has another time zone, language and hash seed. It is given the
-same pipelines as the first one, and has to come to the same.
+In the last fifth of the time, a second JVM with another time zone, language and hash seed runs the same pipelines. Its
+results must be the same.
 """
 
 import json
@@ -21,9 +21,9 @@ from tests.integration.hunting.judge import Hunt, Outcome
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: So many seeds are hunted through at once: between two days, and under the same settings.
+#: The number of seeds that run together, with the same settings and the same midnight between the two runs.
 BLOCK = 10
-#: Far beyond what the tests run.
+#: The first seed, which is far greater than those of the tests.
 FIRST = 1_000_000
 _ELSEWHERE = {
     "PYTHONHASHSEED": "77", "TZ": "Asia/Kathmandu",
@@ -38,7 +38,7 @@ def seeds_of(block: int) -> range:
 
 
 class Hunts:
-    """The hunts of one Spark application, by the settings that a block of seeds has."""
+    """The hunts of one Spark application, by the settings of a block of seeds."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
@@ -53,7 +53,7 @@ class Hunts:
 
 
 def soak(minutes: float) -> int:
-    """Hunt for so long; return the exit code."""
+    """Hunt for this time; return the exit code."""
     began, total = time.monotonic(), Outcome()
     first = (FIRST + int(time.time()) % 1_000_000 * 100) // BLOCK
     with tempfile.TemporaryDirectory() as folder, Path(folder, "record").open("a") as record:
@@ -70,14 +70,14 @@ def soak(minutes: float) -> int:
             block += 1
         spark.stop()
         _ended(spark)
-        print("not said to be the same, by:", *[f"{n} {c}," for n, c in total.held_by.most_common(40)])
+        print("not inferred deterministic, by operation:", *[f"{n} {c}," for n, c in total.held_by.most_common(40)])
         command = [sys.executable, "-m", _MODULE, "elsewhere", record.name, str(12 * minutes)]
         bad = subprocess.run(command, env=os.environ | _ELSEWHERE, check=False).returncode
     return int(bool(total.finds) or bool(bad))
 
 
 def elsewhere(record: Path, seconds: float) -> int:
-    """Hunt through what another process has recorded, for so long; return the exit code."""
+    """Repeat the pipelines that another process has recorded, for this time; return the exit code."""
     began, hunts, seen, bad = time.monotonic(), Hunts(_spark()), 0, 0
     for line in record.read_text().splitlines():
         if time.monotonic() > began + seconds:
@@ -95,12 +95,12 @@ def elsewhere(record: Path, seconds: float) -> int:
                 bad += 1
                 print(f"{name}, in another JVM: {texts.get(name)}: {expected.get(name)} and {found.get(name)}")
         seen += len(found)
-        print(f"in another JVM: {seen:,} pipelines again, {bad} differ", flush=True)
+        print(f"in another JVM: {seen:,} pipelines repeated, {bad} differ", flush=True)
     return int(bool(bad))
 
 
 def replay(seed: int) -> int:
-    """Hunt through the pipelines of a seed and print them; return the exit code."""
+    """Check the pipelines of a seed and print them; return the exit code."""
     hunt = Hunts(_spark()).of(seed // BLOCK)
     told = hunt.told([seed])
     outcome = hunt.through(told)
@@ -131,7 +131,7 @@ def _digest(result: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what is asked for; return the exit code."""
+    """Run the hunt that the arguments ask for; return the exit code."""
     match arguments:
         case ["seed", seed]:
             return replay(int(seed))
