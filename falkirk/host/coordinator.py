@@ -189,7 +189,7 @@ class Coordinator:
 
     def _watch(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> None:
         assert process.stdin is not None
-        assert home.store.generation is not None, "whoever holds the home's lock has taken charge"
+        assert home.store.generation is not None, "the holder of the home's lock has become its owner"
         settings = HostSettings(
             coordinator=os.getpid(),
             generation=home.store.generation,

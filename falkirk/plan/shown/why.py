@@ -22,7 +22,7 @@ _LABEL = 11
 
 
 def why(plan: Plan, promise: Promise, width: int | None) -> RenderableType:
-    """Return the details of one output. Args: width: as of `wrapped`."""
+    """Return the details of one output. Args: width: see `wrapped`."""
     lines = [Text(line, style="bold") for line in wrapped(f"{promise.sink} → {promise.to}", width)]
     before = ""
     for label, text in _facts(plan, promise):

@@ -21,7 +21,7 @@ OWN = "own"
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """Where an epoch is cut. Args: as of `Epoch`."""
+    """The place where an epoch is cut. Args: see `Epoch`."""
 
     first: Positions
     last: Positions

@@ -147,7 +147,7 @@ class LiveRegion(RegionAtRest):
         super().fence()
 
     def distrust_checkpoints(self, first: int | None, reason: str) -> None:
-        """Record damage to the checkpoint that this incarnation restored, and to older ones that rest on the same file.
+        """Record damage to the restored checkpoint, and to older checkpoints that depend on the same file.
 
         Args: first: the oldest damaged checkpoint; None: only the restored one is damaged.
         """
