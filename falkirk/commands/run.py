@@ -34,7 +34,7 @@ def run_application(app: Application, **options: Any) -> None:
     if file is None:
         raise DefinitionError(
             "APPLICATION_MISSING",
-            "run() was called outside a file. It needs a file that it can run again after a failure.",
+            "run() was called outside a file, and needs one that it can run again after a failure.",
             where=caller(),
             hint="Call app.start(), or put the application into a file.",
         )

@@ -67,8 +67,8 @@ class Direct:
     def is_small(self, epoch: Epoch) -> bool:
         """Return whether one task should compute the whole epoch, because its input is small.
 
-        A direct epoch runs no Python, only Spark's own operators with deterministic results. Files and other batches'
-        epochs may have any size, so they do not count as small.
+        A direct epoch runs no Python, only Spark's own operators with deterministic results. An epoch that reads files
+        or ranges of other batches' epochs is never small, because these may have any size. Views are not counted.
         """
         if not epoch.may_be_out or any(i.topic is None and not i.view for i in self._batch.inputs):
             return False
