@@ -1,1 +1,1 @@
-"""What is known of a step before it runs, by Spark's analysed plan and Python's code: is it deterministic, and why."""
+"""Infers from Spark's analysed plan and Python's code, before a step runs, whether it is deterministic, and why."""

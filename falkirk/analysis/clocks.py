@@ -1,9 +1,11 @@
-"""Clocks: constants that are another one on another day: `CAST('now' AS TIMESTAMP)`, `date'today'`, `timestamp'12:30'`.
+"""Clocks: finds constants whose value depends on the day: `CAST('now' AS TIMESTAMP)`, `date'today'`,
+`timestamp'12:30'`.
 
-To the table of functions they are a cast and a literal, and both are pure. Which words Spark takes for the present, and
-to what it adds today's date, is not for us to list. A constant is known if it is plainly a date, and only then.
+In the table of functions they are a cast and a literal, and both are pure. Spark decides which words mean the present
+and to which texts it adds today's date, so Falkirk has no list of them. A constant counts as known only if it is
+plainly a date.
 
-A column that holds such a word is not looked at: Spark reads these words of constants alone.
+Columns with such words need no check, because Spark interprets the words only in constants.
 """
 
 import json
@@ -18,10 +20,10 @@ from falkirk.analysis.functions import DATED, PRESENT
 from falkirk.analysis.python import expressions, replaced
 from falkirk.analysis.structure import analyzed
 
-#: What is a date whatever day it is: a year, month and day, and what there may be of a time; or fewer of them.
+#: A date that does not depend on the day: a year, month and day, perhaps with a time; or only the first of these.
 _DATE = r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([ T][^'\"\\]*)?)?)?\s*"
 _IS_DATE = re.compile(_DATE)
-#: A literal of SQL with its type in front; a parameter, whose value is Python's.
+#: A literal of SQL with its type before it, and a parameter, whose value comes from Python.
 _LITERAL = re.compile(rf"(date|timestamp|timestamp_ltz|timestamp_ntz)\s*(['\"]){_DATE}\2", re.IGNORECASE)
 _PARAMETER = re.compile(r"[:?]")
 _TIMES = re.compile(r"\b(date|timestamp(_ltz|_ntz)?)\b")
@@ -31,8 +33,10 @@ _TIME_OF_DAY = re.compile(r"\btime\(")
 
 
 def in_plan(node: Any) -> Iterator[str]:
-    """Yield `PRESENT` for each text in a plan, or in an expression, as Spark's JSON, that is cast to a time and that is
-    not plainly a date."""
+    """Yield `PRESENT` for each text in a plan or an expression that is cast to a time and is not plainly a date.
+
+    Args: node: the plan or expression as Spark's JSON.
+    """
     if isinstance(node, Mapping):
         for value in node.values():
             yield from in_plan(value)
@@ -44,9 +48,9 @@ def in_plan(node: Any) -> Iterator[str]:
 
 
 def in_constants(data: DataFrame, tree: Any) -> Iterator[str]:
-    """Yield `DATED` for each other constant of a DataFrame's plan that may be another one on another day.
+    """Yield `DATED` for each other constant of a DataFrame's plan whose value may depend on the day.
 
-    Args: tree: the plan as Spark's JSON, in which types and origins are missing.
+    Args: tree: the plan as Spark's JSON, which has no types and origins.
     """
     if not _is_of_interest(tree):
         return
@@ -59,14 +63,16 @@ def in_constants(data: DataFrame, tree: Any) -> Iterator[str]:
 
 
 def is_timeless(table: Any) -> bool:
-    """Whether a table in SQL's text has no constant that may be another one on another day. Spark has read them all
-    when it has parsed the text, so it is the text that is looked at."""
+    """Return whether a table in the text of SQL has no constant whose value may depend on the day.
+
+    Spark evaluates these constants when it parses the text, so this checks the text itself.
+    """
     origin = table.output().apply(0).origin().sqlText() if table.output().size() else None
     return origin is not None and origin.isDefined() and not _TIME_IN_TEXT.search(str(origin.get()))
 
 
 def _makes_time(node: Any) -> bool:
-    """Whether a node of JSON is a cast to a time, or parses one without a format."""
+    """Return whether a node of JSON is a cast to a time, or parses a time without a format."""
     if not isinstance(node, Mapping):
         return False
     name = str(node.get("class", "")).rpartition(".")[2]
@@ -85,7 +91,7 @@ def _is_known(literal: Mapping[str, Any]) -> bool:
 
 
 def _is_of_interest(node: Any) -> bool:
-    """Whether there is a literal that is a time, or a cast to one of what is neither a column nor a literal."""
+    """Return whether there is a literal that is a time, or a cast to a time of an expression that is not a column."""
     if isinstance(node, Mapping):
         is_time = _is_literal(node) and _TIMES.search(json.dumps(node["dataType"])) is not None
         return is_time or any(map(_is_of_interest, node.values()))
@@ -108,19 +114,21 @@ def _is_time_of_day(node: Mapping[str, Any]) -> bool:
 
 
 def _is_dated(literal: Any) -> bool:
-    """Whether a literal in the JVM is a time, in a text of SQL, that is not plainly a date there."""
+    """Return whether a literal in the JVM is a time whose text in SQL is not plainly a date."""
     origin = literal.origin()
     if not _TIMES.search(_kind(literal)) or not origin.sqlText().isDefined():
         return False
-    if str(literal.value()) == "0":  # when 1970 began: no present, but a default of Spark's (`time_bucket`)
+    if str(literal.value()) == "0":  # the beginning of 1970: not the present, but a default of Spark (`time_bucket`)
         return False
     text = str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
     return not _PARAMETER.match(text) and not _LITERAL.fullmatch(text)
 
 
 def _is_unclear(value: Any) -> bool:
-    """Whether a value in the JVM becomes another time on another day: a time without a date, or a text that has to be
-    computed first."""
+    """Return whether a value in the JVM may become another time on another day.
+
+    This holds for a time without a date, and for a text that is computed from constants.
+    """
     kind = _kind(value)
     if _TIME_OF_DAY.search(kind):
         return True

@@ -1,11 +1,11 @@
-"""Code: the digest of a Python function: the same in every process, another when anything is that the function runs.
+"""Code: computes the digest of a Python function. It is the same in every process, and changes if the function, or
+anything that it uses, changes.
 
-It is like a pickle by value, without what makes pickles differ: each object is taken apart as `pickle` would, sets are
-sorted, and line numbers, file names and earlier pickles are left out. The user's own modules count by their content,
-installed ones by name and version (`owned.py`).
+It is like a pickle by value, without the parts that make pickles differ. Each object is divided into parts as `pickle`
+does, sets are sorted, and line numbers, file names and earlier pickles are left out. The user's modules count by their
+content, and installed ones by name and version (`owned.py`).
 
-What can't be taken apart (an open file, a generator) is refused: nobody could tell whether it is the same at the next
-start.
+A value without parts, such as an open file or a generator, is refused, because it can't be compared at the next start.
 """
 
 import copyreg
@@ -38,20 +38,20 @@ from falkirk.errors.location import SourceLocation
 
 _PLAIN = (type(None), type(...), type(NotImplemented), bool, float, complex, str)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
-#: What a class holds that does not decide what it does.
+#: The attributes of a class that do not influence its behaviour.
 _OF_CLASSES = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__",
     "__annotations_cache__", "__annotate_func__", "__firstlineno__", "__static_attributes__", "_abc_impl",
 }  # fmt: skip
-#: The stack on which digests are computed, and how many calls within each other it has room for.
+#: The size of the stack on which digests are computed, and the number of nested calls for which it has room.
 _STACK_BYTES, _FRAMES = 512 * 2**20, 50_000
 _METHODS = (FunctionType, property, staticmethod, classmethod)
 
 
 def function_digest(function: Any) -> str:
-    """Return what stands for all that a function runs.
+    """Return a digest of a function and everything that it uses.
 
-    Raises: DefinitionError: `FUNCTION_UNREADABLE`: it uses something that can't be compared with the next start's.
+    Raises: DefinitionError: `FUNCTION_UNREADABLE`: it uses a value that can't be compared at the next start.
     """
     reader = _Reader()
     try:
@@ -63,13 +63,13 @@ def function_digest(function: Any) -> str:
 
 
 def _deep(compute: Callable[[], str]) -> str:
-    """Call a function with room for deep recursion: functions that call each other may be a long chain."""
+    """Call a function with room for deep recursion, because functions that use each other may form a long chain."""
     found: Future[str] = Future()
 
     def run() -> None:
         try:
             found.set_result(compute())
-        except BaseException as error:  # it is raised again by whoever asks for the result
+        except BaseException as error:  # `found.result()` raises it again
             found.set_exception(error)
 
     size, limit = threading.stack_size(_STACK_BYTES), sys.getrecursionlimit()
@@ -85,9 +85,9 @@ def _deep(compute: Callable[[], str]) -> str:
 
 
 class _Unreadable(Exception):
-    """A value that can't be taken apart.
+    """A value that can't be divided into parts.
 
-    Attributes: kind: its type. path: the names by which it is reached. codes: of the functions that reach it.
+    Attributes: kind: its type. path: the names that lead to it. codes: the code of the functions that use it.
     """
 
     def __init__(self, kind: str) -> None:
@@ -114,10 +114,10 @@ def _refused(error: _Unreadable, function: Any) -> DefinitionError:
 
 
 class _Reader:
-    """Computes digests of values. Each value has one of its own, so sharing of equal values makes no difference."""
+    """Computes digests of values. A digest depends only on the value, not on whether equal values are shared."""
 
     def __init__(self) -> None:
-        #: By identity. Values are held, since the identity of a deleted object is soon another's.
+        #: The digests by identity, with the values, because Python reuses the identity of a deleted object.
         self._done: dict[int, tuple[str, Any]] = {}
         self._open: dict[int, int] = {}
         self._mentions = Mentions()
@@ -129,7 +129,7 @@ class _Reader:
         if kind in _PLAIN:
             return _digest([kind.__name__, repr(value)])
         if kind is int:
-            return _digest(["int", f"{value:x}"])  # decimal digits of a long one are refused by Python
+            return _digest(["int", f"{value:x}"])  # Python refuses to write long numbers in decimal digits
         if kind in (bytes, bytearray):
             return _digest([kind.__name__, value.hex()])
         if id(value) in self._done:
@@ -145,8 +145,11 @@ class _Reader:
         return found
 
     def modules(self) -> Iterator[str]:
-        """Yield the content of the user's own modules that were reached: of each, everything with a name that some
-        code mentions, and the whole source where code computes names."""
+        """Yield the used content of the user's modules that were reached.
+
+        From each module, this is every value whose name some code mentions. If code computes names, it is the whole
+        source.
+        """
         done = set[tuple[str, str]]()
         while True:
             todo = {
@@ -195,7 +198,7 @@ class _Reader:
             yield from ("member", str(value._name_), self.digest(kind), self.digest(value._value_))
         elif kind in (tuple, list):
             yield from (kind.__name__, *map(self.digest, value))
-        elif isinstance(value, set | frozenset):  # its order is another one in each process
+        elif isinstance(value, set | frozenset):  # its order differs per process
             yield from ("set", self.digest(kind), *sorted(map(self.digest, value)))
             yield from self._named(getattr(value, "__dict__", {}))
         elif kind in (dict, MappingProxyType):
@@ -204,7 +207,7 @@ class _Reader:
             yield from self._wrapper(value)
 
     def _wrapper(self, value: Any) -> Iterator[str]:
-        """Yield the parts of a value that wraps others, or of one of any other type."""
+        """Yield the parts of a value that wraps others, or that has any other type."""
         inner: tuple[Any, ...]
         if isinstance(value, MethodType):
             inner = (value.__func__, value.__self__)
@@ -256,7 +259,7 @@ class _Reader:
             cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
             yield from self._named({name: cell.cell_contents for name, cell in cells if _is_filled(cell)})
             yield from self._named(attributes)
-            if (version := installed(module)) is not None:  # made by a library, whose names are of that version
+            if (version := installed(module)) is not None:  # a library made it; its version stands for its names
                 yield from (module, version)
                 return
             yield from self._named({name: space[name] for name in globals_of(code) if name in space})
@@ -276,11 +279,11 @@ class _Reader:
         yield from self._named(held)
 
     def _object(self, value: Any) -> Iterator[str]:
-        """Yield what `pickle` would make the value of again."""
+        """Yield the parts from which `pickle` would restore the value."""
         reduce = copyreg.dispatch_table.get(type(value))
         try:
             found: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
-        except Exception as error:  # whatever a class raises that is not to be pickled
+        except Exception as error:  # a class that can't be pickled may raise any error
             raise _Unreadable(f"{type(value).__module__}.{type(value).__qualname__}") from error
         if isinstance(found, str):
             module = str(getattr(value, "__module__", None))

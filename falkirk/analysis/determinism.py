@@ -1,7 +1,7 @@
-"""Determinism: which operations of a plan of Spark's may come out differently on a replay, by the table of functions.
+"""Determinism: finds the operations of a Spark plan that may differ on a replay, with the table of functions.
 
-Exactly-once results behind them are held back until they can't be taken back any more, unless nobody could tell: see
-`inference.live`. An at-most-once sink behind them is refused.
+Exactly-once results that depend on them wait until they can't be taken back any more, unless no results could
+contradict each other: see falkirk/plan/live_determinism.py. An at-most-once sink after them is refused.
 """
 
 from collections import Counter
@@ -18,16 +18,16 @@ from falkirk.analysis.structure import OF_ROWS, Leaves, structure_of, tree_of
 from falkirk.analysis.typed import of_types
 from falkirk.declare.asserting import Word
 
-#: How rows of a checkpointed DataFrame are divided and ordered: no computation.
+#: The division and order of a checkpointed DataFrame's rows, which are no computation.
 _PHYSICAL = ".plans.physical."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InBatch:
-    """What there is in a batch's analysed plan.
+    """The content of a batch's analysed plan.
 
-    Args: plan: its structure. operations: all that are in it. undetermined: those of which no replay is known to give
-        the same rows. words: what the user vouches for of its Python functions, if that is so of all of them.
+    Args: plan: its structure. operations: all its operations. undetermined: the operations that may give other rows on
+        a replay. words: the user's assertions about its Python functions, if there is one for each.
     """
 
     plan: Any
@@ -37,7 +37,7 @@ class InBatch:
 
     @classmethod
     def of(cls, data: DataFrame, leaves: Leaves) -> "InBatch":
-        """Look at a DataFrame's plan. Args: leaves: those that are known: what the function reads and makes."""
+        """Return the content of a DataFrame's plan. Args: leaves: known leaves, which the function reads or makes."""
         tree = tree_of(data)
         every = Counter(_names(tree))
         named = frozenset((*every, *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
@@ -59,8 +59,7 @@ def operations(data: DataFrame) -> Counter[str]:
 
 
 def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:
-    """Return those operations of which `has` has more than `had`, and of which no replay of a live region is known to
-    give the same."""
+    """Return the operations of which `has` has more than `had` and which may differ in a replay of a live region."""
     return tuple(sorted(name for name in has - had if entry_of(name).nature not in SAME_LIVE))
 
 

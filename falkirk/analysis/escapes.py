@@ -1,15 +1,15 @@
-"""Escapes: where rows leave Spark's plan while a batch's function describes what it does with them.
+"""Escapes: finds the places where rows leave Spark's plan while a batch's function is called.
 
-What is collected, checkpointed or made of Python's rows comes back as something of which the plan no longer says where
-it is from: a lot that was drawn before a `localCheckpoint()` is a column like any other behind it. So what the function
-does is watched while it is called for the plan. What is run there and then counts as known by its own plan; rows that
-Python hands over count as what they are, and are compared with those of the next call.
+If rows are collected, checkpointed or made in Python, the plan no longer shows their origin. For example, a random
+value from before a `localCheckpoint()` is an ordinary column after it. So Falkirk watches the function while it calls
+it for the plan. A DataFrame that the function runs counts by its own plan. Rows that Python passes to Spark count by
+their values, and are compared with those of the second call.
 
-Rows in a plan that the function neither reads nor makes were computed before: a DataFrame that was checkpointed
-outside, the result of a SQL script. The plan does not say from what, so nothing is known of them.
+Rows in a plan that the function neither reads nor makes were computed before, like a DataFrame that was checkpointed
+outside or the result of a SQL script. The plan does not show their origin, so they count as unknown.
 
-What Python makes of rows that it was handed is not for Spark to see. While the function is called for the plan there
-are none, so that a second call does not show it either: it counts as a Python function that rows go through.
+Spark can't see how Python computes rows from collected ones. There are no rows while the function is called for the
+plan, so a second call does not show it either. It counts as a Python function that processes rows.
 """
 
 import hashlib
@@ -27,23 +27,23 @@ from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import ROWS_OF_PYTHON
 from falkirk.analysis.structure import IN_SQL, OF_ROWS, Leaves, leaves_of, name_of, tree_of
 
-#: What comes of these stays with Spark, or is how many rows there are.
+#: Methods whose results stay in Spark or are numbers of rows.
 _RUN = ("localCheckpoint", "checkpoint", "crosstab", "transpose", "count", "isEmpty")
 _TO_PYTHON = (
     "collect", "toPandas", "_to_pandas", "toArrow", "toLocalIterator", "first", "head", "take", "tail", "corr",
     "cov", "approxQuantile",
 )  # fmt: skip
 _FOREIGN = ("foreach", "foreachPartition", "toJSON")
-#: Leaves of a plan that are written in the program itself.
+#: Leaves of a plan whose rows the program itself contains.
 _CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"}
-#: How rows are called in `Leaves` that a function has made, or has run.
+#: The names in `Leaves` for rows that a function has made or run.
 _MADE, _RAN = "made", "run"
 
 
 class Watched:
-    """What a function does while it is called.
+    """Records the actions of a function while it is called.
 
-    Attributes: found: what it has run, and the rows that it has made. leaves: those of its plans that are known.
+    Attributes: found: the plans that it has run, and the rows that it has made. leaves: the known leaves of its plans.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ class Watched:
             parsed = rows._jdf.queryExecution().logical()
             for leaf in leaves_of(parsed) if parsed.getClass().getSimpleName() != "CompoundBody" else ():
                 if leaf.getClass().getSimpleName() in OF_ROWS and clocks.is_timeless(leaf):
-                    self.leaves.add_leaf(IN_SQL, rows, leaf)  # VALUES, which Spark reads when it parses the text
+                    self.leaves.add_leaf(IN_SQL, rows, leaf)  # VALUES, which Spark evaluates when it parses the text
             return rows
 
         return {"createDataFrame": create, "sql": sql}
@@ -101,7 +101,7 @@ class Watched:
         real = GroupedData.pivot
 
         def pivot(grouped: GroupedData, column: str, values: Any = None) -> GroupedData:
-            if values is None:  # Spark looks into the rows, of which there are none while the function is planned
+            if values is None:  # Spark reads the values from the rows, but there are none while the function is planned
                 self.found.append(_foreign())
             return real(grouped, column, values)
 
@@ -114,7 +114,7 @@ class Watched:
 
 @contextmanager
 def watched(given: Mapping[str, Any]) -> Iterator[Watched]:
-    """While a function is called, take note of what it runs, and of the rows that it makes. Args: given: its input."""
+    """Record the plans that a function runs, and the rows that it makes, while it is called. Args: given: its input."""
     watch = Watched(given)
     with (
         mock.patch.multiple(DataFrame, **watch.frames()),
@@ -133,7 +133,7 @@ def _noting(real: Callable[..., Any], note: Callable[[Any, Any], Any]) -> Callab
 
 
 def _reads(node: Any) -> bool:
-    """Tell whether a plan, as Spark's JSON, reads anything but what is written in the program."""
+    """Return whether a plan, as Spark's JSON, reads any rows that the program itself does not contain."""
     if isinstance(node, dict):
         is_leaf = node.get("num-children") == 0 and ".expressions." not in node["class"]
         return (is_leaf and name_of(node) not in _CONSTANT) or any(map(_reads, node.values()))
@@ -146,9 +146,9 @@ def _foreign() -> InBatch:
 
 
 def _made(data: Any) -> InBatch:
-    """Return what is known of rows that a function has made: what they are, if they can be looked at again."""
+    """Return the plan of rows that a function has made: a digest of their values, if these can be read twice."""
     try:
         plan = hashlib.sha256(cloudpickle.dumps(data)).hexdigest()  # type: ignore[no-untyped-call]
-    except Exception:  # an RDD, a generator: whatever comes out of it was not there before
+    except Exception:  # an RDD or a generator, whose rows are not known yet
         return _foreign()
     return InBatch(plan=plan, operations=frozenset(), undetermined=frozenset(), words=())

@@ -1,8 +1,8 @@
-"""Formula: the expression that computes a column, down to the columns that a region reads, as text.
+"""Formula: writes the expression that computes a column as text, down to the columns that a region reads.
 
-It is the same whenever the same steps are analysed, and another when any of them computes the column in another way.
-Steps that only pass a column through are not in it. A column that is long to write is its beginning and a digest: one
-that is used twice in each of twenty steps would else be written a million times.
+The text is the same whenever the same steps are analysed, and changes if any of them computes the column differently.
+Steps that only pass a column through are not in it. A long formula is replaced by its beginning and a digest. Otherwise
+a column that is used twice in each of twenty steps would be written a million times.
 """
 
 import json
@@ -25,12 +25,12 @@ _LEFT_OUT = frozenset(
         "left", "right", "children", "randomSeed",
     }
 )  # fmt: skip
-#: A formula of more characters is its beginning, of so many, and a digest.
+#: A formula with more than `_LONG` characters is replaced by its first `_BEGINNING` ones and a digest.
 _LONG, _BEGINNING = 200, 80
 
 
 def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the formulas of a DataFrame's columns, by name, and those by which its rows are grouped.
+    """Return the formulas of a DataFrame's columns, by name, and those of its grouping keys.
 
     Args: began: the names of the columns at which formulas end, by Catalyst's identity.
     """
@@ -41,9 +41,9 @@ def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str],
 
 
 def deciding(data: DataFrame, names: Collection[str], began: Mapping[int, str]) -> str:
-    """Return the formulas of columns, and of the conditions and generators that decide which rows there are.
+    """Return the formulas of columns, and of the conditions and generators that decide which rows exist.
 
-    Args: names: of the columns. began: as of `formulas`.
+    Args: names: the names of the columns. began: see `formulas`.
     """
     nodes, writer = tree_of(data), _Writer(began=began)
     writer.read(nodes)
@@ -63,7 +63,7 @@ def _columns(data: DataFrame, writer: "_Writer") -> dict[str, str]:
 class _Writer:
     """Writes formulas.
 
-    Args: made: the expression of each column, and which of its results it is. written: the formulas of columns so far.
+    Args: made: for each column, its expression and the number of its result there. written: the formulas so far.
     """
 
     began: Mapping[int, str]
@@ -72,7 +72,7 @@ class _Writer:
     lambdas: dict[int, str] = field(default_factory=dict)
 
     def read(self, nodes: Iterable[Mapping[str, Any]]) -> None:
-        """Take note of the columns that the operators of a plan make."""
+        """Add the columns that the operators of a plan make."""
         for node in nodes:
             if "generator" in node:
                 for i, one in enumerate(node["generatorOutput"]):
@@ -94,7 +94,7 @@ class _Writer:
     def text(self, nodes: _Nodes) -> str:
         """Return the formula of an expression, given as its nodes, each before its parts.
 
-        Its lambdas' parameters are numbered from 0, whatever else has been written.
+        The parameters of its lambdas are numbered from 0, independent of other formulas.
         """
         before, self.lambdas = self.lambdas, {}
         try:
@@ -111,19 +111,19 @@ class _Writer:
         if name == "Alias":
             return parts[0]
         if name == "Literal":
-            value = "" if node["dataType"] == "binary" else f"{node['value']!r} "  # that is a place in memory
+            value = "" if node["dataType"] == "binary" else f"{node['value']!r} "  # of binary it is a memory address
             return f"{value}{_plain(node['dataType'])}"
         if name == "NamedLambdaVariable":
             return self.lambdas.setdefault(identity_of(node), f"λ{len(self.lambdas)}")
-        if entry_of(name).nature is Nature.DIFFERENT:  # PySpark draws a seed for it, anew each time
+        if entry_of(name).nature is Nature.DIFFERENT:  # PySpark generates a new seed for it each time
             return f"{name}()"
-        if name == "In":  # of a set, which Python has in another order in each process
+        if name == "In":  # the values may come from a set, whose order differs per process
             parts = [parts[0], *sorted(parts[1:])]
         fields = [f"{key}={self._field(value)}" for key, value in sorted(node.items()) if key not in _LEFT_OUT]
         return f"{name}({', '.join([*parts, *fields])})"
 
     def _field(self, value: Any) -> str:
-        """Return a field of an expression; it may hold expressions, as deep as it likes (the branches of a `CASE`)."""
+        """Return a field of an expression. It may contain nested expressions, like the branches of a `CASE`."""
         if isinstance(value, list) and value and isinstance(value[0], dict) and "class" in value[0]:
             return self._written(iter(value))
         if isinstance(value, list):

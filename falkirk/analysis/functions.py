@@ -1,9 +1,9 @@
-"""Functions: what Spark's operations do on a replay, a table with a reason for each row.
+"""Functions: a table of Spark's operations and their behaviour on a replay, with a reason for each row.
 
-The names are those of Catalyst's expression and plan classes, because that is where every spelling (functions, SQL
-text, operators) ends up. Spark's own flag, `deterministic`, knows of `rand` and `uuid` and little else: `first`,
-`collect_list`, `current_timestamp`, a Python function and a sum of doubles all pass for deterministic there. What is
-not in the table is unknown, and counts as the worse.
+The names are those of Catalyst's expression and plan classes, because every spelling (functions, SQL text, operators)
+becomes one of them. Spark's own flag, `deterministic`, is false for `rand`, `uuid` and few others. It is true for
+`first`, `collect_list`, `current_timestamp`, Python functions and sums of doubles. Functions that are not in the table
+count as non-deterministic.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from enum import Enum
 
 
 class Nature(Enum):
-    """What an operation does on a replay."""
+    """The behaviour of an operation on a replay."""
 
-    PURE = "its result depends on its arguments alone"
-    COMMUTATIVE = "an aggregate that comes to the same in whatever order rows come"
-    FLOATING = "an aggregate that adds: of floating-point numbers the order decides the last bits"
-    ORDERED = "an aggregate that depends on the order in which rows come"
+    PURE = "its result depends only on its arguments"
+    COMMUTATIVE = "an aggregate that gives the same result for any order of rows"
+    FLOATING = "an aggregate that adds; the order of floating-point numbers decides the last bits"
+    ORDERED = "an aggregate that depends on the order of rows"
     SET = "a relation of sets of rows, which have no order"
-    RANKED = "a relation that depends on the order of its rows, where nothing says what that is"
-    DIFFERENT = "it comes out differently each time"
-    PLACED = "it depends on where, or in how many parts, it is computed"
-    FOREIGN = "code that Spark can't look into"
-    OUTSIDE = "it reads what is outside of the application, and may have changed"
+    RANKED = "a relation that depends on the order of its rows, which is not fixed"
+    DIFFERENT = "it differs each time"
+    PLACED = "it depends on the machine, the session or the partitioning"
+    FOREIGN = "code that Spark can't inspect"
+    OUTSIDE = "it reads data from outside the application, which may have changed"
     UNKNOWN = "it is not in the table"
 
 
@@ -30,7 +30,7 @@ class Nature(Enum):
 class Entry:
     """A row of the table.
 
-    Args: names: of Catalyst's classes. reason: why it is so, in a sentence. instead: what to do where it is unwelcome.
+    Args: names: the names of Catalyst's classes. reason: the reason, as a sentence. instead: an alternative for users.
     """
 
     nature: Nature
@@ -39,16 +39,16 @@ class Entry:
     instead: str = ""
 
 
-#: In place of an operation: of a function that says something else each time it is called.
+#: Stands for an operation: the user's function gives different steps each time it is called.
 ITSELF = "Itself"
-#: Spark's `Deduplicate` by some of the columns; by all of them it is a set.
+#: Spark's `Deduplicate` by some of the columns. By all columns it gives a set.
 ONE_OF_SEVERAL = "DeduplicateBySome"
-#: What is seen by types alone, see `typed`.
+#: Operations that only types reveal, see `typed`.
 ONE_SPELLING, OVERFLOWING = "OneSpelling", "Overflowing"
-#: A cast of a word for the present, and other constants of a day, see `clocks`. Rows that come out of Python, see
-#: `escapes`.
+#: A cast of a word for the present, and other constants that depend on the day, see `clocks`. Rows that Python made,
+#: see `escapes`.
 PRESENT, DATED, ROWS_OF_PYTHON = "Present", "Dated", "RowsOfPython"
-#: Of these it is not known which columns depend on them.
+#: Operations whose dependent columns are unknown.
 ANYWHERE = frozenset({ITSELF, DATED})
 _DRAW = "generate the value where the records are produced, and send it as data"
 _CLOCK = "use the record's timestamp, or a time that its producer wrote"
@@ -308,7 +308,7 @@ TABLE = (
 _BY_NAME = {name: entry for entry in TABLE for name in entry.names.split()}
 _NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="Falkirk's table of functions lacks it", instead=_ASSERT)
 
-#: What users call it, where that is not Catalyst's name in lower case with underscores.
+#: The names that users know, if they are not Catalyst's names in lower case with underscores.
 _SPOKEN = {
     ITSELF: "the function itself",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
@@ -328,28 +328,28 @@ _SPOKEN = {
 
 
 def entry_of(operation: str) -> Entry:
-    """Return the row of the table for one of Catalyst's classes; for one that is not there, that nothing is known."""
+    """Return the row of the table for one of Catalyst's classes, or the row for unknown ones."""
     return _BY_NAME.get(operation, _NOT_LISTED)
 
 
 def spoken(operation: str) -> str:
-    """Return what users call an operation: `rand()`, `current_timestamp()`, "a Python function"."""
+    """Return the name of an operation for users: `rand()`, `current_timestamp()`, "a Python function"."""
     if operation in _SPOKEN:
         return _SPOKEN[operation]
     words = "".join(f"_{c.lower()}" if c.isupper() else c for c in operation).strip("_")
     return f"{words}()"
 
 
-#: In a live region a key's rows come in the order of their stamps, so that an aggregate may depend on it.
+#: In a live region, a key's rows arrive in the order of their stamps, so aggregates may depend on this order.
 SAME_LIVE = frozenset({Nature.PURE, Nature.COMMUTATIVE, Nature.FLOATING, Nature.ORDERED})
-#: A batch's rows come in no fixed order, and go out in none; sums are looked at more closely.
+#: A batch's rows have no fixed order, neither as input nor as results. `typed` checks sums more closely.
 SAME_IN_BATCH = frozenset({Nature.PURE, Nature.COMMUTATIVE, Nature.FLOATING, Nature.SET})
 AGGREGATES = frozenset({Nature.COMMUTATIVE, Nature.FLOATING, Nature.ORDERED, Nature.RANKED})
-#: What may come out differently because of the order of rows, or for all that is known.
+#: Operations that may differ because of the order of rows, including those of which nothing is known.
 ORDER_MATTERS = frozenset(
     {Nature.FLOATING, Nature.ORDERED, Nature.RANKED, Nature.PLACED, Nature.FOREIGN, Nature.UNKNOWN}
 )
-#: Aggregates that come to the same when a row is taken into account once more; and what says nothing of that.
+#: Aggregates whose result stays the same if a row is added again, and names that are no aggregates.
 IDEMPOTENT = frozenset(
     {
         "AnyValue", "BitAndAgg", "BitOrAgg", "BitmapAndAgg", "BitmapConstructAgg", "BitmapOrAgg", "BoolAnd", "BoolOr",

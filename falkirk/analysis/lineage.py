@@ -1,7 +1,7 @@
-"""Lineage: of which expressions each column of a plan is made, by Spark's analysed plan.
+"""Lineage: finds in Spark's analysed plan the expressions from which each column is made.
 
-A column that is only passed through keeps its identity (exprId), so what a column depends on is found by following
-identities, whatever it is called on the way.
+A column that is only passed through keeps its identity (exprId). So the identities lead to everything on which a column
+depends, even if its name changes on the way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,10 +24,10 @@ class Expression:
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage:
-    """What columns are made of.
+    """The expressions from which columns are made.
 
-    Args: made: by a column's identity. conditions: of filters: they decide whether a row is there at all. output: the
-        columns in the end, by name.
+    Args: made: the expressions by a column's identity. conditions: the conditions of filters, which decide whether a
+        row exists. output: the columns of the result, by name.
     """
 
     made: dict[int, Expression] = field(default_factory=dict)
@@ -55,9 +55,9 @@ class Lineage:
         return cls(made=made, conditions=tuple(conditions), output=names)
 
     def operations(self, columns: Iterable[str], *, rows: bool) -> frozenset[str]:
-        """Return all operations that columns of the output depend on.
+        """Return all operations on which columns of the output depend.
 
-        Args: rows: those count, too, that decide which rows there are.
+        Args: rows: also include the operations that decide which rows exist.
         """
         waiting = [self.output[column] for column in columns]
         found: set[str] = set()
@@ -83,7 +83,7 @@ def _expression(nodes: list[Any]) -> Expression:
 
 
 def _parts(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield all expressions in one, itself included."""
+    """Yield an expression and all expressions in it."""
     if isinstance(value, dict):
         if isinstance(value.get("class"), str):
             yield value
@@ -95,5 +95,5 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def identity_of(node: Mapping[str, Any]) -> int:
-    """Return the identity of a column: it keeps it wherever it is passed through."""
+    """Return the identity of a column, which steps that pass it through keep."""
     return int(node["exprId"]["id"])

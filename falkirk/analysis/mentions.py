@@ -1,4 +1,4 @@
-"""Mentions: which names a function's code looks up, and which modules it imports itself."""
+"""Mentions: finds the names that a function's code uses, and the modules that it imports itself."""
 
 import dis
 import importlib
@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
-#: With these, code may look up names that it does not hold.
+#: With these, code may use names that do not appear in it.
 _COMPUTING = {
     "getattr", "vars", "__dict__", "globals", "eval", "exec", "attrgetter", "methodcaller", "import_module",
     "__import__",
@@ -17,29 +17,32 @@ _COMPUTING = {
 
 
 class Mentions:
-    """Names that codes hold. Attributes: names: of globals and attributes, and all texts that could be one.
-    computes_names: some code may look up others."""
+    """The names that appear in code.
+
+    Attributes: names: the names of globals and attributes, and all texts that could be one. computes_names: some code
+        may use other names.
+    """
 
     def __init__(self) -> None:
         self.names = set[str]()
         self.computes_names = False
 
     def add(self, code: CodeType) -> None:
-        """Take note of a code."""
+        """Add the names of a code object."""
         texts = {value for value in code.co_consts if isinstance(value, str) and value.isidentifier()}
         self.names |= texts | set(code.co_names)
         self.computes_names |= not _COMPUTING.isdisjoint(code.co_names)
 
 
 def globals_of(code: CodeType) -> set[str]:
-    """Return the names of its module's that code looks up, that of functions within it included."""
+    """Return the names of its module that code uses, including functions within the code."""
     return {i.argval for part in _codes(code) for i in dis.get_instructions(part) if i.opname in _GLOBAL}
 
 
 def imports_of(code: CodeType, space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the modules that code imports, by name; None for one that is not there.
+    """Return the modules that code imports, by name; None for a missing one.
 
-    Args: space: the names of its module's, for imports that are relative to it.
+    Args: space: the names of its module, for relative imports.
     """
     found = {}
     for part in _codes(code):
@@ -63,7 +66,7 @@ def _imported(name: str, space: Mapping[str, Any]) -> Any:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code and those of the functions and classes within it."""
+    """Yield a code object, and those of the functions and classes in it."""
     yield code
     for value in code.co_consts:
         if isinstance(value, CodeType):

@@ -1,4 +1,4 @@
-"""Owned: which modules are the user's own, whose content counts, and which were installed, whose version counts."""
+"""Owned: distinguishes the user's modules, whose content counts, from installed ones, whose version counts."""
 
 import sys
 import sysconfig
@@ -9,16 +9,16 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-#: What is in one of these folders was installed.
+#: Modules in these folders were installed.
 _INSTALLED = {"site-packages", "dist-packages"}
-#: Spark comes with these, as archives in a folder of its own if it was not installed by pip.
+#: Modules that Spark contains. If Spark was not installed by pip, they are archives in Spark's folder.
 _OF_SPARK = {"pyspark": "pyspark", "py4j": "pyspark"}
-#: What comes with Python counts by this.
+#: The version for modules that Python contains.
 PYTHON = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
 
 
 def installed(module: str) -> str | None:
-    """Return the name and version of what a module was installed with; None: it is the user's own."""
+    """Return the name and version of the package of an installed module; None: it is one of the user's modules."""
     top = module.partition(".")[0]
     if top in sys.builtin_module_names:
         return PYTHON
@@ -47,10 +47,10 @@ def version_of(distribution: str) -> str:
 
 
 def named(value: Any) -> tuple[str, str] | None:
-    """Return the full name by which an installed module has this very value, and its version; None: no such one has."""
+    """Return the full name of this value in an installed module, and the module's version; None: it is in none."""
     try:
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    except Exception:  # whatever a class does when it is asked for an attribute
+    except Exception:  # a class may raise any error for an attribute
         return None
     if not isinstance(module, str) or not isinstance(name, str):
         return None
@@ -62,7 +62,7 @@ def named(value: Any) -> tuple[str, str] | None:
 
 
 def source_of(module: Any) -> CodeType | str | None:
-    """Return the code of a whole module, or a digest of its file if that is a compiled extension; None: it has none."""
+    """Return the code of a whole module, or a digest of its file if it is a compiled extension; None: no source."""
     spec: Any = getattr(module, "__spec__", None)
     get_code = getattr(getattr(spec, "loader", None), "get_code", None)
     try:
@@ -82,7 +82,7 @@ def _origin(module: Any) -> str | None:
     spec = getattr(module, "__spec__", None)
     found = getattr(spec, "origin", None) or getattr(module, "__file__", None)
     if found is None and (places := list(getattr(module, "__path__", ()))):
-        found = places[0]  # of a package without a file of its own
+        found = places[0]  # a package without a file
     return None if found is None else str(found)
 
 

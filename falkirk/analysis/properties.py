@@ -1,6 +1,7 @@
-"""Properties: what is known of a processor: is it the same on a replay, does order matter, may it take input twice.
+"""Properties: infers whether a processor is deterministic, commutative and idempotent.
 
-What is unknown counts as the worse.
+Unknown operations count as not having a property.
+
 Source: Delivery, consistency, and determinism, Definitions 9 (commutative) and 10 (deterministic).
 """
 
@@ -14,19 +15,19 @@ from falkirk.declare.asserting import Word
 from falkirk.declare.stream import LatestValue, Step
 from falkirk.frames.stamped import STAMP, Frame
 
-#: Counting rows: after so many of them it is the same, whichever they were.
+#: An aggregate that counts rows. After n rows, its result does not depend on the rows.
 _COUNTS_ROWS = re.compile(r"count\((1|\*)\)( AS \w+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """What is known of a processor.
+    """The inferred properties of a processor.
 
     Args:
-        differs: why it may come out differently on a replay; nothing: it is deterministic (Definition 10).
-        ordered: why the order matters in which rows come; nothing: it is commutative (Definition 9).
-        adds_up: why an input that is taken in again leaves something else; nothing: it is idempotent.
-        words: what the user vouches for.
+        differs: reasons why it may differ on a replay; empty: it is deterministic (Definition 10).
+        ordered: reasons why the order of rows matters; empty: it is commutative (Definition 9).
+        adds_up: reasons why repeated input changes the result; empty: it is idempotent.
+        words: the user's assertions.
     """
 
     differs: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class Properties:
 
 
 def of_live(steps: Iterable[Step], operations: Collection[str], word: Word | None) -> Properties:
-    """Return what is known of a live processor. Args: operations: those that its steps bring in."""
+    """Return the properties of a live processor. Args: operations: the operations that its steps introduce."""
     running = [step for step in steps if step.operation == "agg" and not all(map(_counts_rows, step.arguments[1]))]
     ordered = [f"{step.operation}() publishes an intermediate result after each record" for step in running]
     doubtful = [] if word is not None else [n for n in operations if entry_of(n).nature not in SAME_LIVE]
@@ -57,20 +58,20 @@ def of_live(steps: Iterable[Step], operations: Collection[str], word: Word | Non
 
 @dataclass(kw_only=True)
 class Brought:
-    """The operations that the steps of a live processor bring in.
+    """The operations that the steps of a live processor introduce.
 
-    Attributes: own: since its last hop. logged: before it, as far as what is in the log depends on them.
+    Attributes: own: the operations since its last hop. logged: the earlier ones on which the log depends.
     """
 
     own: set[str] = field(default_factory=set)
     logged: set[str] = field(default_factory=set)
 
     def log(self, frame: Frame) -> None:
-        """Take note of a hop that is written with a frame's columns."""
+        """Add a hop that is written with a frame's columns."""
         self.logged, self.own = self.remaining(frame), set()
 
     def remaining(self, frame: Frame) -> set[str]:
-        """Return all of them, without those that may come out differently and that nothing in a frame depends on."""
+        """Return all operations, without those that may differ and on which nothing in a frame depends."""
         doubtful = {name for name in self.own if entry_of(name).nature not in SAME_LIVE and name not in ANYWHERE}
         if not doubtful:
             return self.own | self.logged
@@ -79,9 +80,9 @@ class Brought:
 
 
 def of_batch(operations: Collection[str], doubtful: Collection[str], words: tuple[Word, ...], kept: str) -> Properties:
-    """Return what is known of a batch's function.
+    """Return the properties of a batch's function.
 
-    Args: doubtful: what may come out differently. kept: what it keeps from one epoch to the next, in words.
+    Args: doubtful: the operations that may differ on a replay. kept: its state between epochs, in words.
     """
     ordered = [name for name in doubtful if entry_of(name).nature in ORDER_MATTERS]
     adds_up = (*_adding(operations), f"it keeps state ({kept})") if kept else ()
@@ -89,7 +90,7 @@ def of_batch(operations: Collection[str], doubtful: Collection[str], words: tupl
 
 
 def reasons(operations: Iterable[str]) -> tuple[str, ...]:
-    """Return for each operation why it may come out differently."""
+    """Return the reason why each operation may differ."""
     return tuple(dict.fromkeys(f"{spoken(name)}: {entry_of(name).reason}" for name in sorted(set(operations))))
 
 

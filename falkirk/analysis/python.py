@@ -1,4 +1,4 @@
-"""Python: the functions of the user's in a plan of Spark's, and what was said of them."""
+"""Python: finds the user's functions in a Spark plan, and the user's assertions about them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ PYTHON = frozenset(
 
 
 def words(data: DataFrame) -> tuple[Word, ...] | None:
-    """Return what was said of the Python functions in a plan; None: nothing was, of one of them at least."""
+    """Return the user's assertions about the Python functions in a plan; None: at least one function has none."""
     found: list[Word] = []
     for function in functions(data):
         word = word_of(function)
@@ -31,9 +31,9 @@ def words(data: DataFrame) -> tuple[Word, ...] | None:
 
 
 def functions(data: DataFrame) -> Iterator[Any]:
-    """Yield the Python functions in a plan; None for one that can't be had."""
+    """Yield the Python functions in a plan; None for a function that can't be unpickled."""
     if not _mentions_python(tree_of(data)):
-        return  # a walk through the plan is a call to the JVM for each expression
+        return  # a walk through the plan costs a call to the JVM for each expression
     udf = _class(data.sparkSession, "PythonFuncExpression")
     for expression in expressions(data._jdf.queryExecution().analyzed()):
         if udf.isInstance(expression):
@@ -41,14 +41,14 @@ def functions(data: DataFrame) -> Iterator[Any]:
 
 
 def _mentions_python(node: Any) -> bool:
-    """Tell whether any class in a plan, as Spark's JSON, is one for Python functions."""
+    """Return whether any class in a plan, as Spark's JSON, stands for a Python function."""
     if isinstance(node, dict):
         return name_of(node) in PYTHON or any(map(_mentions_python, node.values()))
     return isinstance(node, list) and any(map(_mentions_python, node))
 
 
 def replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:
-    """Yield expressions, and in place of each that Spark replaces before it runs what it replaces it by."""
+    """Yield expressions. If Spark replaces an expression before it runs, yield the replacement instead."""
     replaceable = _class(session, "RuntimeReplaceable")
     waiting = list(found)
     while waiting:
@@ -71,16 +71,16 @@ def _class(session: Any, name: str) -> Any:
 
 def _function(udf: Any) -> Any:
     command = udf.func().command()
-    if not isinstance(command, bytes | bytearray):  # a sequence of Scala's: as one text, not a call for each byte
+    if not isinstance(command, bytes | bytearray):  # a Scala sequence: read it as one text, not byte by byte
         command = bytes(int(byte) & 0xFF for byte in str(command.mkString(" ")).split())
     try:
         return cloudpickle.loads(bytes(command))[0]
-    except Exception:  # whatever a user's class does when it is unpickled
+    except Exception:  # a user's class may raise any error when it is unpickled
         return None
 
 
 def nodes(plan: Any) -> Iterator[Any]:
-    """Yield a plan and all below it, its subqueries included."""
+    """Yield a plan and all plans below it, including subqueries."""
     waiting = [plan]
     while waiting:
         node = waiting.pop()
@@ -90,9 +90,9 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 
 def expressions(plan: Any, *, into: bool = True) -> Iterator[Any]:
-    """Yield the expressions of a plan and all below it, its subqueries included, each before its parts.
+    """Yield the expressions of a plan and of all plans below it, including subqueries, each before its parts.
 
-    Args: into: yield the parts as well.
+    Args: into: also yield the parts.
     """
     for node in nodes(plan):
         found = node.expressions()

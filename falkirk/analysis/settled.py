@@ -1,8 +1,8 @@
-"""Settled: operations that depend on the order of rows, in places where the order is fixed or makes no difference.
+"""Settled: finds operations that depend on the order of rows, but only where the order is fixed or does not matter.
 
 `rank()` gives equal rows the same number. `count(*) OVER (PARTITION BY s)` counts all rows of a group. A list that is
-sorted at once forgets in which order it was gathered. Rows that are sorted by a key of their own have one order. An
-operation of a plan is settled if that is so wherever it stands in the plan.
+sorted at once does not depend on the order in which it was collected. Rows that are sorted by a unique key have one
+order. An operation is settled if such a rule holds everywhere in the plan.
 """
 
 import json
@@ -17,15 +17,16 @@ from falkirk.analysis.functions import SAME_IN_BATCH, entry_of
 from falkirk.analysis.python import nodes
 from falkirk.analysis.typed import is_one_text, stable
 
-#: Of a window: rows that are equal in its order get the same.
+#: Functions of a window that give the same value to rows that are equal in its order.
 _OF_PEERS = {"Rank", "DenseRank", "PercentRank", "CumeDist"}
-#: Of a window: what depends on the order of its rows, and on nothing else.
+#: Functions of a window that depend only on the order of its rows.
 _IN_ORDER = {"RowNumber", "NTile", "Lead", "Lag", "NthValue", "First", "Last", "AnyValue", "CollectList"}
 _LIMITS = {"GlobalLimit", "LocalLimit", "Offset"}
-#: Between a limit and the order of its rows: they keep it.
+#: Operators between a limit and the sort of its rows that keep the order.
 _KEEPING = _LIMITS | {"Project", "SubqueryAlias"}
 _GATHERING = {"CollectList", "CollectSet"}
-#: What forgets the order of what was gathered; the first do so for values of which equal ones are the same.
+#: Functions whose result does not depend on the order of collected values. For the first set, equal values must be the
+#: same.
 _SORTING, _COUNTING = {"SortArray", "ArrayMax", "ArrayMin"}, {"Size", "ArraySize", "Cardinality"}
 _BY = {"MaxBy", "MinBy"}
 _WINDOW = {"Window", "WindowExpression"} | _OF_PEERS | _IN_ORDER
@@ -34,10 +35,10 @@ MAY_BE = _WINDOW | _LIMITS | _GATHERING | _BY
 
 
 def settled(data: DataFrame, doubtful: Collection[str], named: Mapping[str, int]) -> frozenset[str]:
-    """Return those operations that come to the same wherever they stand in a DataFrame's plan.
+    """Return the operations that give the same result everywhere in a DataFrame's plan.
 
-    Args: doubtful: operations. named: how often each operation is in the plan's JSON. One that is somewhere where it is
-        not found here is not settled.
+    Args: doubtful: operations. named: how often each operation is in the plan's JSON. An operation that is in a place
+        where it is not found here is not settled.
     """
     if MAY_BE.isdisjoint(doubtful):
         return frozenset()
@@ -53,9 +54,9 @@ def settled(data: DataFrame, doubtful: Collection[str], named: Mapping[str, int]
 
 
 def _found(plan: Any, is_one: Callable[[Any], bool], usual: str) -> Iterator[str]:
-    """Yield the name of each operation that is settled where it stands.
+    """Yield the name of an operation for each place where it is settled.
 
-    Args: is_one: equal values of a type are the same. usual: by what `array_sort` compares unless it is told.
+    Args: is_one: equal values of a type are the same. usual: the default comparison of `array_sort`.
     """
     for node in nodes(plan):
         name = _name(node)
@@ -68,7 +69,7 @@ def _found(plan: Any, is_one: Callable[[Any], bool], usual: str) -> Iterator[str
 
 
 def _is_sorted(limit: Any, is_one: Callable[[Any], bool]) -> bool:
-    """Whether the rows of which a limit takes the first ones have one order."""
+    """Return whether the input rows of a limit have one order."""
     below = limit
     while _name(below) in _KEEPING:
         below = below.child()
@@ -78,9 +79,9 @@ def _is_sorted(limit: Any, is_one: Callable[[Any], bool]) -> bool:
 
 
 def _is_total(orders: Any, rows: Any, is_one: Callable[[Any], bool], *more: Any) -> bool:
-    """Whether rows have one order: no two are equal in what they are sorted by, or those that are are the same.
+    """Return whether rows have one order: rows with equal sort keys do not exist, or are the same.
 
-    Args: more: what they are equal in as well.
+    Args: more: further expressions in which the compared rows are equal.
     """
     by = [*(order.child() for order in _several(orders)), *more]
 
@@ -94,7 +95,7 @@ def _is_total(orders: Any, rows: Any, is_one: Callable[[Any], bool], *more: Any)
 
 
 def _of_window(window: Any, is_one: Callable[[Any], bool]) -> Iterator[str]:
-    """Yield what is settled in a window: the window itself, if all of its functions are."""
+    """Yield the settled functions of a window, and the window itself if all its functions are settled."""
     is_total = _is_total(window.orderSpec(), window.child(), is_one, *_several(window.partitionSpec()))
     open_ = 0
     for expression in _parts(window.windowExpressions()):
@@ -123,7 +124,7 @@ def _is_settled(function: str, frame: Any, is_total: bool) -> bool:
 
 
 def _of_aggregates(top: Any, is_one: Callable[[Any], bool], usual: str) -> Iterator[str]:
-    """Yield what is settled in an expression because of what it is in, or of what it is given."""
+    """Yield the aggregates of an expression that are settled by the surrounding expression or by their arguments."""
     waiting = [(top, top)]
     while waiting:
         expression, above = waiting.pop()
@@ -135,7 +136,7 @@ def _of_aggregates(top: Any, is_one: Callable[[Any], bool], usual: str) -> Itera
 
 
 def _is_forgotten(aggregate: Any, above: Any, is_one: Callable[[Any], bool], usual: str) -> bool:
-    """Whether the order of what an aggregate gathers is forgotten in what it is in."""
+    """Return whether the surrounding expression does not depend on the order of an aggregate's collected values."""
     name = _name(above)
     if _name(aggregate) not in _GATHERING or name in _COUNTING:
         return _name(aggregate) in _GATHERING
@@ -144,12 +145,12 @@ def _is_forgotten(aggregate: Any, above: Any, is_one: Callable[[Any], bool], usu
 
 
 def _unresolved(function: Any) -> str:
-    """Return a lambda's text, in which it is not known yet what its variables are."""
+    """Return a lambda's text without the resolution of its variables."""
     return re.sub(r"#\d+|'", "", str(function.toString()))
 
 
 def _is_of_its_order(aggregate: Any, is_one: Callable[[Any], bool]) -> bool:
-    """Whether an aggregate takes the value of the greatest, or least, and that is a part of what is compared."""
+    """Return whether an aggregate takes the value with the greatest or least key, and the value is part of the key."""
     if _name(aggregate) not in _BY or not is_one(aggregate.dataType()):
         return False
     value, order = _several(aggregate.children())[:2]

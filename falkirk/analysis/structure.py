@@ -1,9 +1,9 @@
-"""Structure: a plan of Spark's as values that are the same whenever one program is analysed, and others for another
-program.
+"""Structure: describes a Spark plan by values that are the same whenever one program is analysed, and that differ for
+another program.
 
-Spark's JSON of a plan has the operators, names and literals; its text has what the JSON leaves out, such as options.
-Both number columns on through a whole process, so that columns are numbered here by where they first appear. Leaves
-are known by what they are: an input by its name, rows of the program's own by their values.
+Spark's JSON of a plan has the operators, names and literals. Its text has parts that the JSON leaves out, such as
+options. Both number columns across a whole process, so here columns are numbered by their first appearance. An input
+is identified by its name, and rows of the program by their values.
 """
 
 import json
@@ -21,64 +21,64 @@ _PASSING = {
     "jvmId", "rdd", "session", "metadata", "qualifier", "nonInheritableMetadataKeys", "createTime", "dataframeId",
     "randomSeed",
 }  # fmt: skip
-#: What Spark numbers on and on, in whichever class.
+#: Fields that Spark numbers across a whole process, in any class.
 _NUMBERED = {"cteId", "loopId"}
 _NUMBERED_ID = (".CTERelationDef", ".UnionLoop", ".UnionLoopRef")
-#: Names that PySpark makes up, of a view for a DataFrame within `spark.sql`; where in memory a binary literal is; seeds
-#: that Spark draws.
+#: Texts that PySpark and Spark generate: names of views for DataFrames in `spark.sql`, memory addresses of binary
+#: literals, and seeds.
 _MADE_UP = re.compile(r"(?<=_pyspark_)[0-9a-f]{32}|(?<=\[B@)[0-9a-f]+|(?<=Some\()-?\d+(?=\))")
-#: Leaves of which JSON has all there is to know.
+#: Leaves that JSON describes completely.
 _WHOLE = ("Range", "OneRowRelation", "CTERelationRef", "UnionLoopRef")
 
-#: Leaves that are rows, of which no plan says where they come from.
+#: Leaves with rows whose origin no plan shows.
 OF_ROWS = ("LocalRelation", "LogicalRDD")
-#: The name of those that are written in SQL's text as constants; their values are in the plan.
+#: The name of leaves whose rows are constants in the text of SQL. Their values are in the plan.
 IN_SQL = "in SQL"
-#: In a plan's text: columns, common parts and lambdas' variables, which are numbered on and on.
+#: The numbers of columns, common parts and lambdas' variables in a plan's text. They grow across a whole process.
 _NUMBER = re.compile(r"#\d+|(?<=CTERelationDef )\d+|(?<=CTERelationRef )\d+|(?<=UnionLoop )\d+|(?<=UnionLoopRef )\d+")
 _LAMBDA = re.compile(r"(?<=lambda )(\w+?)_\d+(?=#)")
-#: The name of an observation, and the number of the DataFrame that asks for it.
+#: The name of an observation, and the number of the DataFrame that observes it.
 _OBSERVED = re.compile(r"^([\s:+-]*CollectMetrics )[^,]*(.*?)(, \d+)?$")
 _OPERATOR = re.compile(r"^[\s:+-]*(?=\w)")
 
-#: JSON of plans that were read before. A DataFrame's analysed plan never changes, and is asked for several times.
+#: A cache of plans as JSON. A DataFrame's analysed plan never changes, and is read several times.
 _TREES: "weakref.WeakKeyDictionary[DataFrame, Any]" = weakref.WeakKeyDictionary()
 
 Leaf = tuple[str, int]
-"""What a leaf of a plan reads, by its identity in the JVM: Spark copies leaves, but not what they read."""
+"""The data that a leaf of a plan reads, by its identity in the JVM. Spark copies leaves, but not their data."""
 
 
 @dataclass(kw_only=True)
 class Leaves:
-    """Leaves of plans that are known, each by a name: an input's, or that of rows which the program makes itself."""
+    """Known leaves of plans, by name: the name of an input, or of rows that the program makes itself."""
 
     names: dict[Leaf, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, frames: Mapping[str, DataFrame]) -> "Leaves":
-        """Return the leaves of DataFrames as known by their names."""
+        """Return the leaves of DataFrames with these names."""
         leaves = cls()
         for name, data in frames.items():
             leaves.add(name, data)
         return leaves
 
     def add(self, name: str, data: DataFrame) -> None:
-        """Let the leaves of a DataFrame be known by a name, unless they are known by another."""
+        """Give the leaves of a DataFrame a name, unless they have one."""
         for leaf in leaves_of(analyzed(data)):
             self.add_leaf(name, data, leaf)
 
     def add_leaf(self, name: str, data: DataFrame, leaf: Any) -> None:
-        """Let a leaf of a DataFrame be known by a name, unless it is known by another."""
+        """Give a leaf of a DataFrame a name, unless it has one."""
         if leaf.getClass().getSimpleName() not in _WHOLE:
             self.names.setdefault(identity(data, leaf), name)
 
     def named(self, data: DataFrame) -> Iterator[tuple[Any, str | None]]:
-        """Yield the leaves of a DataFrame's plan with their names; None: it is not known."""
+        """Yield the leaves of a DataFrame's plan with their names; None: the leaf is unknown."""
         for leaf in leaves_of(analyzed(data)):
             yield leaf, self.names.get(identity(data, leaf))
 
     def unknown(self, data: DataFrame) -> frozenset[str]:
-        """Return the kinds of rows in a DataFrame's plan of which nobody knows where they come from."""
+        """Return the kinds of the leaves in a DataFrame's plan whose rows have an unknown origin."""
         kinds = {str(leaf.getClass().getSimpleName()) for leaf, name in self.named(data) if name is None}
         return frozenset(kinds & set(OF_ROWS))
 
@@ -96,7 +96,7 @@ def tree_of(data: DataFrame) -> Any:
 
 
 def leaves_of(plan: Any) -> Iterator[Any]:
-    """Yield the leaves of a plan in the JVM, those of its subqueries included."""
+    """Yield the leaves of a plan in the JVM, including those of its subqueries."""
     inner = plan.subqueriesAll()
     for each in (plan, *(inner.apply(i) for i in range(inner.size()))):
         leaves = each.collectLeaves()
@@ -104,7 +104,7 @@ def leaves_of(plan: Any) -> Iterator[Any]:
 
 
 def identity(data: DataFrame, leaf: Any) -> Leaf:
-    """Return what a leaf reads: the first of its parts that is not its columns, which are others in each copy."""
+    """Return the identity of a leaf's data: its first part without its columns, because these differ in each copy."""
     kind = str(leaf.getClass().getSimpleName())
     if kind in _WHOLE or leaf.productArity() == 0:
         return kind, 0
@@ -114,21 +114,21 @@ def identity(data: DataFrame, leaf: Any) -> Leaf:
 
 
 def structure_of(data: DataFrame, leaves: Leaves, tree: Any = None) -> list[Any]:
-    """Return the structure of a DataFrame's plan. Args: tree: its JSON, if it is there already."""
+    """Return the structure of a DataFrame's plan. Args: tree: its JSON, if the caller has it."""
     text = str(analyzed(data).toString())
     read = [_rows(leaf) if name in (None, IN_SQL) else name for leaf, name in leaves.named(data)]
     return [lasting(tree_of(data) if tree is None else tree), _lasting_text(text), read]
 
 
 def digest(structure: Any) -> str:
-    """Return what stands for a structure."""
+    """Return the digest of a structure."""
     return sha256(json.dumps(structure, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def lasting(value: Any, numbers: dict[Any, int] | None = None) -> Any:
-    """Return a plan, as Spark's JSON, without what differs from one analysis to the next.
+    """Return a plan, as Spark's JSON, without the parts that differ from one analysis to the next.
 
-    Args: numbers: those of its columns and common parts, by which they are called from here on: they count from 0.
+    Args: numbers: the new numbers of its columns and common parts, from 0.
     """
     numbers = {} if numbers is None else numbers
     if isinstance(value, str):
@@ -150,7 +150,7 @@ def lasting(value: Any, numbers: dict[Any, int] | None = None) -> Any:
         if key not in passing and not (key in ("splits", "numSlices") and name.endswith(".Range"))
     }
     if name.endswith(".NamedLambdaVariable"):
-        kept["name"] = str(value["name"]).rpartition("_")[0]  # PySpark numbers them all, on and on
+        kept["name"] = str(value["name"]).rpartition("_")[0]  # PySpark numbers them across a whole process
     return kept
 
 
@@ -160,19 +160,19 @@ def name_of(node: Mapping[str, Any]) -> str:
 
 
 def _is_read(node: Mapping[str, Any], name: str) -> bool:
-    """Whether a node is a leaf of a plan whose JSON says how it is read this time."""
+    """Return whether a node is a leaf of a plan whose JSON depends on this reading."""
     is_leaf = node.get("num-children") == 0 and ".expressions." not in name
     return is_leaf and name_of(node) not in _WHOLE
 
 
 def _rows(leaf: Any) -> str:
-    """Return the values of rows that are in a plan itself."""
+    """Return the values of rows that the plan itself contains."""
     kind = str(leaf.getClass().getSimpleName())
     return f"{kind} {leaf.data().toString()}" if kind == "LocalRelation" else kind
 
 
 def _lasting_text(text: str) -> list[str]:
-    """Return a plan's text without its leaves, and without what differs from one analysis to the next."""
+    """Return a plan's text without its leaves and without the parts that differ from one analysis to the next."""
     numbers: dict[str, str] = {}
 
     def numbered(found: re.Match[str]) -> str:
@@ -183,6 +183,6 @@ def _lasting_text(text: str) -> list[str]:
 
 
 def _inner(lines: list[str]) -> Iterable[str]:
-    """Return the lines of a plan's text that are not of leaves: a leaf is followed by nothing that is further in."""
+    """Return the lines of a plan's text without leaves. After a leaf, no line is indented further."""
     depths = [len(found[0]) if (found := _OPERATOR.match(line)) else 0 for line in lines]
     return [line for line, depth, after in zip(lines, depths, [*depths[1:], 0], strict=True) if after > depth]

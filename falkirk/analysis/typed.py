@@ -1,7 +1,7 @@
-"""Typed: what of a batch's plan depends on the order of rows because of the types of what it works on.
+"""Typed: finds the operations of a batch's plan that depend on the order of rows because of their types.
 
-Whether a sum is exact, and which of several spellings stands for all, is not to be seen in an operation's name; so
-Spark is asked for types.
+The name of an operation does not show whether a sum is exact, or whether equal values may have several spellings. So
+this module asks Spark for the types.
 """
 
 import json
@@ -13,19 +13,19 @@ from pyspark.sql import DataFrame
 from falkirk.analysis.functions import ONE_OF_SEVERAL, ONE_SPELLING, OVERFLOWING, Nature, entry_of
 from falkirk.analysis.python import expressions, nodes, replaced
 
-#: Types whose values add up to the same in any order. An average adds up whole numbers as floating-point ones, and
-#: long ones are soon beyond 2^53, where those are rounded.
+#: Types whose sums do not depend on the order. An average adds integers as floating-point numbers, and sums of long
+#: integers soon exceed 2^53, from where on these are rounded.
 _EXACT = ("byte", "short", "integer", "long", "decimal", "interval ")
 _EXACT_IN_AVERAGES = ("byte", "short", "integer", "decimal", "interval ")
-#: A sum has 10 digits more than what is added, and 38 at most.
+#: A sum has 10 digits more than its argument, and at most 38.
 _DIGITS_LEFT = 28
-#: Simple types of which values that are equal are the same, whatever else they are within.
+#: Simple types whose equal values are the same, also within other types.
 _ONE_TEXT = (
     "void", "boolean", "byte", "short", "integer", "long", "decimal", "date", "timestamp", "time", "interval ",
     "binary", "string", "char", "varchar",
 )  # fmt: skip
 
-#: Relations that put rows together that are equal.
+#: Relations that group equal rows.
 _GROUPING = {"Aggregate", "Distinct", "Deduplicate", "Intersect", "Except"}
 
 
@@ -40,7 +40,7 @@ def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
     for node in nodes(plan) if _GROUPING & set(found) else ():
         name = str(node.getClass().getSimpleName())
         if name == "Deduplicate" and not _identities(node.output()) <= _identities(node.keys()):
-            yield ONE_OF_SEVERAL  # the other columns say which one was kept
+            yield ONE_OF_SEVERAL  # the other columns show which row was kept
         if name in _GROUPING and not all(map(is_one_key, _grouped(node, name))):
             yield ONE_SPELLING
     for expression in replaced(session, expressions(plan)) if any(map(_is_of_interest, found)) else ():
@@ -54,16 +54,16 @@ def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
 
 
 def stable(session: Any) -> Callable[[Any], bool]:
-    """Return what says of a type whether values are equal if their bytes are, and only then."""
+    """Return a function that says whether values of a type are equal exactly if their bytes are equal."""
     is_stable: Callable[[Any], bool] = session._jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable
     return is_stable
 
 
 def one_key(session: Any) -> Callable[[Any], bool]:
-    """Return what says of a type whether equal values are put into one group, whatever was computed before them.
+    """Return a function that says whether equal values of a type always come into one group.
 
-    Spark groups by bytes, and of an interval of months, days and microseconds that is NULL it keeps the bytes that were
-    in its place before.
+    Spark groups by bytes. A NULL interval of months, days and microseconds keeps the bytes that were in its place
+    before.
     """
     is_stable = stable(session)
     return lambda kind: bool(is_stable(kind)) and not _has_interval(kind)
@@ -84,7 +84,7 @@ def _simple(kind: Any) -> Iterator[str]:
 
 
 def _given(aggregate: Any) -> list[Any]:
-    """Return the types of what an aggregate is given."""
+    """Return the types of an aggregate's arguments."""
     parts = aggregate.aggregateFunction().children()
     return [parts.apply(i).dataType() for i in range(parts.size())]
 
@@ -93,7 +93,7 @@ def _is_of_interest(name: str) -> bool:
     return entry_of(name).nature in (Nature.COMMUTATIVE, Nature.FLOATING)
 
 
-#: What becomes of what overflows, by Spark's `EvalMode`.
+#: Functions that return the behaviour of an aggregate on overflow, as Spark's `EvalMode`.
 _MODES: dict[str, Callable[[Any], str]] = {
     "Sum": lambda aggregate: str(aggregate.evalContext().evalMode().toString()),
     "Average": lambda aggregate: str(aggregate.evalMode().toString()),
@@ -101,7 +101,7 @@ _MODES: dict[str, Callable[[Any], str]] = {
 
 
 def _grouped(node: Any, name: str) -> list[Any]:
-    """Return the types of the columns by which a relation puts rows together."""
+    """Return the types of the columns by which a relation groups rows."""
     by = {"Aggregate": "groupingExpressions", "Deduplicate": "keys"}.get(name, "output")
     columns = getattr(node, by)()
     return [columns.apply(i).dataType() for i in range(columns.size())]
@@ -112,10 +112,10 @@ def _identities(columns: Any) -> set[int]:
 
 
 def _takes_one_of_equals(aggregate: Any, is_stable: Callable[[Any], bool]) -> bool:
-    """Whether an aggregate takes one of several values that are equal and not the same: 0.0 and -0.0, spellings.
+    """Return whether an aggregate takes one of several values that are equal but not the same, such as 0.0 and -0.0.
 
-    Such are the greatest, the least and the middle one. Spark spells what it groups by in one way itself, but collated
-    strings.
+    Examples are the maximum, the minimum and the median. For grouping keys, Spark itself uses one spelling, except for
+    strings with a collation.
     """
     parts = [aggregate.children().apply(i) for i in range(aggregate.children().size())]
     taken = [aggregate, *(part for part in parts if not part.foldable())]
@@ -125,7 +125,7 @@ def _takes_one_of_equals(aggregate: Any, is_stable: Callable[[Any], bool]) -> bo
 
 
 def is_one_text(kind: Any) -> bool:
-    """Whether values of a type, as Spark's JSON, that are equal are the same."""
+    """Return whether equal values of a type, given as Spark's JSON, are the same."""
     if isinstance(kind, str):
         return kind.startswith(_ONE_TEXT)
     of = kind.get("type")
@@ -137,14 +137,14 @@ def is_one_text(kind: Any) -> bool:
 def _of_sum(name: str, aggregate: Any) -> Iterator[str]:
     child = aggregate.children().apply(0)
     if entry_of(str(child.getClass().getSimpleName())).nature is Nature.FLOATING:
-        return  # try_sum() stands for a sum, which is looked at itself
+        return  # try_sum() contains a sum, which is checked itself
     kind = child.dataType()
     of_type = str(kind.typeName())
     if not of_type.startswith(_EXACT if name in ("Sum", "TrySum") else _EXACT_IN_AVERAGES):
         yield name
     mode = _MODES[name](aggregate) if name in _MODES else "TRY"
     adds_up_to = str(aggregate.aggBufferAttributes().apply(0).dataType().typeName())
-    # In what is no wider than what is added a few rows overflow; else it takes billions of them.
+    # If the sum has the same width as its argument, a few rows can overflow it; otherwise billions are needed.
     is_soon_full = of_type.startswith(("long", "interval ")) and of_type.split()[0] == adds_up_to.split()[0]
     wide = of_type.startswith("decimal") and kind.precision() > _DIGITS_LEFT
     if (mode == "TRY" and is_soon_full) or (mode in ("TRY", "LEGACY") and wide):

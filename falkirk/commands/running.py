@@ -1,4 +1,4 @@
-"""The commands that look at an application from outside, and ask things of it: rollback, history, stop, gc."""
+"""The commands that inspect an application or send it requests: rollback, history, stop, gc, disown."""
 
 import json
 import time
@@ -24,14 +24,14 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.system.terminal import Terminal
 
 _out = Terminal()
-#: Stopping lets the broker have what the producers hold; going back reads what was sent since the checkpoint.
+#: The longest wait for an answer: a stop flushes producers, and a rollback reads the results since the checkpoint.
 _PATIENCE_S = 180.0
 
 Command = Callable[..., None]
 
 
 def of_application(command: Command) -> Command:
-    """Add the argument and options that say which application is meant."""
+    """Add the argument and options that name the application."""
     for option in (
         click.option("--home", type=click.Path(path_type=Path), help="Folder for checkpoints and decisions."),
         click.option("--local", is_flag=True, help="The broker that --local started on this machine."),
@@ -44,7 +44,7 @@ def of_application(command: Command) -> Command:
 
 @contextmanager
 def home_of(app: Application, home: Path | None) -> Iterator[tuple[Home, bool]]:
-    """Yield an application's home, and whether somebody runs it: if not, it is held meanwhile, without a new owner.
+    """Yield an application's home, and whether it runs. If it does not, its lock is held meanwhile without a new owner.
 
     Raises: HomeError: `NEVER_RAN`, and as `open_home`.
     """
@@ -73,7 +73,7 @@ def _visit(file: Path, broker: str | None, local: bool, home: Path | None) -> It
 
 
 def local_broker() -> str:
-    """Return the address of this machine's broker, started if need be."""
+    """Return the address of this machine's broker; start it first if it does not run."""
     from falkirk.local.broker import start
 
     return start().bootstrap
@@ -82,17 +82,17 @@ def local_broker() -> str:
 @click.command()
 @of_application
 @click.option("--to", "to", metavar="PROCESSOR@POINT", required=True, help="A point of `falkirk history`, or @start.")
-@click.option("--force", is_flag=True, help="Even if results that are outside already would be contradicted.")
+@click.option("--force", is_flag=True, help="Roll back even if this contradicts published results.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
-@click.option("--json", "as_json", is_flag=True, help="The preview as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the preview as JSON.")
 def rollback(
     file: Path, broker: str | None, local: bool, home: Path | None, to: str, force: bool, yes: bool, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Take FILE's application back to a point, consistently: all that depends on what is taken back goes with it.
+    """Roll FILE's application back to a consistent point. Results that depend on void results become void too.
 
-    What will happen is shown first. Works on a running and on a stopped application.
+    The command shows the effect first. It works on a running and on a stopped application.
     """
     with _visit(file, broker, local, home) as (visit, held, runs):
         asked = visit.asked(to)
@@ -110,11 +110,11 @@ def rollback(
         if not runs:
             held.take_charge()
             visit.roll_back(asked, force=force)
-            click.echo("Done. It goes on from there when it is next started.", err=True)
+            click.echo("Done. The next start resumes from there.", err=True)
             return
         with Terminal(stderr=True).status("waiting for the application to go back"):
             ask_to_go_back(held.store, asked, force=force, timeout_s=_PATIENCE_S)
-        click.echo("Done. It goes on from there.", err=True)
+        click.echo("Done. The application resumes from there.", err=True)
 
 
 @click.command()
@@ -167,7 +167,7 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
 @click.command()
 @of_application
 def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None:
-    """Stop FILE's application, wherever it was started on this machine. The next start goes on from there."""
+    """Stop FILE's application, wherever on this machine it was started. The next start resumes from there."""
     app = load_application(file)
     with home_of(app, home) as (held, runs):
         if not runs:
@@ -184,18 +184,18 @@ def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None
     raise HomeError(
         "REQUEST_UNANSWERED",
         f"{app.name!r} has not stopped for {_PATIENCE_S:.0f} s.",
-        hint="Look at host.log in its home; killing it is safe at any moment.",
+        hint="Read host.log in its home. You may kill the application at any moment without harm.",
     )
 
 
 @click.command()
 @of_application
-@click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Drop what neither a failure nor a rollback to the kept history can ask for any more.
+    """Delete checkpoints and records that neither a failure nor a rollback to the kept history can need.
 
-    A running application does so by itself, all the time.
+    A running application does this continuously.
     """
     with _visit(file, broker, local, home) as (visit, held, runs):
         garbage = visit.garbage()
@@ -211,7 +211,7 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
                 table.add_row(f"records of {topic}", f"{number:,}")
             _out.print(table)
         if runs and not dry_run:
-            click.echo("It runs, and drops these by itself.", err=True)
+            click.echo("The application runs, and deletes these itself.", err=True)
         elif not dry_run:
             held.take_charge()
             visit.wheel.collect()
@@ -229,7 +229,7 @@ def _show(preview: Preview) -> None:
     if preview.stays:
         _out.print(f"Not taken back: {', '.join(preview.stays)}.")
     for topic, number in preview.outside.items():
-        _out.print(f"Outside already, and can't be taken back: {number:,} results in {topic}.")
+        _out.print(f"Already published, and can't be taken back: {number:,} results in {topic}.")
 
 
 def _preview_json(preview: Preview) -> dict[str, Any]:
@@ -267,12 +267,12 @@ def _ago(seconds: float) -> str:
 def disown(file: Path, broker: str | None, local: bool, home: Path | None, what: str) -> None:
     """Ignore forged records in TOPIC, or leave out a FILE of the folder that SOURCE reads.
 
-    TOPIC: of records that keep FILE's application from starting (FOREIGN_WRITER): records with a tag that this home
-    can't verify, and that are in TOPIC now. If the home was restored from an old copy, restore a newer one instead: its
-    results would be repeated.
+    TOPIC: forged records keep FILE's application from starting (FOREIGN_WRITER). They have a tag that this home can't
+    verify. The command ignores those that are in TOPIC now. If the home was restored from an old copy, restore a newer
+    one instead, because its results would be repeated.
 
-    SOURCE/FILE: of a file that was changed or removed (INPUT_CHANGED, INPUT_EXPIRED), and can't be put back. Epochs
-    that are not complete yet do without it; its name goes to the dead letters. Works on a running application.
+    SOURCE/FILE: the file was changed or removed (INPUT_CHANGED, INPUT_EXPIRED), and you can't put it back. Incomplete
+    epochs leave it out, and its name goes to the dead letters. This works on a running application.
     """
     app = load_application(file)
     source, _, name = what.partition("/")
@@ -291,9 +291,9 @@ def _disown_file(app: Application, home: Path | None, source: str, name: str) ->
         raise DefinitionError(
             "FILE_UNKNOWN",
             f"application {app.name!r} reads no folder as {source!r}.",
-            hint=f"It reads folders as {', '.join(app.folders)}." if app.folders else "It reads topics alone.",
+            hint=f"It reads folders as {', '.join(app.folders)}." if app.folders else "It reads only topics.",
             source=source,
         )
     with home_of(app, home) as (held, _runs):
         FileLog(source, app.folders[source], held.store).disown(name)
-    click.echo(f"Done. Epochs that are not complete yet do without {source}/{name}.", err=True)
+    click.echo(f"Done. Incomplete epochs leave out {source}/{name}.", err=True)

@@ -241,8 +241,8 @@ def _why(decision: Decision, name: str, asked: Mapping[str, int]) -> str:
             return "it resumes from its newest checkpoint"
         edge = graph.edges[refused.edge]
         if refused.constraint is Constraint.DELIVERED and edge.target == name:
-            return f"it has read what {edge.source} takes back"
+            return f"it has read results that {edge.source} takes back"
         if refused.constraint is Constraint.DISCARDED and edge.source == name:
-            return f"{edge.target} needs records again that it no longer has"
-        return f"what it exchanges with {edge.source if edge.target == name else edge.target} would not fit"
+            return f"it no longer has records that {edge.target} needs again"
+        return f"its records for or from {edge.source if edge.target == name else edge.target} would not fit"
     return "it resumes from its newest checkpoint"

@@ -22,7 +22,7 @@ Time = tuple[int, ...]
 Hashes = npt.NDArray[np.int64]
 """Hashes of keys."""
 
-#: The hash of a row's key, which tells its partition, and the difference: by how much the row's count changes.
+#: The hash of a row's key, which decides its partition, and the difference: by how much the row's count changes.
 HASH, DIFFERENCE = "__falkirk_hash", "__falkirk_difference"
 _ROUND = "__falkirk_round"
 #: The prefix of the names of Falkirk's own columns.

@@ -33,7 +33,7 @@ from falkirk.differential.rows import (
     together,
 )  # fmt: skip
 
-#: The column that tells for which input of a join a row is.
+#: The column with the number of the join's input to which a row belongs.
 PORT = "__falkirk_port"
 Move = Literal["stay", "next", "leave"]
 _BATCH_ROWS = 1 << 16

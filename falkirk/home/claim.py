@@ -1,18 +1,17 @@
-"""Claim: a record outside the home that says which process is its owner. It finds out a second copy of the home.
+"""Claim: a record on the broker that says which process owns the home. It reveals a second copy of the home.
 
-A copied folder, or a cloned disk, has the home's identity and a store of its own, in which the other copy's generation
-is never seen. What the copies share is the broker. So each owner appends a claim to a topic of the home's before it
-writes anything, and the last claim holds: whoever finds a later one than its own ends. The order of a partition is the
-owner's epoch, so no transaction is needed. (A transactional id would fence nothing more: the results of regions are
-not written in transactions.)
+A copied folder or a cloned disk has the same identity and a separate store, so no copy sees the other's generation. The
+copies share only the broker. So each owner appends a claim to an internal topic before it writes anything, and the last
+claim is valid: an owner that finds a later claim than its own ends. The order of the partition decides, so no
+transaction is needed. (A transactional id would fence nothing more, because the results of regions are not written in
+transactions.)
 
-A claim is signed with the secret of the home, which its copies have as well: whoever may write the topic can't make an
-owner end. Records that are not signed, and repeated ones, end nobody: they are named, and a newcomer waits as for an
-unknown owner, since they may hide one. Only a home of an earlier version believes them, because its copies may have
-secrets of their own.
+A claim is signed with the secret of the home, which its copies have too. So another writer of the topic can't make an
+owner end. Unsigned and repeated records end no owner. They are reported, and a new owner waits as for an unknown owner,
+because they may hide one. Only a home of an earlier version accepts them, because its copies may have other secrets.
 
-The newcomer waits before it starts anything: until the former owner's process has ended, where it can be seen, or
-else for longer than an owner takes to find the claim.
+The new owner waits before it starts anything. If it can see the former owner's process, it waits until that process has
+ended; otherwise, for longer than an owner takes to find the claim.
 """
 
 import contextlib
@@ -45,24 +44,24 @@ from falkirk.system.stored import parse_json
 
 log = logging.getLogger("falkirk")
 
-#: An owner that runs finds a later claim, and has ended, within this time: ten times as long as it is seen to take.
+#: A running owner finds a later claim and ends within this time, which is ten times the measured one.
 FENCED_S = 5.0
-#: So many claims before its own a newcomer looks at: an older owner may not have found the last one yet.
+#: A new owner reads this many claims before its own, because an older owner may not have found the last one yet.
 _FORMER = 100
 _LOOK_S = 0.1
 _TIMEOUT_S = 15.0
-#: In a home whose owner was replaced by that of a copy, and says which. While it is there, nothing starts.
+#: A file in a home whose owner was replaced by that of a copy. It names the new owner. With this file, nothing starts.
 MARK = "copied"
-#: What the tag of a claim covers first, and in place of an incarnation.
+#: The first part of the text that a claim's tag covers, also used in place of an incarnation.
 _SIGNED_AS = "claim"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who has claimed a home.
+    """A process that has claimed a home.
 
-    Args: machine: which boot of which machine, and which of its process spaces. began: with `pid`, which process.
-        host, home: the machine's name and the home's folder. generation: of its store.
+    Args: machine: identifies the machine, its boot and its process namespace. began: identifies the process together
+        with `pid`. host, home: the machine's name and the home's folder. generation: the generation in its store.
     """
 
     machine: str
@@ -89,7 +88,7 @@ class Owner:
 
     @classmethod
     def read(cls, value: bytes | None) -> "Owner":
-        """Return the owner that a record names. One that can't be read is somebody's claim all the same."""
+        """Return the owner that a record names. A record that can't be read counts as the claim of an unknown owner."""
         try:
             content = parse_json(value or b"")
             given = {field.name: content[field.name] for field in fields(cls)}
@@ -108,11 +107,11 @@ class Owner:
         return json.dumps({**content, "tag": tag}).encode()
 
     def has_signed(self, key: SigningKey, topic: str, value: bytes | None) -> bool:
-        """Tell whether a record that names this owner was made by a process with the secret of the home."""
+        """Return whether a process with the secret of the home made a record that names this owner."""
         return hmac.compare_digest(self.signed(key, topic), value or b"")
 
     def has_ended(self) -> bool | None:
-        """Tell whether this process works with its home no longer; None: it can't be seen from here."""
+        """Return whether this process has stopped using its home; None: it can't be seen from this machine."""
         if self.machine != processes.machine():
             return None
         gone = processes.find(self.pid, self.began) is None
@@ -128,8 +127,8 @@ _UNKNOWN = Owner.read(None)
 class Claim:
     """This process's claim on a home.
 
-    Attributes: former: who had claimed it before, oldest first, without those in the same folder. forged: how many
-        records of others there are, and the offset of the first one.
+    Attributes: former: the earlier owners, oldest first, without those in the same folder. forged: the number of
+        foreign records, and the offset of the first one.
     Raises: HomeError: `HOME_COPIED`: a copy of this home took over earlier. LogError.
     """
 
@@ -149,7 +148,7 @@ class Claim:
         while self._reader.positions[0] <= self._offset:
             self._read(0.2)
             if time.monotonic() > self._claimed_s + _TIMEOUT_S:
-                raise away("reading who owns the home", connection, self.topic, "STALLED", ClientErrors())
+                raise away("reading the owner of the home", connection, self.topic, "STALLED", ClientErrors())
 
     def _read(self, timeout_s: float) -> None:
         for message in self._reader.poll(timeout_s):
@@ -159,7 +158,7 @@ class Claim:
                     self.former.append(_UNKNOWN)
                 continue
             if (owner.machine, owner.home) == self._place:
-                continue  # two processes in one folder meet at its locks and its generation
+                continue  # the locks and the generation decide between two processes in one folder
             if message.offset() < self._offset:
                 self.former.append(owner)
             else:
@@ -175,19 +174,20 @@ class Claim:
         count, first = self.forged
         self.forged = count + 1, first if count else message.offset()
         if count == 0:
-            log.warning("%r has a record that is no claim of this home, at offset %d", self.topic, message.offset())
+            log.warning("%r has a record at offset %d that is no claim of this home", self.topic, message.offset())
         return False
 
     def foreign_records(self) -> list[dict[str, object]]:
-        """Return what others have written into the topic of claims, as `Place.foreign_records` does."""
+        """Return the foreign records in the topic of claims, as `Place.foreign_records` does."""
         count, first = self.forged
         told = {"topic": self.topic, "count": count, "partition": 0, "offset": first, "reason": "no claim of this home"}
         return [told] if count else []
 
     def look(self) -> None:
-        """Refuse to go on if this process is no longer the owner. Call it at least once a second.
+        """Refuse to continue if this process is no longer the owner. Call it at least once a second.
 
-        What can't be read at present is looked at the next time.
+        If claims can't be read now, the next call reads them.
+
         Raises: StoreError: `HOME_TAKEN_OVER`: another process works with the same store. HomeError: `HOME_COPIED`:
             another process works with a copy.
         """
@@ -202,16 +202,16 @@ class Claim:
                 raise
         else:
             if newest is not None:
-                with contextlib.suppress(OSError):  # a full disk; the next start of this home takes over in its turn
+                with contextlib.suppress(OSError):  # a full disk; then the next start of this home takes over again
                     write_atomically(self._home.path / MARK, str(newest))
         if newest is not None:
             raise _copied(self._home.path, str(newest))
 
     def await_former(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Wait until former owners have ended, or must have found this claim. Call it before anything is written.
+        """Wait until former owners have ended or must have found this claim. Call it before the first write.
 
-        Args: is_over: tells that nobody waits any more.
-        Raises: HomeError: `LEFTOVER_ALIVE`: a process of one is still at work, stopped perhaps. As `look`.
+        Args: is_over: returns True to end the wait.
+        Raises: HomeError: `LEFTOVER_ALIVE`: the process of a former owner is alive, and perhaps stopped. As `look`.
         """
         for former in self.former:
             while not (has_ended := former.has_ended()) and not is_over():
@@ -223,14 +223,14 @@ class Claim:
                         "LEFTOVER_ALIVE",
                         f"the former owner still runs: {former}.",
                         where=self._home.path,
-                        hint="Kill it, then start again: it may still write.",
+                        hint="Kill it, because it may still write. Then start again.",
                         pids=[former.pid],
                     )
                 self.look()
                 time.sleep(_LOOK_S)
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the reader of claims."""
         self._reader.close()
 
 
@@ -255,12 +255,12 @@ def _append(connection: Connection, topic: str, value: bytes) -> int:
     error, offset = found[0]
     if error is not None:
         raise fault(error, "claiming the home", connection, errors, topic)
-    assert offset is not None, "what was taken has an offset"
+    assert offset is not None, "a delivered record has an offset"
     return offset
 
 
 def refuse_copied(home: Path) -> None:
-    """Refuse a home of which a copy took over earlier. Raises: HomeError: `HOME_COPIED`."""
+    """Refuse a home if a copy of it has taken over. Raises: HomeError: `HOME_COPIED`."""
     mark = home / MARK
     if mark.exists():
         raise _copied(home, mark.read_text())

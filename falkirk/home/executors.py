@@ -74,7 +74,7 @@ class Executors:
         self._written: ExecutorRecord | None = None
 
     def record(self, *, complete: bool = False) -> None:
-        """Record all executors of the session. Args: complete: this session runs no query any more, and never will."""
+        """Record all executors of the session. Args: complete: this session has run its last query."""
         if not self._elsewhere:
             return
         try:

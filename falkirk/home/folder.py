@@ -87,7 +87,7 @@ class Home:
     def kill_leftovers(
         self, *, spare_pid: int | None = None, spare_application: str | None = None, timeout_s: float = 20.0
     ) -> tuple[ProcessRecord, ...]:
-        """Kill every process that a former run left behind, also stopped ones; return those that were found.
+        """Kill all remaining processes of a former run, including stopped ones; return those that were found.
 
         Args: spare_pid, spare_application: the JVM and Spark application that this process continues to use, as a
             notebook does. Producers that linger there are flushed instead (falkirk/runtime/fence.py).

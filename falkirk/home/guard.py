@@ -19,7 +19,7 @@ from falkirk.errors import FalkirkError
 POLL_S = 0.5
 #: The time between two checks of the coordinator by a host that was asked to stop.
 _ORPHANED_S = 0.05
-#: The host ended for a reason that a new host can't mend. The status file has it, if it is still this host's file.
+#: The host ended for a reason that a new host can't fix. The status file has it, if it is still this host's file.
 EXIT_FATAL = 3
 #: The host lost its coordinator.
 EXIT_ORPHANED = 1

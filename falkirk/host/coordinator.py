@@ -1,7 +1,7 @@
 """Coordinator: a small process without Spark that starts the host of the live regions, watches it, and replaces it.
 
-Dead is a host whose process ended; hung is one that has not written its status for long. Either way everything that
-it left behind is killed before the next one starts.
+A host is dead if its process has ended. It hangs if it has not written its status for a long time. In both cases the
+coordinator kills all processes that the host left before it starts the next one.
 """
 
 import os
@@ -29,26 +29,26 @@ from falkirk.system.disk import is_full
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import plain
 
-#: A host that is silent this long hangs. Starting Spark is slow on a busy machine, so the first sign may take longer.
+#: A host that is silent for this time hangs. Spark starts slowly on a busy machine, so the first status may be late.
 SILENT_S = 40.0
 SILENT_AT_START_S = 180.0
-#: A host that fails this often in a row, each time without a checkpoint of any region, will not get better by itself.
+#: After this many failures in a row, each without a checkpoint of any region, a further start would fail too.
 FRUITLESS_MAX = 5
-#: How long to wait before it is looked whether what was away is back.
+#: The time between two checks whether the broker or the store is back.
 AWAY_PAUSE_S = 1.0
-#: How long to wait before it is looked whether executors on other machines have ended.
+#: The time between two checks whether executors on other machines have ended.
 ALIVE_PAUSE_S = 1.0
-#: A longer log of former hosts is put aside when the next one starts.
+#: If the log of former hosts is longer than this, the next start renames it to host.log.1.
 LOG_BYTES_MAX = 50_000_000
-#: A host is not started with less room than this in its home.
+#: A host starts only if its home has at least this much free space.
 SPACE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """How an application is run: its file, broker, home and Spark master; None means as the file declares.
+    """The settings of a run: file, broker, home and Spark master. None: as the file declares.
 
-    Args: force: go on though published results rest on a checkpoint that is damaged, once.
+    Args: force: recover once even if published results depend on a damaged checkpoint.
     """
 
     file: Path
@@ -79,12 +79,12 @@ class Coordinator:
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
         self._path = settings.home or app.home
-        #: Until regions run: a later loss is to be known of, too.
+        #: Reset once regions run, so that a later loss is reported too.
         self._force = settings.force
         self._commits: dict[str, int] = {}
-        #: The condition for which the last host ended, if it told one.
+        #: The condition that ended the last host, if it reported one.
         self._waits_for = ""
-        #: What was said of the Spark application's exposure.
+        #: The warnings about open ports of the Spark application that were already printed.
         self._warned: set[str] = set()
         #: The processors that stay down, by the last status, with their errors.
         self.down: dict[str, str] = {}
@@ -95,26 +95,26 @@ class Coordinator:
         self._stopping.set()
 
     def run(self) -> None:
-        """Run until `stop`. Raises: FalkirkError: what ended the application for good."""
+        """Run until `stop`. Raises: FalkirkError: a permanent error ended the application."""
         if self._path.is_dir():
-            self._await_space()  # to take charge is to write
+            self._await_space()  # becoming the owner needs a write
         with (
             open_home(self._path, self._app.name, self._app.store) as home,
             Gateway(self._app, self._connection, home, self._say) as self._gateway,
         ):
             home.store.fail_taken("stop", "the application ended before it could answer")
-            stop_asked(home.store)  # by somebody who wanted a former run to stop
+            stop_asked(home.store)  # clear the stop request of a former run
             fruitless = 0
             while not self._stopping.is_set():
                 for record in home.kill_leftovers():
-                    self._say(f"killed {record.role} {record.pid}, left behind by a former run")
+                    self._say(f"killed {record.role} {record.pid} of a former run")
                 self._await_executors()
                 self._await_space()
                 before = dict(self._commits)
                 reason = self._run_host(home)
                 if self._stopping.is_set():
                     break
-                if self._waits_for in AWAY:  # it is waited for, however long
+                if self._waits_for in AWAY:  # wait for it without a limit
                     self._stopping.wait(AWAY_PAUSE_S)
                 else:
                     fruitless = 0 if self._commits != before else fruitless + 1
@@ -123,14 +123,14 @@ class Coordinator:
                         "HOST_KEEPS_FAILING",
                         f"the Spark application failed {fruitless} times in a row without a checkpoint: {reason}.",
                         where=self._path / "host.log",
-                        hint="The log says why; the home is intact, run again once it is mended.",
+                        hint="Read the reason in this log, correct the cause, and run again. The home is intact.",
                     )
                 self.restarts += 1
                 self._say(f"the Spark application is gone ({reason}); starting it again")
             home.kill_leftovers()
 
     def _await_executors(self) -> None:
-        """Wait until no executor of a former run can still write, however long one is there that can't end itself."""
+        """Wait until no executor of a former run can still write. The wait has no limit."""
         since_s, said = time.monotonic(), ""
         while not self._stopping.is_set():
             try:
@@ -145,7 +145,7 @@ class Coordinator:
             self._stopping.wait(ALIVE_PAUSE_S)
 
     def _await_space(self) -> None:
-        """Wait until the home can be written: on a full disk a host would end as soon as it begins."""
+        """Wait until the home can be written. On a full disk a host would end at once."""
         waited = False
         while not self._stopping.is_set():
             try:
@@ -156,7 +156,7 @@ class Coordinator:
                 if not is_full(error):
                     raise
             if not waited:
-                self._say(f"the disk is full that holds {self._path}; waiting for space")
+                self._say(f"the disk is full: {self._path}; waiting for space")
             waited = True
             self._stopping.wait(1.0)
 
@@ -185,13 +185,13 @@ class Coordinator:
             self._watch(process, status_file, home)
         finally:
             if self._stopping.is_set() and self._gateway is not None:
-                self._gateway.stop()  # first, so that nobody waits for what stops
+                self._gateway.stop()  # first, so that no client waits for a host that stops
             _end(process)
         return self._reason(process, status_file, home)
 
     def _watch(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> None:
         assert process.stdin is not None
-        assert home.store.generation is not None, "whoever holds the home's lock has taken charge"
+        assert home.store.generation is not None, "the holder of the home's lock has become its owner"
         settings = HostSettings(
             coordinator=os.getpid(),
             generation=home.store.generation,
@@ -217,7 +217,7 @@ class Coordinator:
                 self._on_status(status)
                 if self._gateway is not None:
                     self._gateway.take(status)
-            # Before the store is asked, which may take its time: a host is not silent because nobody listens.
+            # Before the request to the store, which may be slow and would make the host look silent.
             if time.monotonic() - seen_at_s > limit_s:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
                 process.kill()
@@ -227,7 +227,7 @@ class Coordinator:
                 self.stop()
 
     def _warn(self, status: dict[str, Any]) -> None:
-        """Say what others can do to the Spark application, once each."""
+        """Print each warning about open ports of the Spark application once."""
         for warning in status.get("exposed", ()):
             if warning not in self._warned:
                 self._warned.add(warning)
@@ -249,7 +249,7 @@ class Coordinator:
         if process.returncode == EXIT_FATAL and error is None:
             home.store.require_charge()  # a host that was replaced leaves the status file to its successor
             refuse_copied(home.path)
-            raise InternalError("HOST_SILENT", "the host gave up without saying why.", where=self._path / "host.log")
+            raise InternalError("HOST_SILENT", "the host ended without a reason.", where=self._path / "host.log")
         if error is not None and process.returncode == EXIT_FATAL:
             raise SparkError(str(error["condition"]), str(error["text"]))
         if error is not None:
@@ -260,33 +260,38 @@ class Coordinator:
 
 
 def host_environment() -> dict[str, str]:
-    """Return the environment of a host. With a fixed hash seed `hash("a")` and the order of a set are the same in each
-    host, so that steps computed from them are; Spark hands the seed on to its Python workers."""
+    """Return the environment of a host.
+
+    The hash seed is fixed, so `hash("a")` and the order of a set are the same in each host, and so are steps that
+    depend on them. Spark passes the seed to its Python workers.
+    """
     return os.environ | {"PYTHONHASHSEED": "0"}
 
 
 def read_status(file: Path) -> dict[str, Any] | None:
-    """Return what the host last published, or None when it has published nothing yet, or can't be asked now: that it
-    has been silent for long is what ends it."""
+    """Return the status that the host published last, or None if there is none or it can't be read now.
+
+    The caller ends the host only after a long silence.
+    """
     try:
         content: dict[str, Any] = parse_json(file.read_text())
         known = isinstance(content["at_s"], int | float) and all(
             isinstance(r["state"], str) for r in content["regions"]
         )
         return content if known else None
-    except (OSError, ValueError, KeyError, TypeError):  # on a full disk it is written over, and may be seen half
+    except (OSError, ValueError, KeyError, TypeError):  # on a full disk it is overwritten in place, and may be partial
         return None
 
 
 def _show(printed: int) -> None:
-    """Print what a host's sinks print, until it has ended."""
+    """Print the output of a host's console sinks until the host has ended."""
     with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             print(plain(line), end="", flush=True)
 
 
 def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:
-    """End the host: ask by closing its input, then kill."""
+    """End the host: close its input, which asks it to stop, and kill it after `timeout_s`."""
     if process.stdin is not None:
         process.stdin.close()
     try:

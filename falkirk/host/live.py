@@ -1,7 +1,7 @@
 """Live host: the regions of an application in one Spark session, under the coordinator's protocol.
 
-It looks after what only it can see, the queries' errors: which of them a restart does not help against, how often one
-may fail, and when it may be tried again. What is brought back, to where, and what leaves, is decided by the Wheel.
+It handles the queries' errors: it decides which are permanent, how often a query may fail, and when it may start again.
+The Wheel decides which regions are restored, to which checkpoint, and which results are released.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ from falkirk.system.disk import is_full
 
 log = logging.getLogger("falkirk")
 
-#: A region that fails this often in a row without a commit in between will not get better by itself.
+#: After this many failures in a row without a commit, a further restart would fail too.
 FAILURES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
-#: How long a region waits for space on a full disk before it is tried again.
+#: How long a region waits for space on a full disk before its next start.
 FULL_S = 5.0
 
 
@@ -48,17 +48,17 @@ class _Watched:
     live: LiveRegion
     status: RegionStatus
     failures: int = 0
-    #: Since its last commit, failures for which somebody outside is to blame; and whether the last one was such.
+    #: Failures since the last commit that another process caused, and whether the last failure was one of them.
     strays: int = 0
     is_stray: bool = False
     opening: Opening | None = None
 
 
 class LiveHost:
-    """The regions of one plan in one session: it looks after the live ones, and `BatchHost` after the batches.
+    """The regions of one plan in one session. It watches the live regions; `BatchHost` watches the batches.
 
-    Args: history: how many checkpoints of each region to keep to go back to by hand. say: takes one line for the user
-        at each event.
+    Args: history: how many checkpoints of each region to keep for a requested rollback. say: receives one line for the
+        user at each event.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class LiveHost:
     def start(self, on_progress: Callable[[], None] = lambda: None, *, force: bool = False) -> None:
         """Take charge of every region and start it.
 
-        Args: on_progress: called now and then: reading a long tail takes its time. force: go on though published
-            results rest on a checkpoint that is damaged.
-        Raises: FalkirkError: a region can't start; those started before are stopped.
+        Args: on_progress: called at intervals, because reading a long tail takes time. force: recover even if published
+            results depend on a damaged checkpoint.
+        Raises: FalkirkError: a region can't start. The regions that were started before it are stopped.
         """
         self._on_progress = on_progress
         try:
@@ -142,7 +142,7 @@ class LiveHost:
         )
 
     def flush(self, timeout_s: float) -> bool:
-        """Flush what the producers of stopped regions still hold; tell whether nothing is left in any process."""
+        """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
         if writes_elsewhere(self._context.session):
             return False
         prefix, flushed = fence.client_id(self._context.home.identity, "", 0).removesuffix("-0"), threading.Event()
@@ -156,9 +156,9 @@ class LiveHost:
         return flushed.wait(timeout_s)
 
     def poll(self) -> tuple[RegionStatus, ...]:
-        """Look at every region once, and do what is due. Call it about once a second.
+        """Check every region once, and take one turn of the protocol. Call it about once a second.
 
-        Raises: FalkirkError: a region can't be brought back; what to do is in the error.
+        Raises: FalkirkError: a region can't be restored. The error says what to do.
         """
         self._executors.record()
         self._attempt(self._look_after)
@@ -166,7 +166,7 @@ class LiveHost:
         return self.status()
 
     def wait(self, timeout_s: float, stopping: threading.Event) -> bool:
-        """Wait until the next poll is due, releasing epochs as they are completed; tell whether to stop instead.
+        """Wait until the next poll is due, and release completed epochs meanwhile; return whether to stop.
 
         Raises: as `poll`.
         """
@@ -197,7 +197,7 @@ class LiveHost:
             self._acceptance.take_in(self._wheel.points)
 
     def _attempt(self, action: Callable[[], None]) -> None:
-        """Do something that may have to wait for the broker or the store. Raises: as `poll`."""
+        """Run an action that may have to wait for the broker or the store. Raises: as `poll`."""
         try:
             action()
         except (LogError, StoreError) as error:
@@ -207,7 +207,7 @@ class LiveHost:
         except SparkError as error:
             self._excuse(error)
 
-    # -- what commands ask for ----------------------------------------------------------------------------------------
+    # -- requests of commands -----------------------------------------------------------------------------------------
 
     def _go_back(self, wheel: Wheel) -> None:
         if writes_elsewhere(self._context.session):
@@ -220,7 +220,7 @@ class LiveHost:
         self._serve(lambda **asked: wheel.recover(frozenset(), "asked for", **asked))
 
     def _serve(self, recover: Callable[..., Decision]) -> bool:
-        """Take the oldest request to go back, if there is one; tell whether it was carried out."""
+        """Take the oldest request to roll back, if there is one; return whether it was carried out."""
         store = self._context.home.store
         request = store.take_request("rollback")
         if request is None:
@@ -257,12 +257,12 @@ class LiveHost:
             status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
 
     def _end(self, watched: _Watched, error: Exception) -> None:
-        """Take note of what ended a region's query."""
+        """Handle the error that ended a region's query."""
         live, status = watched.live, watched.status
         fatal = fatal_of(error, live, self._context)
         reason = str(error).split("\n")[0][:300]
         if (found := damage_of(error, self._context.home.checkpoint(status.name))) is not None:
-            # Before it ends: while the store is away this raises, and all of it is done again.
+            # Before the region ends: if the store is away, this raises, and the next poll repeats everything.
             live.distrust_checkpoints(found.first, found.reason)
         live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
@@ -270,14 +270,14 @@ class LiveHost:
             fatal.__cause__ = error
             self._wheel.keep_down(status.name, fatal)
             return
-        if is_out_of_memory(error):  # a new JVM has what a leak has taken; by default Spark ends this one by itself
+        if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
         status.state, status.detail = "restarting", reason
         pause_s = BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
-        if is_full(error):  # until there is space, however long that takes
+        if is_full(error):  # restart without a limit until the disk has space
             watched.failures, pause_s = 0, FULL_S
             status.detail = f"the disk is full: {reason}"
-        if is_stray(error):  # who connects to Spark's ports may fail it, and never end the application
+        if is_stray(error):  # a client of Spark's ports may make the region fail, but must not end the application
             watched.is_stray, pause_s = True, BACKOFF_S[min(watched.strays, len(BACKOFF_S) - 1)]
             status.detail = f"a stray connection to a port of Spark's streaming shuffle: {reason}"
         live.ready_at_s = time.monotonic() + pause_s
@@ -285,9 +285,9 @@ class LiveHost:
 
     def _count_failure(self, name: str, reason: str) -> None:
         if name in self._batches.regions:
-            return  # it counts how often an epoch fails itself
+            return  # a batch counts the failures of its epochs itself
         watched = self._watched[name]
-        if watched.live.query is not None:  # of one that has ended it was said already
+        if watched.live.query is not None:  # the failure of an ended query was already reported
             self._say(f"{name}: {reason}; restarting")
         watched.status.restarts += 1
         if watched.is_stray:
@@ -302,12 +302,12 @@ class LiveHost:
                 "REGION_KEEPS_FAILING",
                 f"region {name!r} failed {often} times without a checkpoint in between: {reason}",
                 where=watched.live.region.where,
-                hint="The host's log says more; the home is intact, run again once it is mended.",
+                hint="See the host's log for details, correct the cause, and run again. The home is intact.",
                 region=name,
             )
 
     def _wait_for(self, error: LogError | StoreError) -> None:
-        """Take note that the broker, or the store, is away: all goes on once it is back."""
+        """Show that the broker or the store is away. Work resumes once it is back."""
         reason = f"waiting for the {'broker' if isinstance(error, LogError) else 'store'}: {error.message}"
         for watched in self._watched.values():
             watched.status.detail = reason
@@ -317,7 +317,7 @@ class LiveHost:
         self._batches.wait(reason)
 
     def _excuse(self, error: SparkError) -> None:
-        """Raise the error again unless the next turn may do better."""
+        """Raise the error again unless the next turn may succeed."""
         if error.condition == "WRITER_STILL_RUNNING":
             raise SparkError("SESSION_LOST", error.message, certainty="maybe", hint=error.hint) from error
         self._releases_failed += 1
@@ -327,7 +327,7 @@ class LiveHost:
         self._say(error.message)
 
     def _refresh(self) -> None:
-        """Bring the status up to date with what was started since."""
+        """Update the status of regions that have started since."""
         for watched in self._watched.values():
             opening, status = watched.live.opening, watched.status
             if opening is None or opening is watched.opening or watched.live.query is None:
@@ -339,12 +339,12 @@ class LiveHost:
             status.suppressed += opening.released if suppresses else 0
             if opening.incarnation > 1:
                 self._say(
-                    f"{status.name}: incarnation {opening.incarnation} goes on after batch {opening.restored_batch}; "
-                    f"{opening.released} results are out already and will be {fate}"
+                    f"{status.name}: incarnation {opening.incarnation} resumes after batch {opening.restored_batch}; "
+                    f"{opening.released} results are already published and will be {fate}"
                 )
 
     def status(self) -> tuple[RegionStatus, ...]:
-        """Return what is known of each region, upstream first."""
+        """Return the status of each region, upstream first."""
         live = [w.status for w in self._watched.values()]
         found = tuple(RegionStatus(**asdict(status)) for status in (*live, *self._batches.status()))
         return tuple(s if (error := self.down.get(s.name)) is None else s.failed(error) for s in found)
@@ -355,7 +355,7 @@ class LiveHost:
         return {} if self._wheel is None else self._wheel.down.errors
 
     def push(self) -> list[dict[str, object]]:
-        """Return what the gateway has to know of each source of requests: falkirk/host/gateway.py."""
+        """Return the facts that the gateway needs about each source of requests: falkirk/host/gateway.py."""
         found = {s.name: s.describe() for s in self._plan.push}
         if (wheel := self._wheel) is not None and self._acceptance is not None and wheel.points:
             released = {held: wheel.released(held) for held in wheel.layout.held}
@@ -370,8 +370,7 @@ class LiveHost:
 
     @property
     def foreign(self) -> list[dict[str, object]]:
-        """What others have written into topics of this home, as plain values: by topic, how many records, and one of
-        them."""
+        """Foreign records in topics of this home, as plain values: for each topic their number and one example."""
         return self._context.foreign_records()
 
     @property
@@ -386,11 +385,11 @@ class LiveHost:
         return tuple(w.live.query for w in self._watched.values() if w.live.query is not None)
 
     def stop(self) -> None:
-        """Stop all regions, writers first. What their producers still hold is flushed by the next start's fence."""
+        """Stop all regions, writers first. The fence of the next start flushes their producers."""
         for watched in self._watched.values():
             try:
                 watched.live.end("stopped")
-            except StoreError as error:  # the next start knows by its fence what this one could not write down
+            except StoreError as error:  # the next start's fence finds what this one could not record
                 log.warning("%s: %s", watched.status.name, error.message)
             watched.status.state = "stopped"
         self._batches.stop()

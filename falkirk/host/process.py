@@ -1,7 +1,7 @@
 """Host: the Spark application that runs the live regions, a child of the coordinator.
 
-It reads the application's file, plans it, runs its regions, writes its status each second, and dies with its parent: a
-host that nobody watches would be a writer that nobody fences.
+It reads the application's file, plans it, runs its regions, and writes its status each second. It dies with its parent,
+because nobody would fence a host that nobody watches.
 """
 
 import contextlib
@@ -38,17 +38,18 @@ from falkirk.system.signals import stop_on_signals
 from falkirk.system.terminal import log_as_text, plain
 
 POLL_S = 0.5
-#: The host ended because its Spark application has to be a new one.
+#: The host ended because it needs a new Spark application.
 EXIT_RESTART = 4
-#: Conditions that a new Spark application, or one that starts once the broker is back, does not meet.
+#: Conditions that pass with a new Spark application, or once the broker is back.
 PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """What the coordinator tells its host, as JSON on standard input's first line.
+    """The settings that the coordinator gives its host, as JSON in the first line of standard input.
 
-    Args: coordinator: its process. generation: of the home, for which the host writes. Others: as `RunSettings`.
+    Args: coordinator: its process id. generation: the home's generation, which the host's writes name. Others: as
+        `RunSettings`.
     """
 
     coordinator: int
@@ -74,8 +75,11 @@ def write_status(
     exposed: Sequence[str] = (),
     error: FalkirkError | None = None,
 ) -> None:
-    """Publish what the regions do, for the coordinator, what its gateway has to know, what others have written into
-    topics of this home, and what others can do to its Spark application."""
+    """Publish the host's status for the coordinator.
+
+    Args: push: facts for the gateway. foreign: records in topics of this home that others have written. exposed:
+        warnings about open ports of the Spark application. error: the error that ends the host.
+    """
     content = {
         "at_s": time.time(),
         "pid": os.getpid(),
@@ -94,7 +98,7 @@ def write_status(
 
 
 def _write_over(file: Path, text: str) -> None:
-    """Write a file where it is, which on a full disk is the only place; a silent host would be replaced."""
+    """Overwrite a file in place, because a full disk has no space for a new one. A silent host would be replaced."""
     with contextlib.suppress(OSError), open(file, "r+", encoding="utf-8") as handle:
         handle.write(text)
         handle.truncate()
@@ -105,7 +109,7 @@ def main() -> int:
     log_as_text()
     line = sys.stdin.readline()
     if not line.endswith("\n"):
-        return guard.EXIT_ORPHANED  # the coordinator died before it had said what to do
+        return guard.EXIT_ORPHANED  # the coordinator died before it sent the settings
     settings = HostSettings(**json.loads(line))
     stopping = threading.Event()
     guard.die_with_parent(settings.coordinator, stopping)
@@ -119,7 +123,7 @@ def main() -> int:
         write_status(home_path, (), error=error)
         return EXIT_RESTART if error.condition in PASSING else guard.EXIT_FATAL
     except Exception as error:
-        # What Spark or the JVM threw: a new host may do better, and the reason is kept in case none does.
+        # An error of Spark or the JVM: a new host may succeed. The reason is kept in case no host does.
         _say(traceback.format_exc())
         write_status(home_path, (), error=SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}"))
         return EXIT_RESTART
@@ -132,7 +136,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     topics = Topics(connection)
     topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))
     if stopping.is_set():
-        return 0  # the coordinator has stopped, or died: nothing of this host may begin
+        return 0  # the coordinator has stopped or died, so this host must not start anything
     claim = Claim(connection, home)
     guard.watch_owner(claim.look, _say)
     named = [source.topic.topic for source in app.sources.values()]
@@ -181,12 +185,12 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk, on which the log is
+    with contextlib.suppress(OSError):  # the disk of the log is full
         print(plain(text), flush=True)
 
 
 def _attach(app: Application, settings: HostSettings, stopping: threading.Event) -> Home:
-    """Open the home, once its store answers."""
+    """Open the home as soon as its store answers."""
     began_s, path = time.monotonic(), Path(settings.home)
     while True:
         try:

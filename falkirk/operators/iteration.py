@@ -31,7 +31,7 @@ from falkirk.system.durable import Manifest, check, make_folder, sync
 
 log = logging.getLogger("falkirk")
 
-#: The column that tells how often a row is added, or, below 0, removed.
+#: The column with the number of times that a row is added; below 0, that it is removed.
 CHANGE = "difference"
 
 

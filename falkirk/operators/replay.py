@@ -14,10 +14,10 @@ from falkirk.operators.joins import join
 
 
 def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> DataFrame:
-    """Return what the steps lead to.
+    """Return the result of the steps.
 
     Args: given: by name, each with its stamps in a column `STAMP`.
-    Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a state behind a step that leaves no order.
+    Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a step with a state follows a step that leaves no order.
     """
     return _replay(node, given, processor).own
 
@@ -47,9 +47,9 @@ def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) ->
     if STAMP not in frame.data.columns:
         raise DefinitionError(
             "STAMP_MISSING",
-            "stateful() stands behind a step whose results have no order.",
+            "stateful() follows a step whose results have no order.",
             where=node.where,
-            hint="Put it first, or into a processor of its own.",
+            hint="Put it first, or into a separate processor.",
             processor=processor.name,
         )
     return frames.good(stateful(frame.data.drop(BAD), node.arguments[0], order=STAMP, where=node.where, **options))

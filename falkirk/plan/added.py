@@ -1,4 +1,4 @@
-"""Batches that the planner adds: the view of a live processor, and what sorts rows by event time."""
+"""Batches that the planner adds: one for the view of a live processor, and one that sorts rows by event time."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,14 +12,14 @@ from falkirk.frames import stamped as frames
 from falkirk.operators.times import sort
 from falkirk.plan.batch import Input
 
-#: How often the view of a live processor is brought up to date.
+#: The time between two updates of a live processor's view.
 VIEW_EVERY_S = 1.0
 
 
 def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> Processor:
-    """Return the batch that keeps the newest record of each key of a live processor, for those who read it as a view.
+    """Return the batch that keeps the newest record of each key of a live processor, for readers of its view.
 
-    A key's records are in one partition of the hop, so their offsets say which is the newest.
+    A key's records are in one partition of the hop, so the greatest offset is the newest.
     """
     columns = [field.name for field in schema.fields]
 
@@ -45,9 +45,9 @@ def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> 
 
 
 def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Processor:
-    """Return the batch that sorts what a batch reads by event time.
+    """Return the batch that sorts the input of another batch by event time.
 
-    Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column holds no times.
+    Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column is not a TIMESTAMP.
     """
     found = next((f for f in given.schema.fields if f.name == by.column), None)
     if found is None or not isinstance(found.dataType, TimestampType):

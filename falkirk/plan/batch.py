@@ -1,7 +1,7 @@
 """Batches: the parts of an application that run as one DataFrame job per epoch, from logs to a log of epochs.
 
-The user's function is called once on empty DataFrames, which tells what it returns; that it can run is known before
-anything is read.
+The planner calls the user's function on empty DataFrames. This shows the columns that it returns, and errors appear
+before any input is read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,8 +22,8 @@ from falkirk.frames import stamped as frames
 from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same
 from falkirk.plan.region import BatchLogs
 
-#: What says where a row comes from, of a parameter that is marked `fk.Stamped`: of a topic's row `row` is 0, of
-#: another batch's `partition` is 0 and `offset` the number of the epoch.
+#: The type of the stamps in a parameter that is marked `fk.Stamped`. For a row of a topic, `row` is 0. For a row of
+#: another batch, `partition` is 0 and `offset` is the number of the epoch.
 STAMP_TYPE = StructType(
     [
         StructField("source", StringType()), StructField("partition", IntegerType()), StructField("offset", LongType()),
@@ -32,9 +32,9 @@ STAMP_TYPE = StructType(
 )  # fmt: skip
 
 
-#: The part of a fingerprint that says which columns there are in epochs; further ones may come to them.
+#: The part of a fingerprint with the columns of the epochs. Columns may be added later.
 SENDS = "sends"
-#: The part that says what it keeps, and of an iteration by which program.
+#: The part with the batch's state, and with the program of an iteration.
 STATE = "state"
 
 
@@ -43,14 +43,14 @@ class Input:
     """A log that a batch reads.
 
     Args:
-        name: of the parameter that gets its rows.
+        name: the parameter that gets its rows.
         log: the topic, or the log of epochs of another batch.
-        topic: a topic, with its schema. folder: of files, which are its records. Neither: a log of epochs.
-        reads_hop: a topic of ours.
+        topic: a topic, with its schema. folder: a folder whose files are the records. Neither: a log of epochs.
+        reads_hop: the topic is internal.
         view: only its newest complete epoch is read.
-        schema: of the rows.
-        sliced: it is a log of rows that are sorted by event time, of which an epoch reads slices.
-        stamped: the column, of `STAMP_TYPE`, in which each row comes with its stamp; `schema` has it as well.
+        schema: the schema of the rows.
+        sliced: it is a log of rows sorted by event time, and an epoch reads slices of it.
+        stamped: the column with the stamp of each row, of `STAMP_TYPE`. `schema` has this column too.
     """
 
     name: str
@@ -70,23 +70,23 @@ class Batch:
 
     Args:
         name: unique in the application.
-        log: the log of its epochs, in which what it sends stays until it was released and read.
-        body, parameters: the user's function, and what it is called with, by name.
-        cut: when an epoch is complete.
-        schema, state: of what it returns, and of what it keeps from one epoch to the next, if anything.
-        saves_all: the state is there after each epoch, by its policy or because the results are it.
-        slots: what its operators keep, by slot. notes: the slots of which it is a text that names files.
-        iteration: how its loops go, of one that is an iteration.
-        reason: why it runs in micro-batches, of a stream that might have run live.
-        sorts: it is the planner's, and sorts rows by event time for another.
-        deterministic: what it has sent will never be taken back by itself: its results are recorded before they count,
-            and its state is, too, or comes out the same on a replay.
-        undetermined: those of its operations that may come out differently. properties: what is known of it.
-        sinks: where its results are released to.
-        dead_letter_topic: where records that do not fit go, and results that are too large; None when neither can be.
-        fingerprint: what must stay the same for its epochs to stay meaningful, by name.
-        is_unordered: its results are in no order, since it groups them last.
-        makes_rows: there are rows in its plan that it makes itself, of which Spark does not say what they are.
+        log: the log of its epochs. Results stay there until they were released and read.
+        body, parameters: the user's function, and the names of its parameters.
+        cut: decides when an epoch is complete.
+        schema: the schema of the results. state: the schema of the state between epochs, or None.
+        saves_all: the state is saved after each epoch, by its policy or because the results are the state.
+        slots: the states of its operators, by slot. notes: the slots whose state is a text that names files.
+        iteration: the settings of its loops, if it is an iteration.
+        reason: the reason why a stream runs in micro-batches and not live.
+        sorts: the planner has added it, and it sorts rows by event time for another batch.
+        deterministic: it never takes back results by itself. Its results are recorded before they count, and its state
+            is recorded too or is the same on a replay.
+        undetermined: its operations that may differ on a replay. properties: its inferred properties.
+        sinks: the sinks of its results.
+        dead_letter_topic: receives records that do not fit and results that are too large; None: there can be neither.
+        fingerprint: by name, the parts that must stay the same so that its epochs stay valid.
+        is_unordered: its results have no order, because its last step groups them.
+        makes_rows: its plan has rows that it makes itself, whose origin Spark does not know.
         is_direct: its results go straight to its topic (`falkirk/plan/direct.py`).
     """
 
@@ -118,28 +118,28 @@ class Batch:
 
     @property
     def released_to(self) -> str:
-        """What its sinks are called together: they get the same epochs, each in order."""
+        """The common name of its sinks. They receive the same epochs, each in order."""
         return f"sinks of {self.name}"
 
     @property
     def is_stateful(self) -> bool:
-        """Whether it keeps anything from one epoch to the next: then one epoch is run after the other."""
+        """Whether it has a state between epochs. Then its epochs run one after the other."""
         return self.state is not None or bool(self.slots) or bool(self.notes)
 
     @property
     def is_held(self) -> bool:
-        """Whether anything leaves the application from here."""
+        """Whether its results or dead letters leave the application."""
         return bool(self.sinks) or self.dead_letter_topic is not None
 
     @property
     def interval_s(self) -> float:
-        """From when something has come until it need not be read again, as far as the clock says."""
+        """The time from the arrival of a record until it need not be read again, as far as the clock decides it."""
         waits_s = self.cut.every_s if isinstance(self.cut, ByClock) else 0.0
         saves_by_the_clock = self.is_stateful and isinstance(self.policy, Lazy) and self.policy.when is None
         return waits_s + (self.policy.interval_s if saves_by_the_clock else 0.0)
 
     def logs(self) -> BatchLogs:
-        """Return what must be known of it while nothing of it runs."""
+        """Return the facts that are needed about it while it does not run."""
         return BatchLogs(
             name=self.name,
             log=self.log,
@@ -151,15 +151,19 @@ class Batch:
         )
 
     def saves(self, epoch: int, since_s: float) -> bool:
-        """Tell whether its policy saves the state at a complete epoch (Falkirk Wheel, §4.1).
+        """Return whether its policy saves the state at a complete epoch (Falkirk Wheel, §4.1).
 
         Args: since_s: seconds since the state was last saved.
         """
         return self.saves_all or not isinstance(self.policy, Lazy) or self.policy.saves(epoch, since_s)
 
     def saves_at_rest(self, since_s: float) -> bool:
-        """Tell whether its policy saves the state though no epoch comes at which to: by the clock alone, since results
-        may wait for it. Args: since_s: seconds since the state was last saved."""
+        """Return whether its policy saves the state without a further epoch, because results may wait for it.
+
+        Only a policy with a time interval does so.
+
+        Args: since_s: seconds since the state was last saved.
+        """
         lazy = self.policy
         by_the_clock = isinstance(lazy, Lazy) and lazy.when is None
         return not self.saves_all and by_the_clock and since_s >= lazy.interval_s
@@ -252,22 +256,22 @@ def stamp_column(given: Input, partition: Column, offset: Column, row: Column) -
 
 
 def epoch_log(processor: str) -> str:
-    """Return what the log of a batch's epochs is called; no topic can have such a name."""
+    """Return the name of a batch's log of epochs. No topic can have such a name."""
     return f"epochs:{processor}"
 
 
 def is_epoch_log(log: str) -> bool:
-    """Tell a log of epochs from a topic."""
+    """Return whether a log is a log of epochs, not a topic."""
     return log.startswith("epochs:")
 
 
 def file_log(source: str) -> str:
-    """Return what the log is called whose records are the files of a source."""
+    """Return the name of the log whose records are the files of a source."""
     return f"files:{source}"
 
 
 def is_file_log(log: str) -> bool:
-    """Tell a log of files from a topic."""
+    """Return whether a log is a log of files, not a topic."""
     return log.startswith("files:")
 
 

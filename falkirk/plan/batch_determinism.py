@@ -1,4 +1,4 @@
-"""Batch: what of a batch's epoch may come out differently when it is computed again."""
+"""Determinism of batches: finds the operations of an epoch that may differ when it is computed again."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from falkirk.operators.rehearsal import Rehearsal
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """What a call of a batch's function on empty DataFrames has come to.
+    """The outcome of a call of a batch's function on empty DataFrames.
 
-    Args: kept: its state, if it returns one. leaves: those that are known in its plans. escaped: see `escapes`.
+    Args: kept: its state, if it returns one. leaves: the known leaves of its plans. escaped: see `escapes`.
     """
 
     result: DataFrame
@@ -30,18 +30,18 @@ class Called:
 
     @property
     def is_one(self) -> bool:
-        """Whether its result is its state as well."""
+        """Whether its result is also its state."""
         return self.kept is self.result
 
     @property
     def apart(self) -> list[DataFrame]:
-        """What is computed from an epoch's rows, one after the other."""
+        """The results and states that are computed from an epoch's rows, one after the other."""
         kept = [] if self.kept is None or self.is_one else [self.kept]
         return [self.result, *kept, *self.rehearsal.kept.values()]
 
     @property
     def computed(self) -> list[InBatch]:
-        """What is computed before that, and decides what it comes to."""
+        """The DataFrames that are computed before, and on which `apart` depends."""
         return [*map(self.seen, self.rehearsal.computed), *self.escaped]
 
     def plans(self) -> list[Any]:
@@ -50,19 +50,22 @@ class Called:
         return [*structures, *_plans(self.escaped)]
 
     def makes_rows(self, given: Collection[str]) -> bool:
-        """Whether there are rows in its result that are neither its inputs' nor in its plan. Args: given: inputs."""
+        """Whether its result has rows that are neither from its inputs nor in its plan. Args: given: the inputs."""
         named = ((str(leaf.getClass().getSimpleName()), name) for leaf, name in self.leaves.named(self.result))
         return any(kind in OF_ROWS and name not in given and name != IN_SQL for kind, name in named)
 
     def seen(self, data: DataFrame) -> InBatch:
-        """Return what there is in a plan that the call has made."""
+        """Return the operations in a plan that the call has made."""
         return InBatch.of(data, self.leaves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDoubts:
-    """What may come out differently. Args: found: all operations. in_state: some of it in what later epochs begin with.
-    words: what the user vouches for instead."""
+    """The operations that may differ on a replay.
+
+    Args: found: all operations. in_state: some of the differing ones are in the state with which later epochs begin.
+        words: the user's assertions that replace the inference.
+    """
 
     found: tuple[str, ...]
     operations: tuple[str, ...] = ()
@@ -71,11 +74,11 @@ class BatchDoubts:
 
 
 def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -> BatchDoubts:
-    """Return what may come out differently in what is computed from an epoch's rows.
+    """Return the operations that may differ when an epoch is computed again.
 
-    Args: again: calls the function once more. A clock that is read in Python, or lots drawn there, are literals to
-        Spark; but they are others in the next call.
-    Raises: GuaranteeError: `STATE_APART`: in its result and in a state, which are computed one after the other.
+    Args: again: calls the function a second time. A clock or a random number that Python reads is a literal for Spark,
+        but differs in the second call.
+    Raises: GuaranteeError: `STATE_APART`: the result and a state are computed one after the other, and may not agree.
     """
     apart, computed = list(map(call.seen, call.apart)), call.computed
     every = [*apart, *computed]
@@ -86,16 +89,16 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
     if sum(bool(each.undetermined) for each in apart) > 1:
         raise GuaranteeError(
             "STATE_APART",
-            f"batch {processor.name!r} returns a result and keeps a state, and {', '.join(sorted(doubtful))} may come "
-            "out differently in the one and the other.",
+            f"batch {processor.name!r} returns a result and a state, and {', '.join(sorted(doubtful))} may differ "
+            "between the two.",
             where=processor.where,
-            hint="Return one DataFrame that is both, or leave that out.",
+            hint="Return one DataFrame that is both, or leave this operation out.",
             operations=tuple(sorted(doubtful)),
             processor=processor.name,
         )
     begun_with = [*apart[not call.is_one :], *computed]
     in_state = any(each.undetermined for each in begun_with)
-    if not in_state and processor.iteration is None:  # an iteration's program is written down at its first call
+    if not in_state and processor.iteration is None:  # an iteration's program is recorded at its first call
         other = again()
         then = other.plans()
         in_state = _plans(begun_with) != then[not call.is_one :]

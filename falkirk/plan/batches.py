@@ -1,4 +1,4 @@
-"""Batches of an application: which logs each reads, with the views that are kept for them, upstream first."""
+"""Plans the batches of an application: the logs that each reads, and the views that it needs, upstream first."""
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -24,15 +24,15 @@ from falkirk.plan.refusals import check_batch_of_files
 
 
 class LivePlanner(Protocol):
-    """What must be known of the live part of an application."""
+    """The facts that are needed about the live part of an application."""
 
     dead_letter_topics: set[str]
 
     def visit(self, processor: Processor) -> AbstractContextManager[None]:
-        """While what a processor reads is planned, refuse that it reads itself."""
+        """Refuse a processor that reads itself, while its inputs are planned."""
 
     def log_of(self, name: str, where: SourceLocation) -> tuple[SourceNode, Frame, tuple[str, ...]]:
-        """Return a log, its frame, and of what it has a record whenever that changes."""
+        """Return a log, its frame, and the columns of the key for whose every change it has a record."""
 
 
 class BatchPlanner:
@@ -45,11 +45,11 @@ class BatchPlanner:
 
     @property
     def planned(self) -> tuple[Batch, ...]:
-        """The batches so far, each behind those that it reads."""
+        """The batches planned so far, upstream first."""
         return tuple(self._planned.values())
 
     def add(self, processor: Processor) -> Batch:
-        """Return the planned batch of a processor, with all that it reads planned before it.
+        """Return the planned batch of a processor. Its inputs are planned first.
 
         Raises: DefinitionError: as `plan_batch`; `CYCLE`, `VIEW_HAS_NO_EPOCHS`, `VIEW_OF_CHANGES`.
         """
@@ -72,7 +72,7 @@ class BatchPlanner:
         return batch
 
     def _dead_letters(self, batch: str) -> str:
-        """Return the topic of what does not fit a batch."""
+        """Return the dead-letter topic of a batch."""
         return f"{self._app.name}-{batch}.dead-letters"
 
     def _input(self, name: str, reader: Processor) -> Input:
@@ -84,7 +84,7 @@ class BatchPlanner:
         return _with_stamps(Input(name=name, log=batch.log, sliced=True, schema=given.schema), reader)
 
     def _sorter(self, given: Input, by: ByTime, reader: Processor) -> Batch:
-        """Return the batch that sorts a log by event time, for all that ask the same of it."""
+        """Return the batch that sorts a log by event time. Readers with the same settings share it."""
         if (given.log, by) not in self._sorters:
             label = f"{given.name}-by-{by.column}"
             known = sum(name == label or name.startswith(f"{label}-") for name in self._planned)
@@ -103,15 +103,15 @@ class BatchPlanner:
             if name in reader.views and upstream.iteration is not None and upstream.iteration.sends == "changes":
                 raise DefinitionError(
                     "VIEW_OF_CHANGES",
-                    f"{reader.name!r} reads the newest epoch of {name!r}, which sends nothing but what has changed.",
+                    f"{reader.name!r} reads the newest epoch of {name!r}, which sends only changes.",
                     where=reader.where,
-                    hint=f'Let {name!r} send all of it: @app.iterate(…, sends="all").',
+                    hint=f'Let {name!r} send its whole result: @app.iterate(…, sends="all").',
                     upstream=name,
                 )
             if reader.iteration is not None and upstream.iteration is not None and upstream.iteration.sends == "all":
                 raise DefinitionError(
                     "ITERATION_INVALID",
-                    f"iteration {reader.name!r} takes in what has changed, and {name!r} sends all of its result.",
+                    f"iteration {reader.name!r} reads changes, but {name!r} sends its whole result.",
                     where=reader.where,
                     hint=f'Let {name!r} send changes: leave out sends="all".',
                     upstream=name,
@@ -132,7 +132,7 @@ class BatchPlanner:
                 "VIEW_HAS_NO_EPOCHS",
                 f"{reader.name!r} reads the newest of {name!r}, which has neither epochs nor a record per key.",
                 where=reader.where,
-                hint=f"Let {name!r} be a batch, or live and grouped by a key whose columns it keeps.",
+                hint=f"Make {name!r} a batch, or group it by a key and keep the key's columns.",
                 upstream=name,
             )
         view = view_of(upstream, keys, schema)
@@ -146,6 +146,6 @@ class BatchPlanner:
 
 
 def _with_stamps(given: Input, reader: Processor) -> Input:
-    """Return an input with the column in which its reader asks for stamps, if it does."""
+    """Return an input with the column of stamps, if its reader asks for stamps."""
     column = reader.stamped.get(given.name)
     return given if column is None else stamped(given, column, reader.where)

@@ -1,4 +1,4 @@
-"""Drafts: regions while they are being cut, and the logs between them."""
+"""Drafts: regions while the planner cuts them, and the logs between them."""
 
 from dataclasses import dataclass, field
 
@@ -11,8 +11,11 @@ from falkirk.plan.reasons import Undetermined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """An internal log as its readers see it; `split` and `repeated_by` as in `Draft`. `undetermined`: what makes it
-    tentative. `grouped_by`: the columns of which it has a record whenever what they stand for changes."""
+    """An internal log as its readers see it; `split` and `repeated_by` as in `Draft`.
+
+    `undetermined`: the operations that make it tentative. `grouped_by`: the columns of the key for whose every change
+    it has a record.
+    """
 
     source: SourceNode
     split: bool
@@ -23,14 +26,14 @@ class Log:
 
 @dataclass(kw_only=True)
 class Draft:
-    """A region while it is being cut: where it begins, its steps so far, and the frame they lead to.
+    """A region while the planner cuts it: where it begins, its steps so far, and the frame after them.
 
-    `began`: the names of the columns that it reads, by Catalyst's identity. `keys`: those that partition its log.
-    `split`: the log it reads may hold several records that come from one record of the user's source.
-    `inherited`: what makes the log tentative that it reads. `doubts`: what may come out differently in its own steps.
-    `repeated_by`: the acknowledged processor, here or before, that may send again.
-    `decided`: the formulas of what its state, and results that share a record, depend on.
-    `ordered_by`: the hop of its own that it reads: another one like it would have another order.
+    `began`: the names of the columns that it reads, by Catalyst's identity. `keys`: the columns that partition its log.
+    `split`: the log that it reads may hold several records made from one record of the user's source.
+    `inherited`: the operations that make its input log tentative. `doubts`: the operations of its steps that may differ
+    on a replay. `repeated_by`: the acknowledged processor, here or upstream, that may repeat results.
+    `decided`: the formulas on which its state, and several results of one record, depend.
+    `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
     """
 
     source: SourceNode
@@ -49,15 +52,15 @@ class Draft:
 
     @property
     def undetermined(self) -> Undetermined | None:
-        """What makes it tentative: what may come out differently rather than a policy by which nothing may."""
+        """The cause that makes it tentative. Operations that may differ come before a policy without any."""
         causes = [cause for cause in (self.inherited, self.doubts.matters) if cause is not None]
         return next((cause for cause in causes if cause.operations), causes[0] if causes else None)
 
     @property
     def apart(self) -> str | None:
-        """Why it would come to something else, were it computed a second time for another reader; None: it would not.
+        """The reason why a second computation for another reader would differ; None: it would not.
 
-        What it drew in a hop of its own is behind that hop.
+        Values from before its own hop are recorded there. A second hop would have another order.
         """
         drawn = self.doubts.drawn_for(self.frame)
         if drawn:

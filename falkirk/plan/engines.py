@@ -1,7 +1,7 @@
-"""Engines: which processors run live, and which in micro-batches because of something that only those can do.
+"""Engines: decides which processors run live, and which in micro-batches because they have a step that needs them.
 
-A processor declared under `@app.stream()` is written against `Stream` either way, so that what it means does not depend
-on where it runs. In micro-batches it is a batch whose epoch is whatever has come, and its recorded steps are applied to
+A processor under `@app.stream()` uses `Stream` in both cases, so its meaning does not depend on the engine. In
+micro-batches it is a batch whose epoch ends as soon as any record has arrived. Its recorded steps are applied to
 DataFrames.
 """
 
@@ -21,7 +21,7 @@ from falkirk.errors import DefinitionError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Steps that Real-time Mode has not, and what to say of them.
+#: Steps that Real-time Mode does not have, with the reasons for users.
 _NOT_LIVE = {
     "map_rows": "map_rows() calls Python, which Real-time Mode does not run",
     "stateful": "stateful() keeps a state in Python, which Real-time Mode does not run",
@@ -30,21 +30,21 @@ _NOT_LIVE = {
 
 
 Recorded = dict[str, Any]
-"""What the functions of streams returned, by the name of the processor."""
+"""The results of the functions of streams, by the name of the processor."""
 
 
 def in_engines(app: Application, recorded: Recorded | None = None) -> Application:
-    """Return the application with those of its live processors that can't run live as micro-batches.
+    """Return the application. Its live processors that can't run live are micro-batches in it.
 
-    Args: recorded: gets what the function of each stream returned. It is called once, however often this looks.
-    Raises: DefinitionError: `ENGINE_UNSUITABLE`: one that is to run live can't, or one that is to run in micro-batches
-        has a step that runs live alone; what a processor's function raises.
+    Args: recorded: receives the result of each stream's function, which is called only once.
+    Raises: DefinitionError: `ENGINE_UNSUITABLE`: a processor with engine="live" can't run live, or one in micro-batches
+        has a step that only runs live. Errors of a processor's function.
     """
     recorded = {} if recorded is None else recorded
     chosen = copy.copy(app)
     chosen.processors = dict(app.processors)
     changed = True
-    while changed:  # what reads one in micro-batches is one itself
+    while changed:  # a reader of a processor in micro-batches runs in micro-batches too
         changed = False
         for name, processor in chosen.processors.items():
             reason = None if processor.cut is not None else _reason(processor, chosen.processors, recorded)
@@ -62,7 +62,7 @@ def _reason(processor: Processor, all_: Mapping[str, Processor], recorded: Recor
             "ENGINE_UNSUITABLE",
             f"{processor.name!r} can't run live: {found}.",
             where=processor.where,
-            hint='Leave engine= out, or write engine="micro-batch".',
+            hint='Leave out engine=, or write engine="micro-batch".',
             processor=processor.name,
         )
     return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
@@ -79,7 +79,7 @@ def _against_live(processor: Processor, all_: Mapping[str, Processor], recorded:
 
 
 def recorded_of(processor: Processor, recorded: Recorded) -> Any:
-    """Return what the function of a stream returns, calling it only if it was not called before."""
+    """Return the result of a stream's function, which is called only if it was not called before."""
     if processor.name not in recorded:
         recorded[processor.name] = _called(processor)
     return recorded[processor.name]
@@ -90,12 +90,12 @@ def _called(processor: Processor) -> Any:
 
 
 def _node(result: object) -> Node:
-    """Return the last step of what a function returned. The planner reports a function that returns no stream."""
+    """Return the last step of a function's result. The planner reports a function that returns no stream."""
     return result.node if isinstance(result, Stream) else ProcessorNode(name="")
 
 
 def _steps(node: Node) -> list[Step]:
-    """Return all steps that lead to a node, of all streams that it is made of, upstream first."""
+    """Return all steps of all streams that lead to a node, upstream first."""
     if not isinstance(node, Step):
         return []
     others = [n for a in node.arguments if isinstance(a, Stream) for n in _steps(a.node)]
@@ -112,9 +112,9 @@ def _in_micro_batches(processor: Processor, reason: str, recorded: Recorded) -> 
     if keyed:
         raise DefinitionError(
             "ENGINE_UNSUITABLE",
-            f"{processor.name!r} runs in micro-batches, because {reason}; its groupBy() runs live alone.",
+            f"{processor.name!r} runs in micro-batches, because {reason}; its groupBy() only runs live.",
             where=keyed[0].where,
-            hint="Put it into a live processor of its own that this one reads, or use stateful().",
+            hint="Move groupBy() to a separate live processor that this one reads, or use stateful().",
             processor=processor.name,
         )
     return replace(
@@ -128,7 +128,7 @@ def _in_micro_batches(processor: Processor, reason: str, recorded: Recorded) -> 
 
 
 def _saves_by_itself(processor: Processor, steps: list[Step]) -> bool:
-    """Tell whether a user has said how often its state is to be saved, and it keeps one."""
+    """Return whether the processor has a state and the user has set how often to save it."""
     if not isinstance(processor.policy, Lazy) or processor.policy is DEFAULT_POLICY:
         return False
     return any(step.operation in ("stateful", "join") for step in steps)
@@ -141,5 +141,5 @@ def _replayed(processor: Processor) -> "Callable[..., DataFrame]":
     def body(*given: "DataFrame") -> "DataFrame":
         return replay(_node(_called(processor)), dict(zip(processor.reads, given, strict=True)), processor)
 
-    functools.update_wrapper(body, processor.body)  # what was said of the one is true of the other
+    functools.update_wrapper(body, processor.body)  # assertions about the original function hold for this one
     return body

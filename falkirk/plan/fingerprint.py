@@ -1,4 +1,4 @@
-"""Fingerprint: what a region's checkpoint rests on, as text, to be compared when a home is opened again."""
+"""Fingerprint: describes as text the properties on which a region's checkpoint depends. Each start compares them."""
 
 import re
 from collections.abc import Iterator
@@ -13,28 +13,29 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
 from falkirk.plan.published import form, partitioned_by
 
-#: By what a fingerprint calls it: settings of the session on which the same steps depend for what they come to.
+#: Settings of the session on which the results of the same steps depend, by their names in a fingerprint.
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
 #: The default language of the JVM, on which the case of letters depends. Falkirk pins that of its own JVMs.
 LANGUAGE = "language of the JVM"
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
-#: A digest of what a region's state depends on, and of what the results of one record share.
+#: A digest of the formulas on which a region's state, and several results of one record, depend.
 DECIDED_BY = "decided by"
-#: The texts of all steps. They may change between two starts, which is reported.
+#: The texts of all steps. They may change between two starts; the change is reported.
 STEPS = "steps"
-#: What homes of earlier versions have not recorded.
+#: The parts that homes of earlier versions have not recorded.
 NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, LANGUAGE, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
-#: Steps up to which all that is computed decides more than one result.
+#: Steps whose results, and all values before them, influence more than one later result.
 DECIDING = frozenset({"agg", "count", "explode"})
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
-#: A call of `isin` with values that are written out: strings, with quotes and escapes within, and what has none.
+#: A call of `isin` with literal values: quoted strings with escapes, and other values without quotes.
 _VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|[^\s,()']+")
 _IN = re.compile(rf"\bin\(((?:[^()]|\([^()]*\))*?)((?:, (?:{_VALUE.pattern}))+)\)")
 _SEPARATOR = ", "
 
-#: What PySpark draws a seed for, anew at each call, unless it is given one; and with how many arguments it has one.
+#: Functions for which PySpark generates a new seed at each call unless the user gives one. The number is that of the
+#: arguments of a call with a seed.
 _SEEDED = {"rand": 1, "randn": 1, "random": 1, "uuid": 1, "shuffle": 2, "randstr": 2, "uniform": 3}
 _DRAWN = re.compile(r"-?\d{10,}")
 
@@ -52,12 +53,12 @@ def fingerprint(
     began: dict[int, str],
     decided: str,
 ) -> dict[str, str]:
-    """Return what must stay the same, by name.
+    """Return the properties that must stay the same, by name.
 
-    Args: reads: the topic that the region reads. released_to: the sink's topic, when `output` is held back.
-        dead_letters: the topic of what does not fit. node: its steps. frame: what they lead to. keys: of the sink or
-        hop. began: the names of the columns that the region reads, by Catalyst's identity.
-        decided: the formulas of what its state depends on.
+    Args: reads: the topic that the region reads. released_to: the sink's topic, if `output` is a held log.
+        dead_letters: the dead-letter topic. node: its last step. frame: the frame after it. keys: the keys of the sink
+        or hop. began: the names of the columns that the region reads, by Catalyst's identity. decided: the formulas on
+        which its state depends.
     """
     keyed = [step for step in steps_of(node) if step.operation in ("agg", "count")]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
@@ -78,19 +79,19 @@ def fingerprint(
 
 
 def of_session(session: SparkSession) -> dict[str, str]:
-    """Return what of a session must stay the same."""
+    """Return the settings of a session that must stay the same."""
     jvm: Any = session._jvm
     settings = {name: str(session.conf.get(setting)) for name, setting in _SETTINGS.items()}
     return {**settings, LANGUAGE: str(jvm.java.util.Locale.getDefault().getLanguage())}
 
 
 def text_of(step: Step) -> str:
-    """Return what a step says, without the seeds that PySpark draws and the numbers that it gives."""
+    """Return a step as text, without the seeds and numbers that PySpark generates."""
     return with_sorted_lists(step.operation + _without_numbers(_render(step.arguments)))
 
 
 def with_sorted_lists(text: str) -> str:
-    """Return the text of steps with the values of each `isin` in order: a set has another one in each process."""
+    """Return the text of steps with the values of each `isin` sorted, because a set's order differs per process."""
     return _IN.sub(lambda found: "in(" + _SEPARATOR.join([found[1], *sorted(_VALUE.findall(found[2]))]) + ")", text)
 
 
@@ -108,7 +109,7 @@ def _render(value: Any) -> str:
 
 
 def _seeds(node: Any) -> Iterator[str]:
-    """Yield the seeds that were drawn for functions in a column: the last of their arguments, and nothing else."""
+    """Yield the generated seeds of functions in a column. Only a function's last argument can be one."""
     parts = [node.children().apply(i) for i in range(node.children().size())]
     if node.getClass().getSimpleName() == "UnresolvedFunction" and _SEEDED.get(node.functionName()) == len(parts):
         seed = parts[-1]
@@ -119,7 +120,7 @@ def _seeds(node: Any) -> Iterator[str]:
 
 
 def _without_numbers(text: str) -> str:
-    """Return the text with lambdas' parameters numbered from 0: PySpark counts them on through a whole process."""
+    """Return the text with lambdas' parameters numbered from 0, because PySpark numbers them across a whole process."""
     names: dict[str, str] = {}
     for parameters in _LAMBDA.findall(text):
         for name in re.findall(r"\w+", parameters):

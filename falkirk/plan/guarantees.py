@@ -1,7 +1,7 @@
 """Guarantees: for each output the promise, when its results are published, why, and what a failure costs.
 
-The reasons are a chain from the source to the sink. Which regions restart after a failure is not written down here:
-it is the solver's answer (Falkirk Wheel, Figure 6) for an application in which every region has saved one checkpoint.
+The reasons are a chain from the source to the sink. The solver decides which regions restart after a failure (Falkirk
+Wheel, Figure 6). It is asked about an application in which every region has saved one checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,14 +34,14 @@ _SAID = {
     Delivery.AT_MOST_ONCE: "at most once",
     Delivery.AT_LEAST_ONCE: "at least once",
 }
-#: What a promise means for a reader, beyond its name.
+#: The meaning of a promise for a reader.
 _MEANS = {
     Delivery.EXACTLY_ONCE: "each result is published once",
     Delivery.REPEATED: "the state is exact; results since the last checkpoint are published again after a failure",
     Delivery.AT_MOST_ONCE: "input that waits during a failure is skipped",
     Delivery.AT_LEAST_ONCE: "no result is lost, and some are published again after a failure",
 }
-#: Of repeated results that depend on a value that differs on replay.
+#: The meaning of repeated results that depend on a value that differs on replay.
 _REDRAWN = (
     "each input is counted once; results since the last checkpoint are published again after a failure, and may differ "
     "from the first ones"
@@ -50,18 +50,18 @@ _REDRAWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What is promised of a sink.
+    """The promise of a sink.
 
     Args:
-        to: where it writes.
-        release: when a result is published, at the earliest. awaits: the regions for whose checkpoints it waits.
-            within_s: the longest wait in seconds, if it is known. held: the log in which results wait. cut: when an
-            epoch is complete, of a batch.
-        reasons: why, from the source on. advice: what would let results be published earlier.
+        to: its address.
+        release: when a result is published at the earliest. awaits: the regions for whose checkpoints it waits.
+            within_s: the longest wait in seconds, if it is known. held: the log in which results wait. cut: decides
+            when an epoch of a batch is complete.
+        reasons: the reasons, from the source on. advice: changes that would let results be published earlier.
         redrawn: a repeated result may differ from the first one.
-        goes_back: of each region before it, the regions that restart from a checkpoint when that one fails. within: of
-            these the processors.
-        durable: what is kept on the way, and where. costs: what the promise costs.
+        goes_back: for each region upstream, the regions that restart from a checkpoint when it fails. within: the
+            processors of these regions.
+        durable: the durable data on the way, and their places. costs: the costs of the promise.
     """
 
     sink: str
@@ -87,7 +87,7 @@ class Promise:
 
     @property
     def meaning(self) -> str:
-        """What the promise means for a reader."""
+        """The meaning of the promise for a reader."""
         return _REDRAWN if self.redrawn else _MEANS[self.delivery]
 
     @property
@@ -111,7 +111,7 @@ class Promise:
 
     @property
     def why(self) -> str:
-        """Why then, in a few words."""
+        """The reason for that time, in a few words."""
         return in_short(self.reasons)
 
     def as_json(self) -> dict[str, object]:
@@ -128,7 +128,7 @@ class Promise:
 
 
 def seconds(duration_s: float) -> str:
-    """Return a duration in words: seconds, or minutes or hours where those are whole."""
+    """Return a duration as text: in hours or minutes if these are whole, else in seconds."""
     for unit_s, unit in ((3_600, "h"), (60, "min")):
         if duration_s >= unit_s and duration_s % unit_s == 0:
             return f"{duration_s / unit_s:g} {unit}"
@@ -147,8 +147,8 @@ def epochs(cut: Cut | ByTime | None) -> str:
 
 
 def promises_of(plan: Plan) -> tuple[Promise, ...]:
-    """Return what is promised of each sink of a planned application."""
-    layout = layout_of(plan, lambda topic: 1)  # it matters who reads whom, not in how many parts
+    """Return the promise of each sink of a planned application."""
+    layout = layout_of(plan, lambda topic: 1)  # the number of partitions does not matter here
     live = [_of_region(plan, layout, region) for region in plan.regions if region.hop is None]
     return (*live, *(promise for batch in plan.batches for promise in _of_batch(plan, layout, batch)))
 
@@ -174,7 +174,7 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
 
 def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
     path = plan.path_to(batch)
-    awaited = [each for each in path if not layout.stages[each.name].deterministic]  # they may take back what they sent
+    awaited = [each for each in path if not layout.stages[each.name].deterministic]  # they may cancel results
     common = _common(plan, layout, batch, awaited)
     reasons = [reason for each in path for reason in each.reasons(waits=True)]
     if awaited and batch not in awaited:
@@ -199,7 +199,7 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
 
 
 def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> Promise:
-    """Return what all promises of a unit's sinks have in common."""
+    """Return the parts that the promises of all sinks of a unit share."""
     path = plan.path_to(unit)
     goes_back = _goes_back(layout, tuple(each.name for each in path))
     return Promise(
@@ -231,7 +231,7 @@ def _printed(sink: Sink) -> Iterator[Reason]:
 
 
 def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return who goes back when one of these fails, where each region has saved after half of what it has read."""
+    """Return the regions that go back when one of these fails, if each has a checkpoint after half of its input."""
     half = {
         name: Point(number=1, read=_half(*stage.inputs), sent=_half(stage.output))
         for name, stage in layout.stages.items()
@@ -246,7 +246,7 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
 
 
 def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the processors of each region, or batch, that is told of."""
+    """Return the processors of each region and batch in `goes_back`."""
     processors = {unit.name: unit.processors for unit in plan.units}
     told = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
     return {name: processors.get(name, (name,)) for name in told}

@@ -1,11 +1,15 @@
-"""Live: what of a live region may come out differently on a replay, and whether anybody could ever tell.
+"""Determinism of live regions: finds the values that may differ on a replay, and whether results could contradict them.
 
-A result that is drawn is still exactly-once on arrival as long as nothing else depends on what was drawn: a replay
-draws again, and the barrier drops what it makes of input whose results are outside. So what may come out differently
-matters in three places alone, and only if it gets there: in the state of a keyed step, on which later results depend;
-in what several results of one record share; in the key by which a result finds its partition, hence its channel.
-Source: Delivery, consistency, and determinism, Theorem 1 (of two results that depend on one thing that was drawn, the
-first may not be released before that is recoverable); where no two do, it asks nothing.
+A result with a random value is exactly-once on arrival as long as nothing else depends on the value. A replay computes
+a new value, and the barrier drops a result of a record whose result is already published. So a value that may differ
+matters only if it reaches one of three places:
+
+  - the state of a keyed step, on which later results depend;
+  - several results of one record;
+  - the key that decides a result's partition, and so its channel.
+
+Source: Delivery, consistency, and determinism, Theorem 1. If two results depend on one random value, the first may not
+be released before the value is recoverable. If no two results do, the theorem demands nothing.
 """
 
 from collections import Counter
@@ -25,12 +29,12 @@ from falkirk.plan.reasons import IN_KEY, IN_STATE, SHARED, Undetermined
 
 @dataclass(kw_only=True)
 class Doubts:
-    """What may come out differently in the steps of one region so far.
+    """The operations in the steps of one region so far that may differ on a replay.
 
     Attributes:
-        drawn: where each such operation came in.
-        matters: those of which somebody could tell, if there are any: the region's results are tentative.
-        words: what the user vouches for instead.
+        drawn: by operation, the place where the region first uses it.
+        matters: the operations on which several results depend, if any. Then the region's results are tentative.
+        words: the user's assertions that replace the inference.
     """
 
     drawn: dict[str, Undetermined] = field(default_factory=dict)
@@ -40,13 +44,13 @@ class Doubts:
     def see(
         self, processor: Processor, step: Step, before: Frame, after: Frame, had: Counter[str], has: Counter[str]
     ) -> None:
-        """Take note of a step. Args: had, has: the operations before it and after it."""
+        """Add a step. Args: had, has: the operations before it and after it."""
         brought = determinism.undetermined(had, has)
         if processor.word is None:
             self.note(brought, processor, step)
         elif brought and processor.word not in self.words:
             self.words = (*self.words, processor.word)
-        # A word is about what its processor does itself: what was drawn before it is as it was.
+        # An assertion covers only its own processor. Values from before it may still differ.
         if not self._is_open:
             return
         if step.operation == "explode":
@@ -56,25 +60,25 @@ class Doubts:
             self._matters(Lineage.of(after.data).operations(after.data.columns, rows=True), IN_STATE)
 
     def note(self, operations: Iterable[str], processor: Processor, step: Step) -> None:
-        """Take note of operations that a step brings in."""
+        """Add the operations that a step introduces."""
         for name in operations:
             found = Undetermined(operations=(name,), processor=processor.name, where=step.where)
             self.drawn.setdefault(name, found)
 
     def see_key(self, frame: Frame, keys: Sequence[Any]) -> None:
-        """Take note of the key by which results find their partition."""
+        """Add the key that decides the partition of results."""
         if self._is_open and keys:
             keyed = frame.data.select(*map(frames.key_column, keys))
             lineage = Lineage.of(keyed)
             self._matters(lineage.operations(lineage.output, rows=False), IN_KEY)
 
     def fail(self, operation: str, processor: Processor) -> None:
-        """Take note of an operation of which it is not known which results depend on it: all of them may."""
+        """Add an operation on which any result may depend, because its dependents are unknown."""
         self.drawn[operation] = Undetermined(operations=(operation,), processor=processor.name, where=processor.where)
         self._matters(frozenset({operation}), IN_STATE)
 
     def drawn_for(self, frame: Frame) -> tuple[str, ...]:
-        """Return what was drawn of all that there is in a frame, or decides what is."""
+        """Return the differing operations that influence the rows or columns of a frame."""
         if not self.drawn:
             return ()
         if self.matters is not None and self.matters.operations:
@@ -84,7 +88,7 @@ class Doubts:
 
     @property
     def _is_open(self) -> bool:
-        """Whether anything was drawn of which it is not known yet that it matters."""
+        """Whether there are differing operations, and it is still open whether they matter."""
         return bool(self.drawn) and (self.matters is None or not self.matters.operations)
 
     def _matters(self, operations: frozenset[str], why: str) -> None:
@@ -97,6 +101,6 @@ class Doubts:
 
     @property
     def harmless(self) -> tuple[Undetermined, ...]:
-        """What may come out differently without anybody being able to tell."""
+        """The operations that may differ without any contradiction between results."""
         told = set() if self.matters is None else set(self.matters.operations)
         return tuple(u for name, u in self.drawn.items() if name not in told)

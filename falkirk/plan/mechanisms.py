@@ -1,12 +1,17 @@
-"""Mechanisms: what the policy of a live processor means for the regions that are made of it, and for its sinks.
+"""Mechanisms: applies the policy of a live processor to its regions and sinks.
 
-    Lazy          exactly-once over determinism: results leave on arrival, a replay gives the same (FlameStream)
-    Snapshots     F* is the checkpoints alone, so that results are tentative until one covers them (Flink)
-    LogSends      strong productions: all that it sends is in a log before anything sees it (MillWheel, Dataflow)
-    Acknowledged  upstream backup: what is not acknowledged is read and sent again (Storm)
+    Lazy          Exactly-once over determinism: results are published on arrival, and a replay gives the same results
+                  (FlameStream).
 
-None of them has machinery of its own. `Snapshots` is held back as what may come out differently is; `LogSends` puts
-hops where there would be none; `Acknowledged` leaves out the barrier.
+    Snapshots     F* has only the checkpoints, so results are tentative until a checkpoint covers them (Flink).
+
+    LogSends      Strong productions: all results are in a log before any reader gets them (MillWheel, Dataflow).
+
+    Acknowledged  Upstream backup: unacknowledged input is read, and its results are sent, again (Storm).
+
+All share one implementation. `Snapshots` holds results like those that may differ on a replay. `LogSends` adds hops.
+`Acknowledged` omits the barrier.
+
 Source: Delivery-consistency-determinism, §II; Falkirk Wheel, §1.
 """
 
@@ -21,17 +26,17 @@ from falkirk.plan.draft import Draft
 from falkirk.plan.reasons import Undetermined
 from falkirk.plan.region import Region
 
-#: Of a sink behind something tentative: what can be had only by holding its results back.
+#: The promises for which tentative results must wait in a held log.
 HELD = (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE)
 
 
 def governing(policies: Iterable[Policy]) -> Policy:
-    """Return the policy of a region: that of the one among its processors that is not ephemeral."""
+    """Return the policy of a region: that of its only processor that is not ephemeral."""
     return next((policy for policy in policies if not isinstance(policy, Ephemeral)), DEFAULT_POLICY)
 
 
 def kept(policy: Policy, delivery: Delivery) -> Delivery:
-    """Return what a region keeps of what is asked of it."""
+    """Return the promise that a region keeps, given the requested one."""
     return Delivery.AT_LEAST_ONCE if isinstance(policy, Acknowledged) else delivery
 
 
@@ -59,11 +64,11 @@ def leave(draft: Draft, processor: Processor) -> None:
                 hint="Move groupBy() to another processor under fk.Lazy() that reads this one.",
                 processor=processor.name,
             )
-        draft.doubts.matters, draft.repeated_by = None, processor.name  # nobody is promised the same again
+        draft.doubts.matters, draft.repeated_by = None, processor.name  # readers are not promised equal results
 
 
 def is_logged(policy: Policy, draft: Draft, *, shared: bool) -> bool:
-    """Tell whether what a processor sends must be in a log, though a reader could be fused with it.
+    """Return whether a processor's results must be in a log although a reader could be fused with it.
 
     Args: draft: its output. shared: it has several readers.
     """
@@ -82,16 +87,16 @@ def why_logged(processor: Processor, draft: Draft) -> str:
 
 
 def before_keyed(draft: Draft, processor: Processor) -> str | None:
-    """Return why a hop is due before a keyed step that needs none for the order of its records."""
+    """Return why a keyed step needs a hop before it although the order of its records needs none; None: no hop."""
     if isinstance(processor.policy, LogSends) and not isinstance(draft.node, SourceNode):
         return f"{processor.name} logs the input of its keyed step first (fk.LogSends)"
     return None
 
 
 def check_sink(sink: Sink, cause: Undetermined | None, repeated_by: str | None) -> None:
-    """See that a sink's promise can be kept behind the policies before it.
+    """Check that a sink's promise is possible with the policies before it.
 
-    Args: cause: what makes it tentative. repeated_by: the acknowledged processor before it, if there is one.
+    Args: cause: the cause that makes it tentative. repeated_by: the acknowledged processor upstream, if there is one.
     Raises: GuaranteeError: `POLICY_CONTRADICTS_DELIVERY`.
     """
     if repeated_by is not None and sink.delivery is not Delivery.AT_LEAST_ONCE:
@@ -115,7 +120,7 @@ def check_sink(sink: Sink, cause: Undetermined | None, repeated_by: str | None) 
 
 
 def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
-    """See that a batch, whose sinks are exactly once, does not read what is repeated.
+    """Check that a batch, whose sinks are exactly-once, does not read repeated results.
 
     Raises: GuaranteeError: `POLICY_CONTRADICTS_DELIVERY`.
     """
@@ -131,7 +136,7 @@ def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
 
 
 def check_live(processor: Processor, reason: str) -> None:
-    """See that a policy of live processors alone is not that of one that runs in micro-batches.
+    """Refuse a policy that only live processors can have, on a processor in micro-batches.
 
     Raises: DefinitionError: `POLICY_MISPLACED`.
     """
@@ -146,7 +151,7 @@ def check_live(processor: Processor, reason: str) -> None:
 
 
 def is_redrawn(region: Region) -> bool:
-    """Tell whether what a region makes again after a failure may be something else than before."""
+    """Return whether results that a region repeats after a failure may differ from the first ones."""
     return bool(region.drawn) or (region.undetermined is not None and bool(region.undetermined.operations))
 
 

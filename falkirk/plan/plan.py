@@ -1,4 +1,4 @@
-"""The plan of an application: what runs, and how far back a failure may reach."""
+"""The plan of an application: its regions and batches, and how far back a failure may reach."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from falkirk.plan.region import Region
 from falkirk.plan.requests import PushSource
 from falkirk.plan.unit import Unit
 
-#: The oldest checkpoint of a region that a failure may ask for is so many of its intervals old. One interval passes
-#: between two checkpoints, one more since two are kept, and twice as many are left for a region that is late.
+#: A failure may need a checkpoint of a region that is this many of its intervals old. One interval passes between two
+#: checkpoints, and a second one because two are kept. The number is doubled for a region that is late.
 INTERVALS_LATE = 4
 
 
@@ -20,7 +20,7 @@ INTERVALS_LATE = 4
 class Plan:
     """The regions of an application, live ones and batches, each upstream first, and its sources of requests.
 
-    Args: properties: what is known of each processor, by name. spare_checkpoints: as of `App`.
+    Args: properties: the inferred properties of each processor, by name. spare_checkpoints: see `App`.
     """
 
     application: str
@@ -33,11 +33,11 @@ class Plan:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """All that runs, upstream first."""
+        """The regions and batches, upstream first."""
         return (*self.regions, *self.batches)
 
     def path_to(self, unit: Unit) -> tuple[Unit, ...]:
-        """Return all that the results of a unit rest on, from the sources to the unit itself."""
+        """Return the units on which the results of a unit depend, from the sources to the unit itself."""
         writers = {each.writes: each for each in self.units}
         found: dict[str, Unit] = {}
 
@@ -51,15 +51,15 @@ class Plan:
         return tuple(found.values())
 
     def awaited_s(self, units: Sequence[Unit]) -> float | None:
-        """Return how long the checkpoints of these take at most, one after the other, if anybody can tell."""
+        """Return the longest wait for checkpoints of these, one after the other; None: it is not known."""
         each_s = [unit.awaited_s(self.spare_checkpoints) for unit in units]
         known_s = [awaited_s for awaited_s in each_s if awaited_s is not None]
         return sum(known_s) if units and len(known_s) == len(units) else None
 
     def retained_of(self, region: Region, history: int) -> int:
-        """Return how many batches back Spark has to keep what a live region can go back to.
+        """Return how many batches Spark must keep so that a live region can go back to them.
 
-        A failure may ask for a checkpoint that belongs to one of the slowest region, which may be late.
+        A failure may need the checkpoint that matches one of the slowest region, which may be late.
         """
         slowest_s = max(each.interval_s for each in self.regions)
         return (
@@ -69,7 +69,8 @@ class Plan:
     def awaited_by(self, region: Region) -> tuple[Region, ...]:
         """Return the regions whose checkpoints must cover a held result before it is released, upstream first.
 
-        Each must have saved what the next had read when *it* saved: so in the worst case their intervals add up.
+        Each region must have saved the state from which the checkpoint of the next one comes. So in the worst case
+        their intervals add up.
         """
         writers = {r.output.topic: r for r in self.regions}
         found = [region]

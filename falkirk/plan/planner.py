@@ -1,16 +1,16 @@
-"""Planner: cuts a declared graph into regions, checks every step against Spark, and says why each hop is there.
+"""Planner: cuts a declared graph into regions, checks every step against Spark, and gives a reason for each hop.
 
-It walks the recorded steps of each sink from the source on, on empty DataFrames: nothing is read. A region ends
-  * before a keyed step whose records of one key may come from several partitions: the order in which they meet is
-    non-deterministic, so a sequencer hop records it;
-  * before a second keyed step, since a Real-time Mode query has one;
-  * behind a processor that is not ephemeral and is read by others: its output is a log;
-  * behind an ephemeral one that has several readers, each of which would see something else of one input.
-Everything else is fused.
+It applies the recorded steps of each sink to empty DataFrames, from the source on, and reads no data. A region ends
+  * before a keyed step if records of one key may come from several partitions. Their order is non-deterministic, so a
+    sequencer hop records it;
+  * before a second keyed step, because a Real-time Mode query has one;
+  * after a processor that is not ephemeral and that others read. Its output is a log;
+  * after an ephemeral processor with several readers, if they would see different values.
+All other steps are fused.
 
-What may come out differently on a replay, where anybody could tell (live_determinism.py), and all that is computed from
-it, is tentative: an exactly-once sink behind it gets a log of its own, from which results are released once they can't
-be taken back any more.
+If a value may differ on a replay and results could contradict it (live_determinism.py), these results are tentative,
+and so is everything computed from them. An exactly-once sink of tentative results gets a held log, from which results
+are released once they can't be taken back any more.
 """
 
 import itertools
@@ -55,7 +55,7 @@ from falkirk.plan.topics import check_declared, dead_letter_topic
 def plan_application(app: Application, session: SparkSession, identity: str) -> Plan:
     """Return the regions of a declared application.
 
-    Args: identity: of the home; part of the names of internal topics, so that two homes never share one.
+    Args: identity: the home's; part of the names of internal topics, so that two homes never share one.
     Raises: DefinitionError, GuaranteeError: with the user's line.
     """
     if not app.sinks:
@@ -75,7 +75,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
         if any(region.name == batch.name for batch in planner.batches.planned):
             raise DefinitionError(
                 "NAME_TAKEN",
-                f"{region.name!r} is a batch, and the name of a live region as well: that of a sink or a hop.",
+                f"{region.name!r} is the name of a batch and also of a live region, from a sink or a hop.",
                 where=region.where,
                 hint="Give the sink another name.",
                 name=region.name,
@@ -134,8 +134,11 @@ class _Planner:
         )
 
     def log_of(self, name: str, where: SourceLocation) -> tuple[SourceNode, Frame, tuple[str, ...]]:
-        """Return the log of a source or live processor for a reader that is no live region, its frame, and of what it
-        has a record whenever that changes. Raises: as `plan_application`."""
+        """Return the log of a source or live processor for a reader that is not a live region.
+
+        Returns: the log, its frame, and the columns of the key for whose every change it has a record.
+        Raises: as `plan_application`.
+        """
         if name in self.app.sources:
             source = self.app.sources[name]
             return source, self._begin(source).frame, ()
@@ -148,7 +151,7 @@ class _Planner:
 
     @contextmanager
     def visit(self, processor: Processor) -> Iterator[None]:
-        """While what a processor reads is planned, refuse that it reads itself."""
+        """Refuse a processor that reads itself, while its inputs are planned."""
         if processor.name in self.visiting:
             raise DefinitionError(
                 "CYCLE",
@@ -164,7 +167,8 @@ class _Planner:
     def _read(self, name: str, where: SourceLocation, *, direct: bool, logged: bool = False) -> Draft:
         """Return a draft whose frame is the output of the named source or processor.
 
-        Args: direct: the reader writes it as it is. logged: the reader is no live region, and needs a log.
+        Args: direct: the reader is a sink that writes it unchanged. logged: the reader is not a live region, and needs
+            a log.
         """
         if name in self.app.sources:
             return self._begin(self.app.sources[name])
@@ -178,7 +182,7 @@ class _Planner:
                 hint=f"There are: {', '.join([*self.app.sources, *self.app.folders, *self.app.processors])}.",
                 upstream=name,
             )
-        assert processor.cut is None, "what reads a batch runs in micro-batches itself (engines.py)"
+        assert processor.cut is None, "a reader of a batch runs in micro-batches too (engines.py)"
         if name in self.logs:
             return self._begin_at(self.logs[name])
         with self.visit(processor):
@@ -229,7 +233,7 @@ class _Planner:
         if not isinstance(result, Stream) or root_of(result.node) != ProcessorNode(name=upstream):
             raise DefinitionError(
                 "NOT_A_STREAM",
-                f"processor {processor.name!r} returned {type(result).__name__}, not a stream made from what it reads.",
+                f"processor {processor.name!r} returned {type(result).__name__}, not a stream made from its input.",
                 where=processor.where,
                 hint="Return the transformed stream.",
                 processor=processor.name,
@@ -250,9 +254,9 @@ class _Planner:
         return draft
 
     def _step(self, draft: Draft, step: Step, processor: Processor, brought: Brought) -> Draft:
-        """Return the draft with a step more. Args: brought: gets the operations that it brings in."""
+        """Return the draft with one more step. Args: brought: receives the operations that the step introduces."""
         if step.operation in ("agg", "count"):
-            frames.apply(draft.frame, step)  # the user's mistakes are told before ours is made
+            frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             columns.check_group(draft.frame, step.arguments[0], step.where)
             keys = columns.plain_keys(draft.frame, step.arguments[0])
             reason = self._needs_sequencer(draft, keys) or mechanisms.before_keyed(draft, processor)
@@ -289,7 +293,7 @@ class _Planner:
         return f"{draft.source.topic.topic} is partitioned by {', '.join(draft.keys)}, not by {label}"
 
     def _hop(self, draft: Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> Log:
-        """Close the draft with a log of its own, partitioned by `keys`, and return that log."""
+        """Close the draft with a new log, partitioned by `keys`, and return that log."""
         topic = self._internal(name)
         columns.check_key(draft.frame, keys, where)
         draft.doubts.see_key(draft.frame, keys)
@@ -314,7 +318,7 @@ class _Planner:
         )
 
     def _unused(self, name: str) -> str:
-        """Return the name, or the first numbered form of it that no region has."""
+        """Return the name, or its first numbered form that no region has."""
         taken = {region.name for region in self.regions}
         numbered = (f"{name}-{i}" for i in itertools.count(2))
         return next(n for n in itertools.chain([name], numbered) if n not in taken)
@@ -333,7 +337,7 @@ class _Planner:
         if any(name == region.name or output.topic == region.output.topic for region in self.regions):
             raise DefinitionError(
                 "NAME_TAKEN",
-                f"{name!r} is what an internal log is called.",
+                f"{name!r} is the name of an internal log.",
                 where=where,
                 hint="Give it another name.",
                 name=name,
@@ -341,7 +345,7 @@ class _Planner:
         if not draft.frame.columns:
             raise DefinitionError(
                 "COLUMN_MISSING",
-                f"nothing is left to write for {name!r}.",
+                f"no column is left to write for {name!r}.",
                 where=where,
                 hint="Keep at least one column.",
             )
@@ -389,6 +393,6 @@ class _Planner:
 
 
 def _key_label(keys: tuple[Any, ...]) -> str:
-    """Return a grouping key as part of a name; what is no plain column is called "key"."""
+    """Return a grouping key as part of a name. An expression is called "key"."""
     named = [re.sub("[^A-Za-z0-9_]+", "-", key).strip("-") for key in keys if isinstance(key, str)]
     return "-".join(filter(None, named)) if len(named) == len(keys) and any(named) else "key"

@@ -13,7 +13,7 @@ from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
 from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
 
-#: Partitions that a topic is taken to have while it can't be asked.
+#: The assumed number of partitions of a topic whose broker is not known or does not answer.
 PARTITIONS_ASSUMED = 2
 
 

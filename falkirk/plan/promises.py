@@ -1,4 +1,4 @@
-"""Promises: checks that an output can have the delivery that it asks for."""
+"""Promises: checks whether an output can have the delivery that it asks for."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from falkirk.plan.reasons import Undetermined
 
 
 def check_key(sink: Sink, columns: Sequence[str]) -> None:
-    """See that a sink's key columns are there.
+    """Check that a sink's key columns exist.
 
     Raises: DefinitionError: `COLUMN_MISSING`.
     """
@@ -22,7 +22,7 @@ def check_key(sink: Sink, columns: Sequence[str]) -> None:
 
 
 def check_live(sink: Sink) -> None:
-    """See that a live processor can write a sink.
+    """Check that a live processor can write a sink.
 
     Raises: DefinitionError: `SINK_NEEDS_BATCH`.
     """
@@ -37,7 +37,7 @@ def check_live(sink: Sink) -> None:
 
 
 def check_printed(sink: Sink) -> None:
-    """See that nobody is promised of the terminal what it can't keep.
+    """Refuse a promise that a terminal can't keep.
 
     Raises: GuaranteeError: `PRINTED_AGAIN`.
     """
@@ -53,9 +53,10 @@ def check_printed(sink: Sink) -> None:
 
 
 def check_at_most_once(sink: Sink, *, split: str | None, cause: Undetermined | None) -> None:
-    """See that at-most-once can be promised, where it is asked for.
+    """Check that a sink with at-most-once can have this promise.
 
-    Args: split: the hop before it that may hold several records that come from one. cause: what makes it tentative.
+    Args: split: the hop before it that may hold several records made from one. cause: the cause that makes it
+        tentative.
     Raises: GuaranteeError: `DERIVATIVES_APART`, `UNDETERMINED_OPERATION`.
     """
     if sink.delivery is not Delivery.AT_MOST_ONCE:

@@ -1,7 +1,7 @@
-"""Published: where results go, and in which form, as text. A home records it and compares it at each start.
+"""Published: describes as text where results go, and in which form. A home records it and compares it at each start.
 
-A result that was released is known by its place: its topic, partition and stamp, or its database and epoch. Under
-another key, format or address a replay puts it somewhere else, and it is there twice or not at all.
+A released result is identified by its place: its topic, partition and stamp, or its database and epoch. With another
+key, format or address, a replay would put it into another place, so it would be there twice or not at all.
 """
 
 from hashlib import sha256
@@ -15,13 +15,13 @@ from falkirk.declare.parts import Sink
 from falkirk.errors import DefinitionError
 from falkirk.frames.stamped import Frame, key_column
 
-#: Options in the URL of a database that say which database it is. Others say how it is reached, or by whom.
+#: The options in a database's URL that identify the database. Other options are about the connection or the user.
 _WHICH_DATABASE = frozenset({"host", "hostaddr", "port", "dbname", "service", "options"})
 _PORTS = {"postgresql": 5432}
 
 
 def address(sink: Sink) -> str:
-    """Return where a sink is, without what is secret about it."""
+    """Return the address of a sink without its secrets."""
     to = sink.to
     if isinstance(to, Kafka):
         return f"topic {to.topic}"
@@ -31,7 +31,7 @@ def address(sink: Sink) -> str:
 
 
 def form(to: Endpoint) -> str:
-    """Return in which form results are written: format and schema, key, and the digest of a database's address.
+    """Return the form of written results: format and schema, key, and the digest of a database's address.
 
     Raises: DefinitionError: `DATABASE_UNKNOWN`.
     """
@@ -47,9 +47,10 @@ def form(to: Endpoint) -> str:
 
 
 def partitioned_by(frame: Frame, keys: tuple[object, ...], began: dict[int, str]) -> str:
-    """Return what decides the channel of each of a live region's results: the expressions of its keys.
+    """Return the expressions that decide the channel of each result of a live region: its keys.
 
-    Args: keys: of its sink or hop. began: the names of the columns that the region reads, by Catalyst's identity.
+    Args: keys: the keys of its sink or hop. began: the names of the columns that the region reads, by Catalyst's
+        identity.
     """
     columns = frozenset(frame.columns)  # a name may hold a dot
     named = [F.col(f"`{key}`") if isinstance(key, str) and key in columns else key_column(key) for key in keys]
@@ -60,7 +61,7 @@ def partitioned_by(frame: Frame, keys: tuple[object, ...], began: dict[int, str]
 
 
 def _database(to: Sql) -> str:
-    """Return a digest of the address of a database, without user, password and what else only a connection needs."""
+    """Return a digest of the address of a database, without user, password and other options of the connection."""
     try:
         url = sql.make_url(to.url)
     except (sql.exc.ArgumentError, ValueError):

@@ -101,7 +101,7 @@ def listed(names: "list[str] | tuple[str, ...]") -> str:
 
 
 def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """Return reasons without repetitions. One reason stands for all that is deterministic."""
+    """Return reasons without repetitions. One reason stands for all deterministic processors."""
     found = tuple(dict.fromkeys(reasons))
     determined = [each for each in found if each.kind == "deterministic"]
     if len(determined) < 2:
@@ -131,7 +131,7 @@ def _quoted(operation: str) -> str:
 
 # -- in a few words ----------------------------------------------------------------------------------------------------
 
-#: The kinds that decide when results are published: the first that there is.
+#: The kinds that decide when results are published. The first existing one decides.
 _DECIDES: tuple[Kind, ...] = (
     "waits",
     "policy",

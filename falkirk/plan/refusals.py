@@ -1,4 +1,4 @@
-"""Refusals: steps that Spark analyses well and that it would refuse, or fail at, only once the query runs live."""
+"""Refusals: refuses steps that pass Spark's analysis, but that Spark would refuse or fail at once the query runs."""
 
 from collections import Counter
 from dataclasses import replace
@@ -12,18 +12,18 @@ from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
 
-#: By Catalyst's names of the operations: what they are, and what to do instead.
+#: For operations by Catalyst's names: a description, and an alternative.
 _NOT_LIVE = {
     "PythonUDF": ("a Python function", "Use pyspark.sql.functions or SQL: Real-time Mode runs nothing else."),
     "PythonUDAF": ("a Python function", "Use pyspark.sql.functions or SQL: Real-time Mode runs nothing else."),
     "MonotonicallyIncreasingID": ("monotonically_increasing_id()", "Use uuid(), or number the records upstream."),
 }
-#: In a stream they stand for the time of the batch, which Spark does not take inside an aggregate.
+#: In a stream these are the time of the batch, which Spark does not support inside an aggregate.
 _BATCH_TIMES = ("CurrentTimestamp", "CurrentDate", "LocalTimestamp")
 
 
 def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) -> None:
-    """See that a step can be part of a live region.
+    """Check that a step can be part of a live region.
 
     Args: had, has: the operations before the step and after it.
     Raises: DefinitionError: `GENERATOR_IN_SELECT`, `STEP_INVALID`.
@@ -47,14 +47,14 @@ def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) 
 
 
 def check_not_files(app: Application, name: str, where: object) -> None:
-    """See that something live does not read a folder.
+    """Refuse a live reader of a folder.
 
     Raises: DefinitionError: `FILES_READ_LIVE`.
     """
     if name in app.folders:
         raise DefinitionError(
             "FILES_READ_LIVE",
-            f"{name!r} is a folder of files, and is read by something live.",
+            f"{name!r} is a folder of files, and a live processor or sink reads it.",
             where=where,
             hint="Let a batch, or a processor under @app.stream(fk.Eager()), read it.",
             upstream=name,
@@ -62,7 +62,7 @@ def check_not_files(app: Application, name: str, where: object) -> None:
 
 
 def check_batch_of_files(name: str, reader: Processor, where: object) -> None:
-    """See that a batch can read a folder as it means to.
+    """Check that a batch can read a folder in the requested way.
 
     Raises: DefinitionError: `CUT_INVALID`, `VIEW_HAS_NO_EPOCHS`.
     """
@@ -77,7 +77,8 @@ def check_batch_of_files(name: str, reader: Processor, where: object) -> None:
     if isinstance(reader.cut, ByRows):
         raise DefinitionError(
             "CUT_INVALID",
-            f"{reader.name!r} counts rows, and how many the files of {name!r} have is not known before they are read.",
+            f"{reader.name!r} counts rows, but the number of rows in the files of {name!r} is unknown before they are "
+            "read.",
             where=where,
             hint='Write @app.batch(every="1 minute"), or @app.stream(fk.Eager()): an epoch as soon as there is a file.',
             upstream=name,

@@ -14,14 +14,13 @@ from falkirk.plan.reasons import IN_STATE, SHARED, Reason, Undetermined, backgro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A log between two regions, partitioned by key: its order is the recorded decision (strong productions on one
-    edge).
+    """A log between two regions, partitioned by key. Its order is a recorded decision (strong productions on one edge).
 
     Args:
         topic: the internal topic.
-        keys: the grouping expressions of the reader, as the user wrote them (column names or Columns); empty: the
-            source partition is kept.
-        reason: why the planner put it there, in one sentence.
+        keys: the grouping expressions of the reader, as the user wrote them (column names or Columns). Empty: records
+            keep their source partition.
+        reason: why the planner added it, in one sentence.
     """
 
     topic: str
@@ -31,9 +30,9 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionLogs:
-    """What must be known of a region while nothing of it runs: its name and the topics around it.
+    """The facts about a region that are needed while it does not run: its name and its topics.
 
-    Args: repeats: what it has released may be released again. where: it was declared, for messages.
+    Args: repeats: released results may be released again. where: the line of its declaration, for messages.
     """
 
     name: str
@@ -46,11 +45,11 @@ class RegionLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLogs:
-    """What must be known of a batch while nothing of it runs.
+    """The facts about a batch that are needed while it does not run.
 
-    Args: name. log: of its epochs. topics, files: the topics and the logs of files that it reads. sinks: the names of
-        those that it writes. dead_letters: the topic of what does not fit, if it reads anything that may not.
-        full_history: all that it has read is kept.
+    Args: name. log: the log of its epochs. topics, files: the topics and the logs of files that it reads. sinks: the
+        names of its sinks. dead_letters: its dead-letter topic, if it can have dead letters. full_history: its whole
+        history is kept.
     """
 
     name: str
@@ -68,22 +67,23 @@ class Region:
 
     Args:
         name: unique in the application; part of its folder, client ids and internal topics.
-        source: the log it reads. `reads_hop`: that log is internal, so its records are well-formed.
+        source: the log that it reads. `reads_hop`: that log is internal, so its records are well-formed.
         node: the recorded steps from `source` on.
-        output: the topic it writes. `hop` is set when that topic is read by other regions.
-        released_to: the sink's topic, when `output` is an internal log of results that are held back: they are copied
-            there once they can't be taken back any more.
-        record_bytes: about how large a result is, by the types of its columns.
-        deterministic: its own steps give the same on every replay of the log that it reads.
-        undetermined: what makes its results tentative, in its own steps or in those of a region before it.
-        drawn: what may come out differently in its own steps without anybody being able to tell.
-        words: what its user vouches for.
-        delivery: what it promises; a hop is always exactly-once.
-        interval_s: between checkpoints.
-        stateful: it has a keyed step, hence a shuffle.
-        dead_letter_topic: where records that do not fit go; written by this region alone.
-        fingerprint: what must stay the same for the checkpoint to stay meaningful, by name.
-        policy: of its processors. repeated_by: the acknowledged processor, here or before, that may send again.
+        output: the topic that it writes. `hop` is set if other regions read that topic.
+        released_to: the sink's topic, if `output` is a held log. Results are copied there once they can't be taken back
+            any more.
+        record_bytes: the approximate size of a result, by the types of its columns.
+        deterministic: its own steps give the same results in every replay of its input log.
+        undetermined: the cause that makes its results tentative, in its own steps or in those of an upstream region.
+        drawn: the operations in its steps that may differ on a replay without any contradiction between results.
+        words: the user's assertions of determinism.
+        delivery: its promise; a hop is always exactly-once.
+        interval_s: the time between checkpoints.
+        stateful: it has a keyed step, and so a shuffle.
+        dead_letter_topic: receives records that do not fit. Only this region writes it.
+        fingerprint: by name, the properties that must stay the same so that its checkpoint stays valid.
+        policy: the policy of its processors. repeated_by: the acknowledged processor, here or upstream, that may repeat
+            results.
     """
 
     name: str
@@ -110,11 +110,11 @@ class Region:
 
     @property
     def repeats(self) -> bool:
-        """Whether what it sends again after a failure is not held back."""
+        """Whether results that it sends again after a failure are published again."""
         return self.delivery is Delivery.REPEATED or isinstance(self.policy, Acknowledged)
 
     def logs(self) -> RegionLogs:
-        """Return what must be known of it while nothing of it runs."""
+        """Return the facts that are needed about it while it does not run."""
         return RegionLogs(
             name=self.name,
             source=self.source.topic.topic,

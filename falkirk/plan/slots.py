@@ -1,7 +1,6 @@
 """Slots: how many tasks the live regions of a plan need to run at once.
 
-Real-time Mode takes a core slot for every source and shuffle task when a batch starts, and fails when they are not
-free.
+Real-time Mode takes a core slot for every source and shuffle task when a batch starts, and fails if they are not free.
 """
 
 import time
@@ -16,7 +15,7 @@ from falkirk.plan.region import Region
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Left free for jobs of our own, such as reading a long tail.
+#: Slots for Falkirk's own jobs, such as reading a long tail.
 SPARE_SLOTS = 2
 #: A cluster has no slots until its executors have registered, which takes seconds.
 EXECUTORS_S = 60.0
@@ -42,7 +41,7 @@ def region_slots(region: Region, source_partitions: int, state_partitions: int) 
 
 
 def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:
-    """Return the slots of each region, asking the broker for the partitions of what it reads."""
+    """Return the slots of each region. The broker is asked for the partitions of its input."""
     return tuple(
         region_slots(region, topics.facts(region.source.topic.topic).partitions, plan.state_partitions)
         for region in plan.regions
@@ -50,9 +49,9 @@ def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:
 
 
 def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int:
-    """Return the slots that the session has. On a cluster, wait a while for its executors to be there.
+    """Return the slots of the session. On a cluster, wait a while until its executors have registered.
 
-    Raises: SparkError: `SLOTS_MISSING` when the plan needs more.
+    Raises: SparkError: `SLOTS_MISSING`: the plan needs more.
     """
     total, context = sum(n.total for n in needed), session.sparkContext
     deadline = time.monotonic() + (0.0 if (context.master or "").startswith("local[") else EXECUTORS_S)
@@ -61,7 +60,7 @@ def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int
     if total > available:
         raise SparkError(
             "SLOTS_MISSING",
-            f"the live regions need {total} core slots at once, the Spark application has {available}.",
+            f"the live regions need {total} core slots at once, but the Spark application has {available}.",
             hint=f"Give it at least {total + SPARE_SLOTS}: more cores, or local[{total + SPARE_SLOTS}] on one machine "
             "(slots may outnumber the processors).",
             needed=total,

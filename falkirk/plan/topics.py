@@ -1,4 +1,4 @@
-"""Topics of a plan: those that Falkirk makes itself (hops, held logs, dead letters), and checks of the user's."""
+"""Topics of a plan: creates Falkirk's own topics (hops, held logs, dead letters), and checks the user's topics."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from falkirk.plan.plan import Plan
 
 
 def check_declared(app: Application) -> None:
-    """See that no two of the topics and folders that the user declared are in each other's way.
+    """Check that no two declared topics or folders conflict.
 
     Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`.
     """
@@ -26,7 +26,7 @@ def check_declared(app: Application) -> None:
                 "FOLDER_SHARED",
                 f"sink {sink.name!r} writes the folder that source {reader!r} reads.",
                 where=sink.where,
-                hint="Let processors read each other by name instead, or give each a folder of its own.",
+                hint="Let processors read each other by name instead, or give each a separate folder.",
                 folder=sink.to.path,
             )
         if not isinstance(sink.to, Kafka):
@@ -36,7 +36,7 @@ def check_declared(app: Application) -> None:
                 "TOPIC_SHARED",
                 f"sinks {written[sink.topic.topic].name!r} and {sink.name!r} write the same topic.",
                 where=sink.where,
-                hint="A topic has one writer: its tail is what recovery reads.",
+                hint="Give each sink its own topic, because recovery reads the topic's tail and expects one writer.",
                 topic=sink.topic.topic,
             )
         written[sink.topic.topic] = sink
@@ -54,8 +54,9 @@ def check_declared(app: Application) -> None:
 def dead_letter_topic(
     app: Application, reads: SourceNode, output: Kafka, taken: set[str], *, reads_hop: bool, writes_hop: bool
 ) -> str:
-    """Return, and take, a dead-letter topic of a live region's own, since its tail is read on recovery; named by what
-    its users know.
+    """Return a free dead-letter topic for a live region, and mark it as taken.
+
+    Each live region needs its own, because recovery reads the topic's tail. Its name contains a topic that users know.
 
     Raises: DefinitionError: `TOPIC_SHARED`.
     """
@@ -65,7 +66,7 @@ def dead_letter_topic(
     declared = {source.topic.topic for source in app.sources.values()}
     declared |= {sink.to.topic for sink in app.sinks.values() if isinstance(sink.to, Kafka)}
     others: tuple[str, ...] = (f"{familiar}.dead-letters", f"{output.topic}.dead-letters")
-    if output.dead_letters is not None or named in declared:  # asked for, so nothing else will do
+    if output.dead_letters is not None or named in declared:  # the user named it, so no other topic fits
         others = ()
     for topic in (named, *others):
         if topic is not None and topic not in taken | declared:
@@ -75,7 +76,7 @@ def dead_letter_topic(
         "TOPIC_SHARED",
         f"dead-letter topic {named!r} has another use.",
         where=output.where,
-        hint="Give each sink a dead-letter topic of its own.",
+        hint="Give each sink its own dead-letter topic.",
         topic=named,
     )
 
@@ -84,7 +85,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
     """Create hops, held logs and dead-letter topics; check, or with `create_missing` create, sources and sinks.
 
     Raises: LogError: `TOPIC_MISSING` with the user's line; `PARTITION_COUNT_DIFFERS` for a hop or a held log;
-        `OUTPUT_COMPACTED` for a sink that is written from one; `BROKER_AWAY`.
+        `OUTPUT_COMPACTED` for a sink with a held log; `BROKER_AWAY`.
     """
     for push in plan.push:
         topics.create(push.topic.topic, plan.state_partitions, KEEP)
@@ -103,7 +104,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
         if region.released_to is not None:
             facts = topics.facts(output.topic)
             refuse_compacted(facts, region.where)
-            # What goes into the held log must fit into the sink's topic as well.
+            # Records of the held log must also fit into the sink's topic.
             limit = {"max.message.bytes": str(facts.max_message_bytes)}
             topics.create(region.output.topic, facts.partitions, KEEP | limit)
         if not topics.exists(region.dead_letter_topic):
@@ -121,7 +122,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
 
 
 def refuse_compacted(facts: TopicFacts, where: object) -> None:
-    """See that an output topic keeps every record, since their stamps say what is out.
+    """Check that an output topic keeps every record, because the stamps show which results are published.
 
     Raises: LogError: `OUTPUT_COMPACTED`.
     """
@@ -130,21 +131,21 @@ def refuse_compacted(facts: TopicFacts, where: object) -> None:
             "OUTPUT_COMPACTED",
             f"output topic {facts.topic!r} is compacted, so released stamps would vanish from it.",
             where=where,
-            hint="Set its cleanup.policy to delete, or write to another topic and compact that.",
+            hint="Set its cleanup.policy to delete. If you need a compacted topic, copy the output to another one.",
             topic=facts.topic,
         )
 
 
 def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> None:
-    """See that an input topic keeps what a replay reads again.
+    """Check that an input topic keeps the records that a replay reads again.
 
-    Args: interval_s: between what is saved: so much may be read again, and more.
+    Args: interval_s: the time between checkpoints or saved states. A replay may read at least this much input.
     Raises: LogError: `INPUT_COMPACTED`, `INPUT_EXPIRES`.
     """
     if "compact" in facts.cleanup_policy:
         raise LogError(
             "INPUT_COMPACTED",
-            f"topic {facts.topic!r} is compacted, so a replay would not find what was read before.",
+            f"topic {facts.topic!r} is compacted, so a replay would miss records that were read before.",
             where=where,
             hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
             topic=facts.topic,
@@ -152,10 +153,10 @@ def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> Non
     if 0 <= facts.retention_ms < 1000 * interval_s:
         raise LogError(
             "INPUT_EXPIRES",
-            f"topic {facts.topic!r} keeps records for {facts.retention_ms / 1000:g} s, and what comes of them is saved "
-            f"each {interval_s:g} s: a replay would not find what was read before.",
+            f"topic {facts.topic!r} keeps records for {facts.retention_ms / 1000:g} s, but their effects are saved "
+            f"only every {interval_s:g} s: a replay would miss records that were read before.",
             where=where,
-            hint="Set its retention.ms to what outlasts that and any downtime, or save more often.",
+            hint="Set a retention.ms that exceeds this interval and any downtime, or save more often.",
             topic=facts.topic,
             retention_s=facts.retention_ms / 1000,
             interval_s=interval_s,
@@ -163,19 +164,19 @@ def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> Non
 
 
 def refuse_shorter(topic: Kafka, needed: Mapping[int, int], ends: Mapping[int, int]) -> None:
-    """See that an input topic has not become shorter than what has been read of it.
+    """Check that an input topic still reaches the position up to which it was read.
 
-    Args: needed: from where it is to be read, per partition. ends: up to where it can be.
+    Args: needed: the position from which to read, per partition. ends: the topic's ends.
     Raises: LogError: `RANGE_NOT_THERE`.
     """
     for partition, end in ends.items():
         if end < needed.get(partition, 0):
             raise LogError(
                 "RANGE_NOT_THERE",
-                f"partition {partition} of topic {topic.topic!r} ends at {end}, before {needed[partition]}, where "
-                "reading is to go on.",
+                f"partition {partition} of topic {topic.topic!r} ends at {end}, but was read up to "
+                f"{needed[partition]}.",
                 where=topic.where,
-                hint="Was the topic deleted and made again? Begin with a new home.",
+                hint="Check whether the topic was deleted and created again. Begin with a new home.",
                 topic=topic.topic,
                 partition=partition,
                 end=end,
@@ -183,14 +184,14 @@ def refuse_shorter(topic: Kafka, needed: Mapping[int, int], ends: Mapping[int, i
 
 
 def refuse_expired(topic: Kafka, first: Mapping[int, int], last: Mapping[int, int], oldest: Mapping[int, int]) -> None:
-    """See that an input topic still has the records [first, last). Raises: LogError: `INPUT_EXPIRED`."""
+    """Check that an input topic still has the records [first, last). Raises: LogError: `INPUT_EXPIRED`."""
     for partition, end in last.items():
         if first.get(partition, 0) < min(end, oldest.get(partition, 0)):
             raise LogError(
                 "INPUT_EXPIRED",
                 f"records of {topic.topic!r} that are still needed have been deleted.",
                 where=topic.where,
-                hint="Its retention must outlast what is between two epochs, and any downtime. Begin with a new home.",
+                hint="Begin with a new home. Set a retention that exceeds the time between epochs and any downtime.",
                 topic=topic.topic,
                 partition=partition,
             )

@@ -1,11 +1,11 @@
 """Layout: an application as the theory sees it, a graph of regions between logs.
 
-    source log ─▶ region ─▶ log ─▶ region ─▶ log held back ─▶ sink log
+    source log ─▶ region ─▶ log ─▶ region ─▶ held log ─▶ sink log
                         └──▶ region ─▶ sink log
 
-A region's times are the offsets of the logs that it reads. All that it sends is in a log, so nothing is ever discarded
-by it; a source log is the one thing that can be lost, by being acknowledged. What cannot be computed again alike,
-and all that is computed from it, is *tentative*: it reaches the outside by way of a log that is held back.
+A region's times are the offsets of the logs that it reads. All its results are in a log, so a region never discards a
+message. Only a source log can lose messages, after they were acknowledged. A result that may differ on a replay is
+*tentative*, and so is everything computed from it. Tentative results reach a sink only through a held log.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.projection import Durable
 from falkirk.theory.times import TopicPartition
 
-#: So many checkpoints are described once for all.
+#: The metadata of at most this many checkpoints is cached.
 _POINTS_MAX = 4096
 
 
@@ -29,8 +29,8 @@ class Stage:
 
     Args:
         inputs, output: logs: topics, or logs of epochs, which are logs of one partition whose records are epochs.
-        views: those inputs of which it reads the newest record alone, again and again.
-        deterministic: it gives the same output for the same input, in order; what it has recorded it has given.
+        views: the inputs of which it reads only the newest record, repeatedly.
+        deterministic: the same input gives the same output in the same order. Results in a log of epochs never change.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Layout:
 
     Args:
         stages: by name.
-        partitions: of each topic, their number.
-        held: for each log that is held back, the sink's topic that it is copied to.
+        partitions: for each topic, the number of its partitions.
+        held: for each held log, the sink's topic to which it is copied.
     """
 
     stages: Mapping[str, Stage]
@@ -66,7 +66,7 @@ class Layout:
         }
 
     def writer(self, topic: str) -> Stage | None:
-        """Return the region that writes a topic, or None for one from outside."""
+        """Return the region that writes a topic, or None if the topic comes from outside."""
         return next((s for s in self.stages.values() if s.output == topic), None)
 
     def readers(self, topic: str) -> tuple[Stage, ...]:
@@ -104,7 +104,7 @@ class Layout:
                 edges.append(self._edge(topic, stage.name, source_name(topic) if writer is None else writer.name))
         for held in sorted(self.held):
             writer = self.writer(held)
-            assert writer is not None, "only what a region writes can be held back"
+            assert writer is not None, "a held log is written by a region"
             edges.append(self._edge(held, sink_name(held), writer.name))
         return Graph([Processor(name=n, domain=EMPTY) for n in names], edges)
 
@@ -117,7 +117,8 @@ class Layout:
     def restorable(self) -> dict[str, Available]:
         """Return F*(p) for deciding where to restore and what to release, before any checkpoint (THEORY, end of §2).
 
-        A deterministic region can come back to wherever its durable inputs reach, a source log to all it holds.
+        A deterministic region can go back to every point that its durable inputs still cover, and a source log to every
+        record that it holds.
         """
         return {
             name: Anywhere(discards=False)
@@ -127,9 +128,9 @@ class Layout:
         }
 
     def retained(self) -> dict[str, Available]:
-        """Return F*(p) for deciding what to collect and to acknowledge: checkpoints alone.
+        """Return F*(p) for deciding which data to collect and to acknowledge: only checkpoints.
 
-        A source, once acknowledged, has discarded its messages; a sink has taken what it was given.
+        A source has discarded the messages that were acknowledged. A sink has accepted the results that it was given.
         """
         return {
             name: Anywhere(discards=True)
@@ -144,14 +145,14 @@ class Layout:
 
     @cached_property
     def _metadata(self) -> Callable[[str, Point], Metadata]:
-        """The same points are asked about at each turn."""
+        """A cache, because each turn asks about the same points."""
         return lru_cache(maxsize=_POINTS_MAX)(self._describe)
 
     def _describe(self, stage: str, point: Point) -> Metadata:
         """Return Ξ(p,f).
 
-        The checkpoint's number is part of f, as a sequence of its own: a region that had nothing to read has made
-        one more checkpoint all the same, and knows more of what it has sent.
+        The checkpoint's number is a separate sequence in f. A region without new input makes further checkpoints too,
+        and each of them knows more about the sent results.
         """
         mine = self.stages[stage]
         own = TopicPartition(topic=f"checkpoints of {stage}", partition=0)
@@ -162,7 +163,7 @@ class Layout:
         )
 
     def outputs(self, stage: str) -> tuple[str, ...]:
-        """Return the names of the edges on which others read what a region sends."""
+        """Return the names of the edges on which others read a region's results."""
         return self._outputs[stage]
 
     @cached_property
@@ -182,7 +183,7 @@ def source_name(topic: str) -> str:
 
 
 def sink_name(held: str) -> str:
-    """Return the name of the processor that stands for where a log that is held back is copied to."""
+    """Return the name of the processor that stands for the sink of a held log."""
     return f"sink of {held}"
 
 

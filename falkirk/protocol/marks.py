@@ -1,15 +1,16 @@
-"""Marks: what a deterministic live region had sent by when, kept in the store longer than its checkpoints.
+"""Marks: record how much output of a deterministic live region belongs to which input, longer than its checkpoints do.
 
-Such a region may lose any checkpoint, since a replay sends the same again. But only the checkpoint says up to where the
-output is fixed (φ). Lost with it, φ would fall back to that of an older checkpoint, and all readers with it: a sink
-behind them would have to take back published results that a replay confirms.
+The region may lose any checkpoint, because a replay sends the same results again. But only the checkpoint says up to
+which position the output is fixed (φ). If both were lost, φ would fall back to an older checkpoint, and all readers
+would go back with it. A sink after them would have to take back published results that a replay confirms.
 
-A mark (read, sent) says: of what lies before `sent`, nothing was sent because of input beyond `read`. That stays true
-without the checkpoint, and after any rollback: logs only grow, so whatever is sent later lies behind. Each mark holds
-by itself, so φ(f) is what all marks within f give together. Whether f itself can be had again is another question. For
-a deterministic region it depends on the input alone. For any other it depends on the lost state: those leave no marks.
+A mark (read, sent) says: no record before `sent` was caused by input beyond `read`. This stays true without the
+checkpoint and after any rollback, because logs only grow and later records lie after `sent`. Each mark is true by
+itself, so φ(f) is the union of all marks within f. Whether the region can go back to f is another question. For a
+deterministic region the answer depends only on the input. For other regions it depends on the lost state, so they leave
+no marks.
 
-A mark is recorded before a result that rests on it is released.
+A mark is recorded before a result that depends on it is released.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,26 +26,26 @@ from falkirk.theory.times import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What had been sent once so much was read; as of `Point`."""
+    """A position of the input and the position in the output up to which it is fixed; see `Point`."""
 
     read: OffsetFrontier
     sent: OffsetFrontier
 
 
 def fixed_by(marks: Iterable[Mark], read: OffsetFrontier) -> OffsetFrontier:
-    """Return what marks say that is fixed once so much is read: φ."""
+    """Return the output that is fixed by the input `read`, according to the marks: φ."""
     return reduce(lambda found, mark: found | mark.sent if mark.read <= read else found, marks, EMPTY)
 
 
 class Marks:
     """The marks of one application.
 
-    Args: live: regions of which Spark may find a checkpoint damaged.
+    Args: live: the regions whose checkpoints Spark may find damaged.
     """
 
     def __init__(self, layout: Layout, store: Store, live: Collection[str]) -> None:
         self._store = store
-        #: Those that leave marks. Who reads a topic outside goes back by itself.
+        #: The regions that leave marks. Readers of an output topic outside the application go back by themselves.
         self._names = [n for n, s in layout.stages.items() if s.deterministic and n in live and s.output in layout.hops]
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
@@ -55,7 +56,7 @@ class Marks:
         return self._marks
 
     def take_in(self, name: str, points: Iterable[Point]) -> None:
-        """Take in what checkpoints of a region say."""
+        """Add the marks that checkpoints of a region give."""
         if name not in self._marks:
             return
         for point in points:
@@ -64,10 +65,10 @@ class Marks:
                 self._unrecorded.add(name)
 
     def record(self, kept: Callable[[str], Point]) -> None:
-        """Record what is new.
+        """Record the new marks.
 
-        Args: kept: returns the oldest checkpoint of a region that anything may ask for. Below it, nobody asks what
-            each mark says by itself.
+        Args: kept: returns the oldest checkpoint of a region that may still be needed. Nobody needs the single marks
+            below it, so they are merged.
         """
         for name in sorted(self._unrecorded):
             marks = _merged(self._marks[name], kept(name).read)
@@ -77,7 +78,7 @@ class Marks:
 
 
 def _merged(marks: tuple[Mark, ...], below: OffsetFrontier) -> tuple[Mark, ...]:
-    """Return marks that say the same of every frontier that holds `below`: older ones as one."""
+    """Merge the marks up to `below` into one. The result gives the same φ for every frontier that contains `below`."""
     older = [m for m in marks if m.read <= below]
     if len(older) < 2:
         return marks

@@ -1,14 +1,14 @@
 """Wheel: the coordinator's protocol, over ports. It recovers, releases, collects and acknowledges, and nothing else.
 
-One turn: take in the regions' new checkpoints; bring back what is dead or hangs; release what can no longer be taken
-back; drop what nothing can ask for any more; tell the sources. Any of it may be cut off between any two calls, and the
-next coordinator begins with `open`. What makes that safe:
+One turn: read the regions' new checkpoints; restore regions that are dead or hang; release the results that can no
+longer be taken back; delete data that is no longer needed; acknowledge input to the sources. A crash may interrupt a
+turn between any two calls, and the next coordinator begins with `open`. Four rules make that safe:
 
-  - a recovery is decided once, with what it voids, in one transaction, before anything is rewound. Whoever finds it
-    unfinished rewinds again as decided;
-  - what is voided is read behind the fence, so nothing is added to it later;
-  - releasing asks the sink itself what is there already;
-  - deletion goes by watermarks that only grow.
+  - One transaction records a recovery and the results that it voids, before any region is rewound. A coordinator that
+    finds the recovery unfinished repeats it as recorded.
+  - The void results are read after the fence, so none are added later.
+  - A release asks the sink itself which results it already has.
+  - Deletion follows watermarks that only grow.
 
 Source: Falkirk Wheel, §4.2 (monitor, garbage), §4.3 (inputs and outputs), §4.4 (recovery); THEORY, end of §2.
 """
@@ -33,18 +33,19 @@ Clock = Callable[[], float]
 
 
 class Wheel:
-    """The regions and logs of one application, in charge of them.
+    """Controls the regions and logs of one application.
 
     Args:
-        layout: what there is. regions: by the layout's names.
-        history: how many checkpoints to keep beyond what a failure may ask for, to go back to by hand.
-        full_history: regions of which all are kept.
-        live: regions of which Spark may find a checkpoint damaged: the newest is not the only one kept.
-        spare: so many of their checkpoints may be damaged without a loss: results that a non-deterministic one has to
-            cover wait for as many checkpoints more.
-        say: takes one line for the user at each event.
-        on_failure: takes a region's name and what is wrong with it, before it is brought back; before_start: takes its
-            name before it is started. Both may refuse by raising: then it stays down.
+        layout: the regions and logs. regions: by the layout's names.
+        history: how many checkpoints to keep for a requested rollback, in addition to those that a failure may need.
+        full_history: the regions of which all checkpoints are kept.
+        live: the regions whose checkpoints Spark may find damaged. More than their newest checkpoint is kept.
+        spare: how many of their checkpoints may be damaged without a loss. Results of a non-deterministic region wait
+            for this many more checkpoints.
+        say: receives one line for the user at each event.
+        on_failure: receives a region's name and the reason of its failure before the region is restored.
+        before_start: receives a region's name before the region is started. If either raises an error, the region
+            stays down.
 
     Attributes: down: the regions that stay down.
     """
@@ -71,7 +72,7 @@ class Wheel:
         self.down = Down(layout)
         self._points: dict[str, tuple[Point, ...]] = {}
         self._marks = Marks(layout, store, self._live)
-        #: Of each region the newest checkpoint that each monitor knows.
+        #: For each region, the newest checkpoint that each monitor knows.
         self._restorable_to: dict[str, int] = {}
         self._retained_to: dict[str, int] = {}
         self._cut_off = False
@@ -81,7 +82,7 @@ class Wheel:
     # -- the turn -----------------------------------------------------------------------------------------------------
 
     def open(self, *, asked: Mapping[str, int] | None = None, force: bool = False) -> Decision:
-        """Take charge: finish the recovery that was cut off, if any, then bring back every region.
+        """Take charge: finish an interrupted recovery, if there is one, and then restore every region.
 
         Args, raises: as `recover`.
         """
@@ -91,9 +92,9 @@ class Wheel:
         return self.recover(frozenset(self.layout.stages), "start", asked=asked, force=force)
 
     def turn(self) -> None:
-        """Look at everything once, and do what is due."""
+        """Take one turn; see the head of this file."""
         if self._cut_off:
-            self._finish()  # it may have been done, and nobody told
+            self._finish()  # the store may have recorded it as done before the error
             self.begin_again()
         self._take_in(self.layout.stages)
         failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
@@ -131,10 +132,10 @@ class Wheel:
             self._release()
 
     def _finish(self) -> None:
-        """Carry out what was decided by a recovery that was cut off, if any.
+        """Carry out the decision of an interrupted recovery, if there is one.
 
-        The regions that it stopped are dead then, and are brought back as any that is. What an application no longer
-        has needs no recovery.
+        The regions that it stopped are dead now, and the next turn restores them like any dead region. Regions that the
+        application no longer has need no recovery.
         """
         unfinished = self._store.unfinished_recovery()
         if unfinished is None:
@@ -167,13 +168,13 @@ class Wheel:
         return Monitor(graph, self.layout.restorable()), Monitor(graph, self.layout.retained())
 
     def _take_in(self, names: Iterable[str]) -> None:
-        """Feed the monitors with the checkpoints that are new, as far as some of them may be found damaged yet."""
+        """Give the monitors the new checkpoints, considering that some of these may turn out to be damaged."""
         for name in names:
             points = self._points[name] = self._regions[name].points()
             self._marks.take_in(name, points)
             for metadata in self._new(name, points, self._restorable_to, self._may_lose(name)):
                 self._feed_restorable(name, metadata)
-            # What is kept holds a consistent state even if each live region loses one checkpoint.
+            # The kept checkpoints contain a consistent state even if each live region loses one of them.
             for metadata in self._new(
                 name, points, self._retained_to, max(int(name in self._live), self._may_lose(name))
             ):
@@ -187,10 +188,10 @@ class Wheel:
         return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
 
     def _new(self, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Iterable[Metadata]:
-        """Yield the checkpoints that a monitor does not know, of which so many may be lost.
+        """Yield the checkpoints that a monitor does not know, if `may_lose` of them may be lost.
 
-        Each demands what the one so many behind it demands: where it is consistent, so are all in between, and
-        whichever of them are lost, one is left.
+        Each one is given the demands of the checkpoint that is `may_lose` later. Where these are met, all checkpoints
+        between the two are consistent, and one of them remains whichever are lost.
         """
         for point, later in zip(points, points[may_lose:], strict=False):
             if point.number > upto.get(name, -2):
@@ -208,7 +209,7 @@ class Wheel:
             self.restorable.add_checkpoint(name, metadata)
 
     def begin_again(self) -> None:
-        """Tell the monitors what there is: a rollback has dropped checkpoints, or nothing was told yet."""
+        """Give new monitors all checkpoints: a rollback has deleted some, or the monitors have none yet."""
         self._points, self._restorable_to, self._retained_to = {}, {}, {}
         self.restorable, self.retained = self._monitors()
         for name, marks in self._marks.known.items():
@@ -224,14 +225,15 @@ class Wheel:
     def recover(
         self, failed: frozenset[str], reason: str, *, asked: Mapping[str, int] | None = None, force: bool = False
     ) -> Decision:
-        """Bring the application to the greatest consistent state that the failed regions leave, and on from there.
+        """Restore the greatest consistent state that the failed regions leave, and resume from it.
 
-        Regions that need not move keep running. The others are fenced, and then it is decided again: by what they have
-        sent and saved until they were.
-        Args: force: go on even where published results would be contradicted.
-        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: what was asked would take back what is outside; `POINT_TOO_OLD`.
-            UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results rest on checkpoints that are
-            damaged. Then the regions are fenced, and nothing else has happened.
+        Regions that can stay where they are keep running. The others are fenced. Then a new decision considers the
+        results and checkpoints that these regions wrote before the fence.
+
+        Args: force: continue even if published results would be contradicted.
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: the requested rollback would take back published results;
+            `POINT_TOO_OLD`. UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results depend on damaged
+            checkpoints. In this case the regions are fenced, and nothing else has happened.
         """
         fenced: set[str] = set()
         while not (decision := self.decide(failed, asked, force=force)).goes.keys() <= fenced:
@@ -240,8 +242,8 @@ class Wheel:
                 fenced.add(name)
             failed |= fenced - frozenset(asked or ())
         for name in decision.goes:
-            self.down.forget(name)  # what it failed on may be taken back now
-        self._cut_off = True  # until it is done: an error leaves it to the next turn
+            self.down.forget(name)  # the record on which it failed may be cancelled now
+        self._cut_off = True  # until it is done: after an error, the next turn finishes it
         voids = [
             void
             for name in decision.takes_back
@@ -251,7 +253,7 @@ class Wheel:
             refuse_loss(self.layout, decision, voids)
         number = self._store.open_recovery(reason, dict(decision.goes), voids=voids)
         self._carry_out(number, decision.goes)
-        # Writers first: they record their fences, and a reader skips what comes late behind those that it knows.
+        # Writers first: they record their fences, and a reader skips records that arrive after a fence that it knows.
         for name in self.layout.stages:
             if name in decision.goes:
                 self._start(name, decision.goes[name])
@@ -271,9 +273,9 @@ class Wheel:
     def decide(
         self, failed: frozenset[str], asked: Mapping[str, int] | None = None, *, force: bool = False
     ) -> Decision:
-        """Return what `recover` would do now, and do nothing. Raises: as `recover`."""
+        """Return the decision that `recover` would make now, without carrying it out. Raises: as `recover`."""
         points: Points = {name: region.points() for name, region in self._regions.items()}
-        # A release that was cut off is in the sink and not in the store.
+        # An interrupted release is in the sink and not in the store.
         outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
         outside |= {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
         try:
@@ -283,8 +285,8 @@ class Wheel:
                 raise
             raise GuaranteeError(
                 "POINT_TOO_OLD",
-                f"what was asked for can't be had any more: {error.message}",
-                hint="`history` says how far back one can go.",
+                f"the requested point is no longer available: {error.message}",
+                hint="Choose a later point. `falkirk history` lists the points that are available.",
                 asked=dict(asked),
             ) from error
         if decision.contradicts and asked and not force:
@@ -301,7 +303,7 @@ class Wheel:
     # -- release ------------------------------------------------------------------------------------------------------
 
     def released(self, held: str) -> OffsetFrontier:
-        """Return how much of a log that is held back is outside for certain, less what a sink has lost since."""
+        """Return how much of a held log is certainly published, without the part that a sink has lost since."""
         return self._released[held]
 
     def _recorded(self, held: str) -> OffsetFrontier:
@@ -310,8 +312,8 @@ class Wheel:
         return OffsetFrontier.of({partitions[r.partition]: r.released_exclusive for r in known if r.topic == held})
 
     def _release(self) -> None:
-        """Copy out what can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by what can be restored."""
-        self._marks.record(self.kept)  # what is released rests on them
+        """Copy the results that can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by the restorable watermark."""
+        self._marks.record(self.kept)  # released results depend on them
         for held, sink in sorted(self.layout.held.items()):
             edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
             settled = self.restorable.solution.chosen[edge.source].fixed(edge)
@@ -338,7 +340,7 @@ class Wheel:
     # -- garbage and acknowledgement ----------------------------------------------------------------------------------
 
     def kept(self, name: str) -> Point:
-        """Return the oldest checkpoint of a region that a failure, or a rollback by hand, may ask for.
+        """Return the oldest checkpoint of a region that a failure or a requested rollback may need.
 
         Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
         """
@@ -352,11 +354,11 @@ class Wheel:
         return points[max(0, max(within, default=0) - self._history)]
 
     def garbage(self) -> tuple[dict[str, int], dict[str, OffsetFrontier]]:
-        """Return what nothing can ask for any more: of each region the checkpoints before this one, of each log between
-        regions what lies below.
+        """Return the data that is no longer needed: per region, checkpoints before this number; per hop, records before
+        this position.
 
-        A log is kept from where any reader goes back to, and its writer, who looks there for what it has sent since
-        its checkpoint.
+        A log is kept from the earliest point to which its readers or its writer may go back. The writer looks there for
+        the results that it has sent since its checkpoint.
         """
         kept = {name: self.kept(name) for name in self.layout.stages}
         below: dict[str, OffsetFrontier] = {}
@@ -373,7 +375,7 @@ class Wheel:
         return (kept[r.name].reads_from for r in self.layout.readers(topic))
 
     def collect(self) -> None:
-        """Drop garbage."""
+        """Delete the data that is no longer needed."""
         points, below = self.garbage()
         for name, number in points.items():
             self._regions[name].discard_below(number)
@@ -394,7 +396,7 @@ class Wheel:
         """Return up to where a source will never be read again."""
         upto = self.retained.low_watermark(source_name(source))
         for reader in self.layout.readers(source):
-            upto = upto & self.kept(reader.name).reads_from  # what is kept to go back to by hand reads it too
+            upto = upto & self.kept(reader.name).reads_from  # checkpoints kept for a requested rollback read it too
         assert isinstance(upto, OffsetFrontier)
         known = {e: n for e, n in cut(upto, self.layout, source).prefixes if n != OMEGA}
         return OffsetFrontier.of(known) | EMPTY

@@ -1,4 +1,4 @@
-"""Rollback: which region goes back to which of its checkpoints, what of the logs is voided, and why."""
+"""Rollback: decides which region goes back to which of its checkpoints, which results become void, and why."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ Points = Mapping[str, tuple[Point, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Who goes where.
+    """The checkpoint to which each region goes back.
 
     Args:
-        goes: the checkpoint that each region goes back to; one that is not there stays as it is.
-        takes_back: those of them whose later output is voided; what the others send again is the same as before.
-        contradicts: the sinks' topics to which more has been released than would count, by the φ of the checkpoints: an
-            upper bound, which is known before any region is fenced.
-        outside: how much the outside may have seen, as given.
-        solution: the solver's, with its reasons.
+        goes: the checkpoint that each region goes back to. A region that is not in it stays where it is.
+        takes_back: the regions among them whose later output becomes void. The others send the same results again.
+        contradicts: the sinks' topics to which more results were released than would still count, according to the φ of
+            the checkpoints. This is an upper bound, known before any region is fenced.
+        outside: the results that readers outside may have seen, as given.
+        solution: the solution of the solver, with its reasons.
     """
 
     goes: Mapping[str, int]
@@ -54,11 +54,11 @@ def decide(
     """Solve Figure 6 for the regions that failed, or that are asked to go back.
 
     Args:
-        outside: how much the outside may have seen: of each log that is held back, what was released, and of each
-            sink that a region writes itself, all of it.
-        asked: regions that shall go back to a checkpoint, or before it, and be computed anew: what they sent since is
-            taken back even if the same would be sent again.
-        marks: what deterministic regions have sent by when, as far as it is known apart from their checkpoints.
+        outside: the results that readers outside may have seen: the released part of each held log, and all records of
+            each sink that a region writes directly.
+        asked: regions that must go back to this checkpoint or an older one, and compute their results anew. Their later
+            results become void even if a replay would send the same.
+        marks: the marks of deterministic regions; see falkirk/protocol/marks.py.
     Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`: a region has no checkpoint to go back to.
     """
     asked, marks = asked or {}, marks or {}
@@ -71,7 +71,7 @@ def decide(
         available[name] = _anywhere(layout, name, mine, marks.get(name, ())) if anywhere else _saved(layout, name, mine)
         alive = name not in failed and name not in asked
         if alive and not stage.deterministic:
-            # What it has read so far is not known exactly; over-estimating it is safe.
+            # It is not known exactly how much the region has read so far. An overestimate is safe.
             top = Metadata(frontier=TOP, delivered={layout.edge(t, name): TOP for t in stage.inputs})
             _chain(available[name]).add(top)
     for held in layout.held:
@@ -114,20 +114,21 @@ def none_left(name: str) -> UnrecoverableError:
 
 
 def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
-    """Return the error that a rollback by hand would take back what is outside."""
+    """Return the error that a requested rollback would take back published results."""
     return GuaranteeError(
         "CONTRADICTS_RELEASED",
-        f"results in {', '.join(topics)} are outside already, and would be contradicted.",
+        f"results in {', '.join(topics)} are already published, and the rollback would contradict them.",
         hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
         topics=topics,
     )
 
 
 def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> None:
-    """Refuse a recovery that would void published results: their regions would compute others in their place.
+    """Refuse a recovery that would void published results: the regions would publish other results in their place.
 
-    Only sinks that are held back are promised otherwise. Any other that a recovery takes back may repeat its results.
-    Args: voids: the records that would count as nothing, read behind the fence.
+    Only sinks with a held log promise that this never happens. Any other sink may repeat its results after a recovery.
+
+    Args: voids: the records that would become void, read after the fence.
     Raises: UnrecoverableError: `CHECKPOINT_LOST`.
     """
     lost: dict[str, int] = {}
@@ -141,8 +142,8 @@ def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> N
         places = ", ".join(f"{n} at {_point(decision.goes[n])}" for n in names)
         raise UnrecoverableError(
             "CHECKPOINT_LOST",
-            f"{sum(results.values())} published results in {', '.join(results)} rest on checkpoints that can't be used "
-            f"any more. The newest ones that can: {places}.",
+            f"{sum(results.values())} published results in {', '.join(results)} depend on checkpoints that can't be "
+            f"used any more. The newest checkpoints that can be used: {places}.",
             where=", ".join(names),
             hint="Restore the home from a backup. Or add --force to `falkirk run`: then other results follow these in "
             "the same topics.",
@@ -165,7 +166,7 @@ def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier
     if not within:
         raise UnrecoverableError(
             "NO_CHECKPOINT_LEFT",
-            f"region {name!r} has no checkpoint as old as it would have to go back.",
+            f"region {name!r} would have to go back to a checkpoint that is older than all it still has.",
             where=name,
             hint="Restore the home from a backup.",
             missing=(name,),
@@ -174,15 +175,17 @@ def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier
 
 
 def _saved(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
-    """Return F*(p) of a region that goes back to what it has saved. What it sent at a checkpoint that is lost would be
-    computed anew, so nothing is known of such a checkpoint."""
+    """Return F*(p) of a region that can go back only to its checkpoints.
+
+    A lost checkpoint is left out, because its region would compute other results in place of those that it sent.
+    """
     metadata = [layout.metadata(name, p) for p in points]
     floor = [] if metadata[0].frontier.is_empty else [Metadata(frontier=EMPTY)]
     return Checkpoints([*floor, *metadata])
 
 
 def _anywhere(layout: Layout, name: str, points: list[Point], marks: Iterable[Mark]) -> Anywhere:
-    """Return F*(p) of a region that replays its input up to anywhere, with what it has sent by when."""
+    """Return F*(p) of a region that can replay its input up to any point, with its marks."""
     known: list[tuple[Frontier, Frontier]] = [(layout.metadata(name, p).frontier, p.sent) for p in points]
     known += [(mark.read, mark.sent) for mark in marks]
     return Anywhere(discards=False, marks={edge: list(known) for edge in layout.outputs(name)})

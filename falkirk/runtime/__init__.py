@@ -1,1 +1,1 @@
-"""The runtime: what runs on Spark, for live regions and batches, and the ports through which the protocol uses it."""
+"""Runs live regions and batches on Spark, and implements the ports through which the protocol uses them."""

@@ -42,8 +42,8 @@ def producer_options(
 ) -> dict[str, str]:
     """Return Spark's options for the producer of one incarnation of a region.
 
-    A topic refuses a batch that is too large for it. The producer then divides it into batches of its own size. If that
-    size is larger than the limit, it makes the same batch again, forever.
+    A topic refuses a batch that is too large for it. The producer then divides it into batches of the size that it was
+    configured with. If that size exceeds the limit, it makes the same batch again, forever.
 
     Args: options: of Spark's Kafka sink. limit_bytes: the largest batch that all topics of the region accept.
     """

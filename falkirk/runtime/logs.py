@@ -41,7 +41,7 @@ class KafkaLogs:
     ) -> None:
         self._layout, self._place, self._settle, self._copier = layout, place, settle, copier
         self._copied: dict[str, OffsetFrontier] = {}
-        #: Of each held log, what an earlier copy has left out, by partition.
+        #: For each held log, the offsets that an earlier copy has left out, by partition.
         self._holes: dict[str, dict[int, list[int]]] = {}
         self._deleted: dict[str, OffsetFrontier] = {}
         self._acknowledged: dict[str, OffsetFrontier] = {}
@@ -69,12 +69,12 @@ class KafkaLogs:
         return self._copied[held]
 
     def _fill(self, held: str, sink: str, at: Positions) -> None:
-        """Copy what an earlier copy has left out: its producer had given it up, and others went on."""
+        """Copy the records that an earlier copy has left out, because its producer gave up some and sent later ones."""
         assert self._copier is not None, "an application at rest releases nothing"
         holes = self._holes.get(held, {})
         if any(holes.values()):
             count = sum(map(len, holes.values()))
-            log.warning("%r lacks %d results between others that are out; they follow now", sink, count)
+            log.warning("%r lacks %d results between published ones; Falkirk publishes them now", sink, count)
             self._copied.pop(held, None)
         while any(holes.values()):
             first = dict(at) | {p: offsets[0] for p, offsets in holes.items() if offsets}
@@ -103,11 +103,11 @@ class KafkaLogs:
         ends = self._settle(sink)
         last = {p: stamp.offset for p, stamp in last_records(self._place, sink, ends)}
         if all(offset < released.get(p, 0) for p, offset in last.items()):
-            return released  # nothing was cut off
+            return released  # no copy was interrupted
         return self._look_back(held, sink, ends, released)
 
     def _look_back(self, held: str, sink: str, ends: Positions, released: Positions) -> Positions:
-        """Return how far a copy that was cut off has come, and note what it has left out."""
+        """Return how far an interrupted copy has come, and remember the records that it has left out."""
         own = own_back_to(self._place, sink, ends, lambda p, stamp: stamp.offset < released.get(p, 0))
         there = {p: {stamp.offset for stamp in stamps} for p, stamps in own.items() if stamps}
         oldest = self._place.topics.first_positions(held)

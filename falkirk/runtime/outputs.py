@@ -134,7 +134,7 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
 
 
 def _beginning(place: Place, topic: str, ends: Mapping[int, int]) -> dict[int, int]:
-    """Return from where on a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
+    """Return the positions from which a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
         store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
@@ -149,11 +149,11 @@ def _beginning(place: Place, topic: str, ends: Mapping[int, int]) -> dict[int, i
 def own_back_to(
     place: Place, topic: str, ends: Mapping[int, int], is_older: Callable[[int, Stamp], bool]
 ) -> dict[int, list[Stamp]]:
-    """Return the stamps of this home's records at the end of each partition of a sink, back to the first that
-    `is_older`, in order.
+    """Return the stamps of this home's last records in each partition of a sink, in order, after the last older record.
 
-    The last record alone does not tell what is there: a producer may have given up one before it.
-    Args: is_older: told a partition and a stamp.
+    The last record alone is not enough, because a producer may have given up a record before it.
+
+    Args: is_older: says of a partition and a stamp whether the record is older than the wanted ones.
     """
     verifier, begin, last, step = place.verifier(topic), _beginning(place, topic, ends), dict(ends), 10
     found: dict[int, list[Stamp]] = {p: [] for p in ends}

@@ -1,13 +1,13 @@
-"""Producers: whether a topic has all that a producer has sent up to the last record there, by the broker's word.
+"""Producers: asks the broker whether producers have left a hole in a topic, before the last record there.
 
-The barrier takes what a topic has accepted for a prefix of what was sent. A batch that the broker refuses for good (too
-large for the topic, a right that was taken away, an error of the broker's own) is no such thing: those behind it may
-be there already when Spark hears of it. Whoever sees the query fail records that. Nobody does if everything is killed
-in that moment, or if the query is being stopped.
+The barrier assumes that the records in a topic are a prefix of the sent ones. This is wrong if the broker refuses a
+record batch permanently, because it is too large, a permission was revoked, or the broker has an internal error. Then
+later batches may be in the topic before Spark learns of the refusal. If the query fails visibly, Falkirk records the
+error. It records nothing if all processes are killed at that moment, or if the query is being stopped.
 
-The broker knows. A producer numbers its batches for each partition, and no number is accepted before the one below it.
-So a producer that has given up a batch can only go on in a new epoch, from 0. While it is in its first, nothing is
-missing.
+But the broker knows. A producer numbers its batches for each partition, and the broker accepts no number before the
+previous one. So a producer that has given up a batch can continue only in a new producer epoch, from 0. While it is in
+its first epoch, no batch is missing.
 """
 
 import logging
@@ -28,21 +28,22 @@ TIMEOUT_S = 10
 def are_whole(
     session: SparkSession, options: Mapping[str, str], places: Mapping[str, Mapping[int, int]]
 ) -> bool | None:
-    """Return whether the producers of these partitions have left no hole in them; None: nobody can tell.
+    """Return whether the producers of these partitions have left no hole in them; None: unknown.
 
-    Producers of others count as well: a topic that only Falkirk writes has none.
-    Args: options: of Spark's Kafka sink. places: partitions with records, by topic. Their values mean nothing.
+    Producers of others count too. A topic that only Falkirk writes has none.
+
+    Args: options: of Spark's Kafka sink. places: partitions with records, by topic. The values are ignored.
     """
     wanted = [(topic, partition) for topic, found in sorted(places.items()) for partition in sorted(found)]
     if not wanted:
         return True
     try:
         epochs = _epochs(session, options, wanted)
-    except Py4JError as error:  # a broker that does not know the request, that refuses it, or that is away
-        log.warning("the broker does not tell which producers have written to a topic: %s", first_line(error))
+    except Py4JError as error:  # the broker does not know the request, refuses it, or is away
+        log.warning("the broker does not report which producers have written to a topic: %s", first_line(error))
         return None
     if not all(epochs):
-        return None  # forgotten: it was long ago
+        return None  # the broker has forgotten old producers
     return all(epoch == 0 for found in epochs for epoch in found)
 
 

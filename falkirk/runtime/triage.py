@@ -1,4 +1,4 @@
-"""Triage: what is behind the error that ended a query, and whether a restart can help."""
+"""Triage: finds the cause of the error that ended a query, and decides whether a restart can help."""
 
 import re
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.rows import CO_PARTITIONING
 from falkirk.system.disk import is_full
 
-#: In Spark's ANSI mode, its default, such a value fails the task, and would fail it again at each restart.
+#: In Spark's ANSI mode, its default, these values fail the task, and would fail it again after each restart.
 _FAILED_EXPRESSION = re.compile(
     r"\[(CAST_INVALID_INPUT|CONVERSION_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|"
     r"REMAINDER_BY_ZERO|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|DATETIME_FIELD_OUT_OF_BOUNDS|"
     r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|"
     r"CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|MALFORMED_CHARACTER_CODING)[^\n]{0,200}"
 )
-#: The user's SQL that failed, as Spark quotes it; a long one without its ends.
+#: The failed SQL of the user as Spark quotes it. Spark shortens a long one at its ends.
 _QUOTED = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(?:\.\.\.)?([^\n]+?)(?:\.\.\.)?\n")
-#: Spark found out that it does not run such a query when it planned the first batch, and would each time.
+#: Spark refused the query when it planned the first batch, and would refuse it after each restart.
 _REFUSED_QUERY = re.compile(
     r"\[(STREAMING_REAL_TIME_MODE\.\w+|AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|"
     r"INVALID_NON_DETERMINISTIC_EXPRESSIONS)\][^\n]{0,300}"
 )
-#: Spark could not load a state. What it says then depends on where it noticed.
+#: Spark could not load a state. Its error depends on the place where it noticed this.
 _STATE_NOT_LOADED = re.compile(
     r"\[(CANNOT_LOAD_STATE_STORE\.\w+|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|"
     r"STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED)\]"
@@ -57,7 +57,7 @@ _MISSING = (
 _STATE_FILE = r"{folder}/state/(?:[\w-]+/)*(\d+)_[\w-]+\.(?:changelog|zip)"
 
 
-#: A server of Spark's streaming shuffle got bytes that no task of Spark sends: they end the task that it belongs to.
+#: A server of Spark's streaming shuffle received bytes that no task of Spark sends. They end the server's task.
 _STRAY = re.compile(
     r"\bat org\.apache\.spark\.(?:network\.util\.TransportFrameDecoder\.decodeNext|"
     r"network\.shuffle\.streaming\.StreamingShuffleMessage\.decode|"
@@ -67,9 +67,9 @@ _STRAY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Why a checkpoint can't be loaded, now or later.
+    """The reason why a checkpoint can't be loaded, now or later.
 
-    Args: first: the oldest checkpoint that rests on the damaged file, where Spark names one. reason: what Spark said.
+    Args: first: the oldest checkpoint that depends on the damaged file, if Spark names the file. reason: Spark's error.
     """
 
     first: int | None
@@ -77,10 +77,11 @@ class Damage:
 
 
 def damage_of(error: Exception, folder: Path) -> Damage | None:
-    """Return what proves that the checkpoint that a query began with is damaged, or None where nothing does.
+    """Return the proof that the checkpoint with which a query began is damaged; None: there is none.
 
-    All else that keeps Spark from loading a state may pass: the same checkpoint is tried again.
-    Args: folder: of the checkpoint.
+    All other causes that keep Spark from loading a state may pass, so the same checkpoint is tried again.
+
+    Args: folder: the folder of the checkpoint.
     """
     text = _with_causes(error)
     if not _STATE_NOT_LOADED.search(text) or is_full(error) or _PASSING.search(text):
@@ -89,13 +90,13 @@ def damage_of(error: Exception, folder: Path) -> Damage | None:
     proof = _DAMAGED.search(text) or re.search(_MISSING.format(folder=place), text)
     if proof is None:
         return None
-    # The file of version n is written by batch n - 1. Those behind it read it, too: else this one had not been read.
+    # Batch n - 1 writes the file of version n. All later checkpoints up to the restored one read this file too.
     versions = [int(found) for found in re.findall(_STATE_FILE.format(folder=place), text)]
     return Damage(first=min(versions) - 1 if versions else None, reason=proof[0].removeprefix("Caused by: "))
 
 
 def is_stray(error: Exception) -> bool:
-    """Tell whether a query ended because a stranger connected to a port of Spark's streaming shuffle.
+    """Return whether a query ended because a stranger connected to a port of Spark's streaming shuffle.
 
     Those ports are open to all interfaces and ask for no secret, whatever the settings.
     """
@@ -108,14 +109,14 @@ def is_failed_expression(error: BaseException) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether the JVM has no memory left for what a task asked for."""
+    """Return whether the JVM ran out of memory."""
     return "java.lang.OutOfMemoryError" in _with_causes(error)
 
 
 def _with_causes(error: BaseException) -> str:
-    """Return what Spark said of an error and of its causes, with their stack traces.
+    """Return Spark's texts of an error and of its causes, with their stack traces.
 
-    PySpark keeps the cause of a query's error apart: neither its text nor its stack trace names the cause.
+    PySpark keeps the cause of a query's error in a separate field. Neither text nor stack trace of the error names it.
     """
     told, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
     while each is not None:
@@ -125,7 +126,7 @@ def _with_causes(error: BaseException) -> str:
 
 
 def refuse_split_keys(live: LiveRegion) -> None:
-    """Refuse a region whose input was found not to be partitioned as declared: a replay may meet it in another order.
+    """Refuse a region if its input is not partitioned as declared, because a replay may read it in another order.
 
     Raises: DefinitionError: `NOT_CO_PARTITIONED`, as the incarnation that found it.
     """
@@ -140,13 +141,14 @@ def _split_key(message: str, live: LiveRegion) -> DefinitionError:
         "NOT_CO_PARTITIONED",
         message,
         where=source.where,
-        hint="Leave out key=, and a sequencer hop orders the records; nothing wrong was released. Use a new home.",
+        hint="Leave out key=, so that a sequencer hop orders the records, and use a new home. No wrong result was "
+        "published.",
         topic=source.topic,
     )
 
 
 def _replaced(topic: str, context: Context) -> LogError | None:
-    """Return the error that a topic is another one than it was, if it is."""
+    """Return the error that a topic was replaced, if it was."""
     try:
         context.topics.exists(topic)
     except LogError as error:
@@ -155,13 +157,13 @@ def _replaced(topic: str, context: Context) -> LogError | None:
 
 
 def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkError | None:
-    """Return the error to give up with when a restart can't help."""
+    """Return the error that ends the application, if a restart can't help."""
     text, region = str(error), live.region
     source = region.source.topic.topic
-    # The text holds the query's plan as well, so only the raised form of the marker counts: with numbers behind it.
+    # The text contains the query's plan too, so only the raised form of the marker counts, which has numbers.
     if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
         return _split_key(
-            f"topic {source!r} is said to be partitioned by {', '.join(region.source.topic.keys)}, but one key came "
+            f"topic {source!r} is declared as partitioned by {', '.join(region.source.topic.keys)}, but one key came "
             f"from partitions {split[1]} and {split[2]}: {split[3][:200]}",
             live,
         )
@@ -170,7 +172,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             "INPUT_EXPIRED",
             f"records of {source!r} that are still needed have been deleted.",
             where=region.source.topic.where,
-            hint="Its retention must outlast the checkpoint interval and any downtime. Begin with a new home.",
+            hint="Begin with a new home. Set a retention that exceeds the checkpoint interval and any downtime.",
             topic=source,
         )
     if failed := _FAILED_EXPRESSION.search(text):
@@ -178,7 +180,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             "EXPRESSION_FAILED",
             f"an expression of region {region.name!r} fails on a record: {failed[0]}",
             where=_place_of(text, region),
-            hint="Make it yield null instead (try_cast, try_divide, try_element_at, …), run again, and it goes on.",
+            hint="Make it return null instead (try_cast, try_divide, try_element_at, …), and run again.",
             region=region.name,
             spark_condition=failed[1],
         )
@@ -193,9 +195,9 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
     if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
         return LogError(
             "TOPIC_MISSING",
-            f"{', '.join(gone)} is gone, while region {region.name!r} runs.",
+            f"{', '.join(gone)} was deleted while region {region.name!r} ran.",
             where=region.where,
-            hint="What it held is lost to this home: create it anew, and begin with a new home.",
+            hint="Create it again, and begin with a new home: its records are lost.",
             topics=gone,
         )
     return None
@@ -209,7 +211,7 @@ def _place_of(text: str, region: Region) -> SourceLocation:
 
 
 def _missing(topics: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return the topics that are gone. The broker says the same of a partition that is about to change its leader."""
+    """Return the topics that were deleted. The broker also reports a partition as unknown while its leader changes."""
     try:
         return tuple(topic for topic in topics if not context.topics.exists(topic))
     except LogError:

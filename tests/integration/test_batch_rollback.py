@@ -127,7 +127,7 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         assert moved.keys() == {"weights", "totals", "answers"}, "walk reads none of it"
         assert preview.stays == ("walk",)
         assert moved["weights"].why == "asked for"
-        assert moved["totals"].why == "it has read what weights takes back"
+        assert moved["totals"].why == "it has read results that weights takes back"
         assert preview.outside, "what is taken back was released"
         with pytest.raises(GuaranteeError) as refused:
             visit.roll_back(asked, force=False)

@@ -1,7 +1,7 @@
 """What is said to come out the same does: pipelines drawn over all of Spark's functions and forms of SQL, run twice,
 and once more in another JVM.
 
-`make hunt MINUTES=60` is the same for an hour; `FALKIRK_SEEDS=1,2,…` are other pipelines here.
+`make hunt MINUTES=60` does the same for an hour. `FALKIRK_SEEDS=1,2,…` chooses other pipelines for this test.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.integration.hunting.soak import BLOCK, recorded
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Of each: so many seeds of a block, each of some 45 pipelines.
+#: Seeds of both modes; each has some 45 pipelines.
 SEEDS = [int(seed) for seed in os.environ.get("FALKIRK_SEEDS", "0,1,2,3,10,11,12").split(",")]
 #: The blocks of seeds without ANSI mode and with it.
 BLOCKS = {False: 0, True: 1}

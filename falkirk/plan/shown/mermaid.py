@@ -22,7 +22,7 @@ class _Graph:
         self._declared: list[str] = []
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines below the first."""
+        """Yield the lines after the first."""
         units = [*self._regions(), *self._batches()]
         yield from (f"    {line}" for line in (*self._declared, *units, *self._edges))
 
@@ -30,7 +30,7 @@ class _Graph:
         return self._numbers.setdefault((kind, name), f"{kind}{len(self._numbers)}")
 
     def _node(self, kind: str, name: str, text: str, shape: str) -> str:
-        """Return the id of a log, a sink or an input, which is declared when it is first named."""
+        """Return the id of a log, a sink or an input. The first call declares it."""
         is_new = (kind, name) not in self._numbers
         found = self._id(kind, name)
         if is_new:
@@ -70,7 +70,7 @@ class _Graph:
             self._edges += [f"{here} --> {self._sink(address(sink), sink.name)}" for sink in batch.sinks]
 
     def _log(self, topic: str, name: str) -> str:
-        """Return the id of a topic: of an input, a hop, a held log, or an output."""
+        """Return the id of a topic that is an input, a hop, a held log or an output."""
         writers = [region for region in self._plan.regions if region.output.topic == topic]
         if not writers:
             path = self._posted.get(topic)
@@ -82,11 +82,11 @@ class _Graph:
         return self._sink(f"topic {topic}")
 
     def _sink(self, where: str, name: str = "") -> str:
-        """Return the id of an output. Args: name: of the sink, where two outputs may have one address in words."""
+        """Return the id of an output. Args: name: the sink's name, because two outputs may show the same address."""
         return self._node("output", f"{where} {name}", where, "([…])")
 
 
 def _quoted(text: str) -> str:
-    """Return text between quotes, as mermaid reads it: quotes and brackets are written as entities."""
+    """Return text in quotes for mermaid, with quotes and brackets as entities."""
     escaped = "".join(f"#{ord(c)};" if c in '"#<>&`[]{}\\\n\r\t' else c for c in text)
     return f'"{escaped}"'

@@ -45,7 +45,7 @@ class Shown:
         return explain(self, width)
 
     def why(self, output: str, width: int | None = None) -> RenderableType:
-        """Return the details of one output. Args: width: of the terminal; None: lines are as long as they are.
+        """Return the details of one output. Args: width: the terminal's; None: lines are not wrapped.
 
         Raises: DefinitionError: `OUTPUT_UNKNOWN`.
         """

@@ -22,7 +22,7 @@ _LABEL = 11
 
 
 def why(plan: Plan, promise: Promise, width: int | None) -> RenderableType:
-    """Return the details of one output. Args: width: as of `wrapped`."""
+    """Return the details of one output. Args: width: see `wrapped`."""
     lines = [Text(line, style="bold") for line in wrapped(f"{promise.sink} → {promise.to}", width)]
     before = ""
     for label, text in _facts(plan, promise):
@@ -86,7 +86,7 @@ def _processors(promise: Promise) -> tuple[str, ...]:
 
 
 def _known(name: str, known: Properties | None) -> Iterator[str]:
-    """Say what is known of a processor, in the paper's terms."""
+    """Yield the inferred properties of a processor, in the paper's terms."""
     if known is None:
         return
     is_same = "declared deterministic" if known.words else "deterministic"
@@ -101,7 +101,7 @@ def _known(name: str, known: Properties | None) -> Iterator[str]:
 
 
 def _failures(promise: Promise) -> Iterator[str]:
-    """Say which regions restart when one of them fails."""
+    """Yield sentences about the regions that restart when one of them fails."""
     called = {name: _with_processors(name, processors) for name, processors in promise.within.items()}
     alone = [called[name] for name, others in promise.goes_back.items() if others == (name,)]
     if len(alone) == 1:

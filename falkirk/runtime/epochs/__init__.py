@@ -1,1 +1,1 @@
-"""Batches: a DataFrame job for each complete epoch of what they read, and the log of what they send."""
+"""Batches: a DataFrame job for each complete epoch of their input, and the log of their results."""

@@ -1,4 +1,4 @@
-"""At rest: what can be known of a batch, and done to it, while nothing of it runs. It needs no Spark."""
+"""Batches at rest: inspects a batch that does not run, and rolls it back. It needs no Spark."""
 
 from collections.abc import Mapping
 
@@ -14,9 +14,9 @@ from falkirk.theory.times import TopicPartition
 
 
 class BatchAtRest:
-    """A batch of which nothing runs, as a RegionPort: to start it does nothing.
+    """A batch that does not run, as a RegionPort: its `start` does nothing.
 
-    Attributes: files: the files of all sources of the application that have some, by log.
+    Attributes: files: the files of all folder sources of the application, by log.
     """
 
     def __init__(self, logs: BatchLogs, place: Place) -> None:
@@ -29,7 +29,7 @@ class BatchAtRest:
         return Health(runs=False)
 
     def points(self) -> tuple[Point, ...]:
-        """See RegionPort: the epochs after which the state is saved, with all before them complete."""
+        """See RegionPort: the epochs with a saved state, if all epochs before them are complete."""
         kept = self._kept_from()
         read, found = self._start_positions(), []
         if kept < 0:
@@ -53,7 +53,7 @@ class BatchAtRest:
         )
 
     def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
-        """Leave out those from which a replay would need input that has expired; never the newest."""
+        """Leave out the points whose replay would need expired input. The newest point always stays."""
         oldest: dict[str, dict[int, int]] = {}
         if len(points) > 1:
             oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
@@ -70,7 +70,7 @@ class BatchAtRest:
         )
 
     def start(self, number: int) -> None:
-        """Stay at rest. Whoever starts the application next goes on from there."""
+        """Do nothing. The next start of the application resumes from there."""
 
     def _start_positions(self) -> Positions:
         """Return where the first epoch begins."""
@@ -78,7 +78,7 @@ class BatchAtRest:
         return {} if record is None else record.start_offsets
 
     def _read(self, last: Positions, views: dict[str, int]) -> OffsetFrontier:
-        """Return what is in the state: of a view, all up to the epoch that was read."""
+        """Return the input in the state. A view that was read up to an epoch counts with all epochs before it."""
         return self._frontier(last, {view: number + 1 for view, number in views.items()})
 
     def _frontier(self, positions: Positions, views: dict[str, int]) -> OffsetFrontier:
@@ -90,15 +90,15 @@ class BatchAtRest:
         return int(kept[0].frontier) if kept else -1
 
     def fence(self) -> None:
-        """See RegionPort. What a former run still writes is in folders that nobody knows of."""
+        """See RegionPort. A former run can write only into folders that no record names."""
 
     def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
-        """See RegionPort: the epochs that were decided since, complete or not: what they read is to be cut anew."""
+        """See RegionPort: the epochs decided since, complete or not. Their input is cut into epochs again."""
         later = [e.number for e in self.epochs.epochs() if e.number > number]
         return ((self.logs.log, 0, later[0], later[-1] + 1),) if later else ()
 
     def rewind(self, number: int) -> None:
-        """See RegionPort. What lies beyond and does not count is voided; what counts stays, and is not done again."""
+        """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again."""
         self.epochs.drop_strays()
 
     def discard_below(self, number: int) -> None:
@@ -109,7 +109,7 @@ class BatchAtRest:
 
 
 def _rounds(epoch: Epoch) -> str:
-    """Return how the loops of an iteration have ended, and what they took; of other batches nothing."""
+    """Return how an iteration's loops have ended, and their rounds and jobs; for other batches, an empty text."""
     if ROUNDS not in epoch.marks:
         return ""
     took = f"{epoch.marks[ROUNDS]} rounds, {epoch.marks.get(JOBS, 0)} Spark jobs"

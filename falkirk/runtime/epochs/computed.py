@@ -1,4 +1,4 @@
-"""Computed: what one epoch of a batch comes to, before it is written."""
+"""Computed: the results and the state of one epoch of a batch, before they are written."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from falkirk.frames.stamped import plan_text
 from falkirk.operators.in_epoch import State
 from falkirk.runtime.epochs.inputs import Bad
 
-#: The slot of what a batch itself keeps, beside those of its operators.
+#: The slot of a batch's own state. Its operators have other slots.
 OWN = "own"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """Where an epoch is cut. Args: as of `Epoch`."""
+    """The place where an epoch is cut. Args: see `Epoch`."""
 
     first: Positions
     last: Positions
@@ -31,13 +31,12 @@ class Decided:
 
 @dataclass(frozen=True, kw_only=True)
 class Computed:
-    """What an epoch comes to.
+    """The results of an epoch, as DataFrames.
 
-    Args: given: what it is computed from. kept: the state after it, by slot; the batch's own is missing when it is the
-        result. bad: what it read that may not fit. letters: what operators have refused, and which files were.
-            refused: those files, as of `Epoch`. marks: what the epoch before
-        has left. told: numbers that are told of this one. ran: the plans of what has run for it already, as text.
-        clean: drops what was computed for it alone.
+    Args: given: its inputs by name. kept: the state after it, by slot; without the batch's own if that is the result.
+        bad: the inputs that may have records that do not fit. letters: the dead letters of operators and of refused
+        files. refused: these files, see `Epoch`. marks: the marks of the previous epoch. told: numbers to record with
+        this epoch. ran: the plans of jobs that have already run for it, as text. clean: deletes its temporary data.
     """
 
     given: Mapping[str, DataFrame]
@@ -63,5 +62,5 @@ class Computed:
 
 
 def cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Return the columns of a schema, in its order and types, whatever else there is."""
+    """Return the columns of a schema, in its order and with its types. Other columns are left out."""
     return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema.fields])

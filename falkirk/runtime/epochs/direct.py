@@ -1,15 +1,15 @@
-"""Direct: epochs whose results go straight to their topic, without being written down before. The topic is their log.
+"""Direct: sends the results of epochs straight to their topic, without a copy in a log. The topic is their log.
 
-That is right where another computation of an epoch gives the same rows (`falkirk/plan/direct.py` says of which batches
-that is known): what was there when one was cut off is left out of the next. A row's place is decided by what it says,
-since the order in which Spark computes rows is another each time.
+This is correct if another computation of an epoch gives the same rows (`falkirk/plan/direct.py` says for which batches
+that is certain). A retry leaves out the rows that an interrupted attempt has already sent. A row's content decides its
+place, because Spark computes rows in another order each time.
 
-What could break it:
-  - the function is changed between two tries of one epoch: a decision says by which program epochs are sent, and
-    another one does not go on with what is out in part;
-  - an epoch of the same batch still waits in its log, for its sink: the next one is not decided as direct then;
-  - a job of a former try still sends: it is waited for, or the Spark application is restarted (`BatchRegion.fence`);
-    what a producer holds is flushed before the topic's end is read (`TopicTarget`).
+Three cases could break this:
+  - The function changes between two attempts of one epoch. So a decision records the program that sends epochs, and
+    another program does not continue a partly published epoch.
+  - An epoch of the same batch still waits in its log for its sink. Then the next epoch is not decided as direct.
+  - A job of a former attempt still sends. Falkirk waits for it or restarts the Spark application
+    (`BatchRegion.fence`), and flushes the producers before it reads the topic's end (`TopicTarget`).
 """
 
 from dataclasses import fields
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from falkirk.runtime.sinks.release import Outlet
 
 _PROGRAM = "program"
-#: So many records are worked through, and what comes of them is sent, by one task without a shuffle.
+#: Up to this many records are processed and their results sent by one task, without a shuffle.
 FEW_RECORDS = 10_000
 
 
 class Direct:
-    """Of one batch.
+    """Sends the epochs of one batch.
 
-    Attributes: outlet: of the batch, if it has one.
+    Attributes: outlet: the outlet of the batch, if it has one.
     """
 
     def __init__(self, batch: Batch, epochs: EpochLog, store: Store, results: Results) -> None:
         self._batch, self._epochs, self._store, self._results = batch, epochs, store, results
         self.outlet: Outlet | None = None
-        #: By which epochs were last sent, and the number of that decision; None: nobody has asked the store.
+        #: The program that sent the last epochs, and the number of that decision; None: not yet read from the store.
         self._program: str | None = None
         self._decided, self._about = -1, f"epochs of {batch.name}"
         self._around = ""
 
     def may_be_next(self) -> bool:
-        """Tell whether the next epoch's results may go straight to their topic: nothing else is still to go there."""
+        """Return whether the next epoch's results may go straight to their topic, because no older results wait."""
         last = self._epochs.epochs()[-1:]
         return self._batch.is_direct and (all(e.direct for e in last) or self._is_all_released())
 
@@ -59,23 +59,26 @@ class Direct:
         return any(r.released_exclusive >= self._epochs.next_number() for r in known)
 
     def takes(self, epoch: Epoch) -> bool:
-        """Tell whether an epoch's results go straight to their topic. Raises: HomeError: `EPOCH_OUT_IN_PART`."""
+        """Return whether an epoch's results go straight to their topic. Raises: HomeError: `EPOCH_OUT_IN_PART`."""
         if epoch.may_be_out and not self._batch.is_direct:
             self._refuse_what_is_out(epoch)
         return epoch.may_be_out and self._batch.is_direct
 
     def is_small(self, epoch: Epoch) -> bool:
-        """Tell whether one task had better do all of an epoch. It is Spark's own operators that it does, and no Python:
-        of those it is known that they come out the same. Files and other batches' epochs may be of any size."""
+        """Return whether one task should compute the whole epoch, because its input is small.
+
+        A direct epoch runs no Python, only Spark's own operators with deterministic results. An epoch that reads files
+        or ranges of other batches' epochs is never small, because these may have any size. Views are not counted.
+        """
         if not epoch.may_be_out or any(i.topic is None and not i.view for i in self._batch.inputs):
             return False
         read = sum(o - epoch.first.get(log, {}).get(p, 0) for log, ps in epoch.last.items() for p, o in ps.items())
         return read <= FEW_RECORDS
 
     def send(self, epoch: Epoch, folder: str, computed: Computed) -> tuple[int, int]:
-        """Send the results of an epoch; return how many there are, and how many did not fit.
+        """Send the results of an epoch; return the number of results and the number of dead letters.
 
-        Args: folder: of those that did not.
+        Args: folder: for the dead letters.
         """
         assert self.outlet is not None, "it has a sink"
         self._around = self._around or _around(self._batch, computed.result.sparkSession)
@@ -84,7 +87,7 @@ class Direct:
         return self._results.send(folder, computed, deliver)
 
     def _agree(self, epoch: Epoch, program: str) -> None:
-        """See that what has begun to send an epoch is what goes on with it."""
+        """Ensure that the program that continues to send an epoch is the one that began it."""
         if self._program is None:
             newest = self._store.newest_decision(_PROGRAM, self._about)
             self._decided, self._program = (-1, "") if newest is None else (newest.number, newest.content["is"])
@@ -102,17 +105,18 @@ class Direct:
             return
         raise HomeError(
             "EPOCH_OUT_IN_PART",
-            f"epoch {epoch.number} of batch {self._batch.name!r} was cut off when some of its results were out, and "
-            "the batch, its sink or something that it reads in Python is another now: the rest would not go with it.",
+            f"epoch {epoch.number} of batch {self._batch.name!r} was interrupted when some of its results were "
+            "published. Since then the batch, its sink or a Python value that it reads has changed, so the remaining "
+            "results would not fit the published ones.",
             where=self._batch.where,
-            hint="Run it as it was until that epoch is complete; or go back by hand (falkirk rollback --force).",
+            hint="Run the former version until that epoch is complete, or roll back (falkirk rollback --force).",
             processor=self._batch.name,
             epoch=epoch.number,
         )
 
 
 def _around(batch: Batch, session: SparkSession) -> str:
-    """Return on what else it depends, beside its plan, what a row becomes in a topic."""
+    """Return everything except the plan on which a row's record in a topic depends."""
     (sink,) = batch.sinks
     written = {f.name: getattr(sink.to, f.name) for f in fields(sink.to) if f.name != "where"}
     zone = session.conf.get("spark.sql.session.timeZone")

@@ -1,4 +1,4 @@
-"""Failures of epochs: which end a batch at once, which pass by themselves, and what a status says of them."""
+"""Failures of epochs: decides which end a batch at once and which pass by themselves, and words them for the status."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ from falkirk.runtime.triage import is_failed_expression, is_out_of_memory
 from falkirk.system.disk import is_full
 from falkirk.system.durable import damaged
 
-#: What `Poison` says first.
+#: The beginning of a `Poison` error's text.
 _POISON = "Poison: the function failed"
 
 
 def raise_final(error: BaseException, batch: Batch, files: Path, epoch: int) -> None:
-    """Raise what an error of an epoch means, if another try in this session can't help.
+    """Raise the cause of an epoch's error if another attempt in this session can't help.
 
     Args: files: the folder of the batch's log.
 
@@ -28,21 +28,21 @@ def raise_final(error: BaseException, batch: Batch, files: Path, epoch: int) -> 
     """
     text = str(error)
     if isinstance(error, Py4JNetworkError | ConnectionError):
-        raise SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe") from error
+        raise SparkError("SESSION_LOST", "Spark's JVM has died.", certainty="maybe") from error
     if is_out_of_memory(error):
-        # By default Spark ends its JVM for that. Falkirk keeps it from that, because a file may be to blame.
+        # By default Spark then ends its JVM. Falkirk prevents that, because a file may be the cause.
         raise SparkError(
             "SESSION_LOST",
             f"Spark ran out of memory in epoch {epoch} of batch {batch.name!r}.",
             certainty="maybe",
-            hint="The Spark application is restarted. If it happens again: give it more (spark.driver.memory).",
+            hint="Falkirk restarts the Spark application. If this repeats, raise spark.driver.memory.",
         ) from error
     if _POISON in text:
         raise SparkError(
             "FUNCTION_FAILED",
             f"a Python function of batch {batch.name!r} failed on a row of epoch {epoch}: {_poison(text)}",
             where=batch.where,
-            hint='Mend it and run again; or let such rows be dead letters, with poison="dead-letter".',
+            hint='Correct the function and run again, or set poison="dead-letter" to make such rows dead letters.',
             processor=batch.name,
             epoch=epoch,
         ) from error
@@ -53,14 +53,14 @@ def raise_final(error: BaseException, batch: Batch, files: Path, epoch: int) -> 
             "NUMBER_TOO_LARGE",
             f"in epoch {epoch} of {batch.name!r} there is {TOO_MANY}: a row, or a sum.",
             where=batch.where,
-            hint="A loop that counts ways grows without end if there is a cycle: use distinct(), or fewer rounds.",
+            hint="Use distinct() or fewer rounds: a loop that counts paths grows without limit if there is a cycle.",
             processor=batch.name,
             epoch=epoch,
         ) from error
 
 
 def _poison(text: str) -> str:
-    """Return what the worker said of the row, without what Spark has put around it."""
+    """Return the worker's message about the row, without the text that Spark puts around it."""
     said = text.partition(_POISON)[2].strip()
     return f"on {said.partition(chr(10))[0][:500]}\n{said[-1500:]}"
 
@@ -74,19 +74,19 @@ def may_have_lost_state(error: BaseException) -> bool:
 
 
 def passes(error: BaseException) -> bool:
-    """Tell whether an error is only that the broker, the store or a file is away, or a disk full."""
+    """Return whether an error passes by itself: the broker, the store or a file is away, or a disk is full."""
     return is_full(error) or is_away(error) or is_lost(error)
 
 
 def waits_for(error: BaseException) -> str:
-    """Return what a status says while a batch waits for an error to pass."""
+    """Return the status text of a batch that waits for an error to pass."""
     if is_full(error):
         return "waiting: the disk is full"
     return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}"
 
 
 def told(error: BaseException, epoch: int) -> str:
-    """Return what a status says of an epoch that failed and is tried again."""
+    """Return the status text for an epoch that failed and is retried."""
     if is_lost(error):
         return f"epoch {epoch} failed, {waits_for(error)}"
     reason = "the disk is full" if is_full(error) or not isinstance(error, Exception) else first_line(error)[:200]

@@ -1,17 +1,17 @@
 """Files: a folder as a log of one partition whose records are its files, numbered as they are found.
 
-Which file has which number is nobody's law, so it is a decision: recorded before anything of the file is read, with its
-size and the time of its last change. Epochs are cut by these numbers, so a replay reads the same files; one that is no
-longer what it was is told, and never read instead.
+The number of a file is arbitrary, so it is a decision. Falkirk records it with the file's size and the time of its last
+change before it reads the file. Epochs are cut by these numbers, so a replay reads the same files. Falkirk reports a
+file that has changed since, and never reads it.
 
-Nobody can tell a file that is being written from one that is whole. So whoever writes one gives it a name that begins
-with `_` or `.` until then, and renames it, which a file system does at once or not at all. Two kinds that can be told
-are left for later too: those without content, and Parquet files that lack their end.
+A file that is still being written looks like a complete one. So a writer must give it a name that begins with `_` or
+`.`, and rename it when it is complete, which is atomic. Two kinds of incomplete files can be recognised and are left
+for later too: empty files, and Parquet files without their end.
 
-Whoever may write the folder must not be able to read by it what Falkirk's user can read, or stop the application. So a
-symbolic link is no file, neither when it is found nor when it is read, and what can't be read is skipped and reported.
-A file that proves unreadable after it got its number is *refused*: the store has that before an epoch is computed
-without the file (`falkirk/runtime/epochs/unreadable.py`). A file that was changed or removed is waited for: `is_lost`.
+A user who may write the folder must not be able to read files of Falkirk's user through it, or to stop the application.
+So a symbolic link never counts as a file, and files that can't be read are skipped and reported. A file that proves
+unreadable after it got its number is *refused*: the store records that before an epoch is computed without the file
+(`falkirk/runtime/epochs/unreadable.py`). If a file was changed or removed, the reader waits: `is_lost`.
 """
 
 import logging
@@ -35,17 +35,17 @@ _KIND, _REFUSED = "files", "refused file"
 #: A folder is not listed more often than this; a replay does not depend on it.
 LOOK_S = 0.5
 _PARQUET = b"PAR1"
-#: A line of the status names so many files.
+#: A line of the status names at most this many files.
 NAMED_MAX = 3
 _STRANGE = frozenset(":*?[]{}\\")
-#: What has to be put back before its reader resumes. A topic has the second condition, too.
+#: Conditions in which a file or folder must be put back before its reader resumes. Topics use the second one too.
 _LOST = ("INPUT_CHANGED", "INPUT_EXPIRED", "FOLDER_MISSING")
 _REASON_MAX = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedFile:
-    """A file that is a record: its number from 0, and what it was when it got it: bytes, and nanoseconds since 1970."""
+    """A file that is a record: its number from 0, and its size in bytes and time of change in ns since 1970 by then."""
 
     number: int
     name: str
@@ -55,16 +55,16 @@ class NumberedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedFile:
-    """A file that has a number, and is left out of every epoch that is not complete yet."""
+    """A numbered file that every incomplete epoch leaves out."""
 
     name: str
     reason: str
 
 
 class FileLog:
-    """The files of one source, for all that read it in this process.
+    """The files of one source, shared by all its readers in this process.
 
-    Args: source: its name in the application. files: where they are.
+    Args: source: its name in the application. files: the declared folder.
     """
 
     def __init__(self, source: str, files: Files, store: Store) -> None:
@@ -74,17 +74,17 @@ class FileLog:
         self._numbered: list[NumberedFile] | None = None
         self._names: frozenset[str] | None = None
         self._listed_at_s = -LOOK_S
-        #: Why files were passed over, by name, as of the last look.
+        #: The files that the last listing skipped, by name, with the reasons.
         self._skipped: dict[str, str] = {}
-        #: The files that were refused, by number, when the store was last asked.
+        #: The refused files by number, as last read from the store.
         self._refused: dict[int, RefusedFile] = {}
-        #: Device, inode and change time of files as they were when this process last asked for them.
+        #: Device, inode and change time of files when this process last asked for them.
         self._identities: dict[str, tuple[int, int, int]] = {}
-        #: What was listed has not been compared with what has a number.
+        #: The last listing has not yet been compared with the numbered files.
         self._unseen = False
 
     def require(self) -> None:
-        """See that the folder is there. Raises: LogError: `FOLDER_MISSING`, `FILE_NAME_INVALID`."""
+        """Check that the folder exists. Raises: LogError: `FOLDER_MISSING`, `FILE_NAME_INVALID`."""
         if not self.folder.is_dir():
             raise self._missing()
         if not _is_readable_name(str(self.folder)):
@@ -99,11 +99,11 @@ class FileLog:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """The files that were passed over at the last look, by name, and why."""
+        """The files that the last listing skipped, by name, with the reasons."""
         return dict(self._skipped)
 
     def report(self) -> str:
-        """Return in one line which files of the folder were skipped or refused; nothing, if there are none."""
+        """Return in one line the skipped and refused files of the folder; an empty text if there are none."""
         there = self._names or frozenset()
         refused = {file.name: file.reason for file in self._refused.values() if file.name in there}
         parts = (self._named("skipped", self.skipped), self._named("refused", refused))
@@ -115,7 +115,7 @@ class FileLog:
         return f"{what} in {self._source!r}: {named}{more}" if files else ""
 
     def end(self) -> int:
-        """Number what is new; return the number that the next file will get. Raises: StoreError."""
+        """Number the new files; return the number that the next file will get. Raises: StoreError."""
         with self._lock:
             numbered = self._known()
             self._list()
@@ -124,8 +124,10 @@ class FileLog:
             return len(numbered)
 
     def there_from(self) -> int:
-        """Return the number from which on all files are still there, but for refused ones; while the folder can't be
-        listed, 0."""
+        """Return the number from which on all files, except refused ones, still exist.
+
+        Returns 0 while the folder can't be listed.
+        """
         with self._lock:
             numbered = self._known()
             self._list()
@@ -140,7 +142,7 @@ class FileLog:
             return self._ask_refused()
 
     def refuse(self, number: int, reason: str) -> None:
-        """Record that epochs which are not complete yet do without a file. Complete ones keep its rows.
+        """Record that incomplete epochs leave out a file. Complete epochs keep its rows.
 
         Raises: StoreError.
         """
@@ -158,12 +160,12 @@ class FileLog:
         log.warning("%s: refused file %a: %s", self._source, name, content["reason"])
 
     def disown(self, name: str) -> None:
-        """Refuse a file because the operator says so. Raises: DefinitionError: `FILE_UNKNOWN`. StoreError."""
+        """Refuse a file on the operator's request. Raises: DefinitionError: `FILE_UNKNOWN`. StoreError."""
         number = next((file.number for file in self._known() if file.name == name), None)
         if number is None:
             raise DefinitionError(
                 "FILE_UNKNOWN",
-                f"{self._source!r} has not taken in a file {name!r}.",
+                f"{self._source!r} has not read a file {name!r}.",
                 where=self.folder,
                 hint="Name a file that a status or an error names, as SOURCE/FILE.",
                 source=self._source,
@@ -177,7 +179,7 @@ class FileLog:
         return dict(self._refused)
 
     def paths(self, first: int, last: int, *, without: Container[int] = ()) -> dict[Path, int]:
-        """Return where the files [first, last) are, with their numbers, if they still are what they were.
+        """Return the paths of the files [first, last) with their numbers, if the files are unchanged.
 
         Args: without: numbers of files that are left out.
         Raises: LogError: `INPUT_EXPIRED`, `INPUT_CHANGED`, `FOLDER_MISSING`.
@@ -193,35 +195,36 @@ class FileLog:
                 self.require()
                 raise LogError(
                     "INPUT_EXPIRED",
-                    f"file {file.name!r} of {self._source!r} is still needed and is gone: {error.strerror}.",
+                    f"file {file.name!r} of {self._source!r} is still needed, but can't be found: {error.strerror}.",
                     where=path,
-                    hint=f"Put it back as it was, with the time of its last change. {self._or_disown(file)}",
+                    hint=f"Put it back unchanged, with the time of its last change. {self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
                 ) from error
-            # Whoever puts a link in its place for a moment changes the one or the other. So a reader asks twice: before
-            # it reads, and before what it has read counts.
+            # A link that replaces the file for a moment changes the inode or the change time. So a reader calls this
+            # twice: before it reads, and before its rows count.
             identity = (now.st_dev, now.st_ino, now.st_ctime_ns)
             same = self._identities.pop(file.name, identity) == identity and stat.S_ISREG(now.st_mode)
             if not same or (now.st_size, now.st_mtime_ns) != (file.size, file.changed_at_ns):
                 raise LogError(
                     "INPUT_CHANGED",
-                    f"file {file.name!r} of {self._source!r} was changed after it had been taken for whole.",
+                    f"file {file.name!r} of {self._source!r} was changed after Falkirk had found it complete.",
                     where=path,
-                    hint="Write under a name that begins with '_' or '.', and rename it then. Put this one back as it "
-                    f"was ({file.size} bytes, touch -d @{file.changed_at_ns / 1e9:.9f}). {self._or_disown(file)}",
+                    hint="Write a file under a name that begins with '_' or '.', and rename it when it is complete. "
+                    f"Put this one back unchanged ({file.size} bytes, touch -d @{file.changed_at_ns / 1e9:.9f}). "
+                    f"{self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
                 )
-            self._identities[file.name] = identity  # forgotten if it has changed: a change of rights costs one retry
+            self._identities[file.name] = identity  # removed after a change, so a change of permissions costs one retry
             if not os.access(path, os.R_OK):
                 raise LogError(
                     "INPUT_CHANGED",
-                    f"file {file.name!r} of {self._source!r} is still needed, and its rights keep Falkirk's user out.",
+                    f"file {file.name!r} of {self._source!r} is still needed, but Falkirk's user may not read it.",
                     where=path,
-                    hint=f"Give the right to read it. {self._or_disown(file)}",
+                    hint=f"Give Falkirk's user the permission to read it. {self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
@@ -231,7 +234,7 @@ class FileLog:
 
     def _or_disown(self, file: NumberedFile) -> str:
         name = shlex.quote(f"{self._source}/{file.name}")
-        return f"If you can't: `falkirk disown FILE {name}` leaves it out of all epochs that are not complete."
+        return f"If you can't: `falkirk disown FILE {name}` leaves it out of all incomplete epochs."
 
     def _known(self) -> list[NumberedFile]:
         if self._numbered is None:
@@ -245,7 +248,7 @@ class FileLog:
         return self._numbered
 
     def _list(self) -> None:
-        """Look which files there are, if it is time to."""
+        """List the folder, unless the last listing is recent."""
         if time.monotonic() - self._listed_at_s < LOOK_S:
             return
         try:
@@ -267,7 +270,7 @@ class FileLog:
                 found.append(self._examine(name))
             except _Skipped as reason:
                 skipped[name] = str(reason)
-            except OSError:  # it is gone again
+            except OSError:  # it was removed meanwhile
                 continue
         self._tell(skipped)
         new = [each for each in found if each is not None]
@@ -278,7 +281,7 @@ class FileLog:
         try:
             self._store.record_decision(_KIND, self._source, first, content)
         except StoreError:
-            self._numbered = None  # it may be recorded, and nobody was told
+            self._numbered = None  # read it again, because the store may have recorded it before the error
             raise
         numbered += [
             NumberedFile(number=first + i, name=name, size=size, changed_at_ns=changed)
@@ -286,9 +289,9 @@ class FileLog:
         ]
 
     def _examine(self, name: str) -> tuple[int, str, int] | None:
-        """Return when a file was last changed, its name and its size; None while it is plainly not whole.
+        """Return the time of a file's last change, its name and its size; None while it is clearly incomplete.
 
-        Raises: _Skipped: it is never read, as it is. OSError: it is gone.
+        Raises: _Skipped: the file is never read unless it changes. OSError: it was removed.
         """
         path = self.folder / name
         found = path.lstat()
@@ -296,7 +299,7 @@ class FileLog:
             raise _Skipped("a symbolic link")
         if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
             return None
-        # Spark's paths are URIs and patterns, and one that looks like a pattern was seen to be read twice.
+        # Spark's paths are URIs and patterns, and Spark may read a file twice whose name looks like a pattern.
         if not _is_readable_name(name):
             raise _Skipped("Spark can't read such a name")
         if not os.access(path, os.R_OK):
@@ -306,7 +309,7 @@ class FileLog:
         return found.st_mtime_ns, name, found.st_size
 
     def _tell(self, skipped: dict[str, str]) -> None:
-        """Take note of what was passed over; say it once of each."""
+        """Remember the skipped files, and log each of them once."""
         for name in sorted(skipped.keys() - self._skipped.keys()):
             log.warning("%s: skipped file %a: %s", self._source, name, skipped[name])
         self._skipped = skipped
@@ -314,7 +317,7 @@ class FileLog:
     def _missing(self) -> LogError:
         return LogError(
             "FOLDER_MISSING",
-            f"the folder that {self._source!r} reads is not there.",
+            f"the folder that {self._source!r} reads does not exist.",
             where=self._declared.where,
             hint=f"Make {self.folder}, or correct its name.",
             source=self._source,
@@ -323,11 +326,11 @@ class FileLog:
 
 
 class _Skipped(Exception):
-    """A file that is never read as it is; the text says why."""
+    """A file that is never read unless it changes; the text gives the reason."""
 
 
 def is_lost(error: BaseException) -> bool:
-    """Tell whether an error is that a file, or its folder, has to be put back: who reads it waits for that."""
+    """Return whether an error means that a file or its folder must be put back. Its reader waits for that."""
     if not isinstance(error, LogError) or error.condition not in _LOST:
         return False
     return "file" in error.parameters or "folder" in error.parameters
@@ -338,7 +341,7 @@ def _is_readable_name(name: str) -> bool:
 
 
 def _ends_as_parquet(path: Path) -> bool:
-    # What has taken its place meanwhile may be a pipe, whose opening would wait, or a link.
+    # Meanwhile a pipe may have replaced the file, so that opening it would block, or a link.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         if file.read(len(_PARQUET)) != _PARQUET:
             return False

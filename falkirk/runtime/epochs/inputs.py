@@ -25,7 +25,7 @@ from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.observed import job
 from falkirk.runtime.rows import RAW_BYTES_MAX, without
 
-#: A row's place in its epoch: unique, and what decides the order in which an epoch's rows are released.
+#: A row's place in its epoch: unique. It decides the order in which an epoch's rows are released.
 ROW = "__falkirk_row"
 #: The number of the epoch in the path of a file with its results.
 _EPOCH_OF_FILE = r"/(\d+)-[0-9a-f]+/[^/]*$"
@@ -33,11 +33,11 @@ _EPOCH_OF_FILE = r"/(\d+)-[0-9a-f]+/[^/]*$"
 
 @dataclass(frozen=True, kw_only=True)
 class Bad:
-    """The records of a topic in which those that do not fit are marked.
+    """The records of a topic. Those that do not fit are marked.
 
     Args: counted: observes how many records were `read`, how many of them are `bad`, and which job read them
-        (`observed.job`). length: how many offsets the epoch covers: the number of its records unless
-        some are markers of transactions; None for files.
+        (`observed.job`). length: how many offsets the epoch covers. That is the number of its records, unless some
+        offsets are markers of transactions; None for files.
     """
 
     topic: str
@@ -47,10 +47,10 @@ class Bad:
 
 
 class Inputs:
-    """What one epoch reads, as DataFrames by parameter.
+    """The inputs of one epoch, as DataFrames by parameter.
 
-    Args: logs: of all batches, by name. files: of all sources that have some, by log. parsings: of topics, by log.
-        few: so few records come from topics that one task had better do it all, without a shuffle.
+    Args: logs: the logs of all batches, by name. files: of all folder sources, by log. parsings: of topics, by log.
+        few: the topics give so few records that one task should process all of them, without a shuffle.
         refused: files that the epoch leaves out, by log and number.
     """
 
@@ -67,13 +67,13 @@ class Inputs:
         self._held: list[DataFrame] = []
 
     def take_in(self) -> None:
-        """Read all of it now, to where Spark keeps what it has computed."""
+        """Read all inputs now into Spark's storage."""
         self._held = [frame.persist() for frame in self.frames.values()]
         for frame in self._held:
             frame.count()
 
     def release(self) -> None:
-        """Drop what was taken in."""
+        """Delete the inputs from Spark's storage."""
         for frame in self._held:
             frame.unpersist()
 
@@ -94,9 +94,9 @@ class Inputs:
         if any(e.direct for e in epochs):
             raise HomeError(
                 "EPOCHS_NOT_KEPT",
-                f"epochs of {given.name!r} that {self._name!r} has not read went straight to a topic.",
+                f"epochs of {given.name!r} that {self._name!r} has not read went straight to a topic, without a log.",
                 where=log.folder,
-                hint="They were made while nothing read them: begin with a new home.",
+                hint="Begin with a new home: these epochs were computed while nothing read them.",
                 upstream=given.name,
             )
         folders = [log.results(e) for e in epochs]
@@ -136,11 +136,11 @@ class Inputs:
             .option("startingOffsets", json.dumps({given.log: {str(p): first.get(p, 0) for p in last}}))
             .option("endingOffsets", json.dumps({given.log: {str(p): o for p, o in last.items()}}))
             .option("kafka.isolation.level", "read_committed")
-            # Spark pools consumers by the name of their group, and makes up another one for each query: each epoch
-            # would open consumers of its own. Nothing is committed in this group.
+            # Spark pools consumers by the name of their group, and by default invents a name for each query. Then each
+            # epoch would open new consumers. Nothing is committed in this group.
             .option("kafka.group.id", f"falkirk-{self._context.home.identity}-{self._name}")
-            # Behind each fetch Spark asks where the partition ends, on the connection on which the consumer has already
-            # asked for what comes next: where nothing comes that would take half a second.
+            # After each fetch Spark asks for the end of the partition, on the connection on which the consumer has
+            # already asked for the next records. If there are none, that would take half a second.
             .option("kafka.fetch.max.wait.ms", "10")
             .option("includeHeaders", str(bool(void.fences)).lower())
             .option("failOnDataLoss", "true")
@@ -159,12 +159,14 @@ class Inputs:
         if not paths:
             return empty(self._session, given.schema)
         frame = rows_of(self._session, folder, paths)
-        # Spark divides a file alike whenever it is read.
+        # Spark divides a file in the same way each time.
         return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True, length=None)
 
     def _good(self, given: Input, frame: Frame, row: Column, *, may_fail: bool, length: int | None) -> DataFrame:
-        """Return the rows that fit, with their stamps if they are asked for. Args: row: their places, of one offset.
-        length: as of `Bad`."""
+        """Return the rows that fit, with their stamps if these are requested.
+
+        Args: row: the place of each row within its offset. length: see `Bad`.
+        """
         data = frame.data
         if may_fail:
             counted = Observation()
@@ -178,10 +180,12 @@ class Inputs:
 
 
 def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[str, EpochLog]) -> None:
-    """See that the epochs that an epoch reads, and the state before it, are as they were written: with damaged ones it
-    would fail at each try.
+    """Check that the epochs that an epoch reads, and the state before it, are undamaged.
 
-    Args: logs: of all batches, by name. Raises: HomeError: `STATE_DAMAGED`.
+    If they are damaged, the epoch would fail at every attempt.
+
+    Args: logs: the logs of all batches, by name.
+    Raises: HomeError: `STATE_DAMAGED`.
     """
     for given in batch.inputs:
         if given.log not in logs:
@@ -198,14 +202,14 @@ def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[str, EpochLog]) -> 
 
 
 def dead_letters(region: str, bad: Bad) -> DataFrame:
-    """Return what did not fit, as the dead letters tell it."""
+    """Return the records that did not fit, as dead letters."""
     value = F.substring(F.col(f"{BAD}.value"), 1, RAW_BYTES_MAX).cast("string")
     told = dead_letter(F.col(f"{BAD}.reason"), region, bad.topic, value)
     return bad.records.where(~frames.is_good()).select(F.col(f"{BAD}.key").alias("key"), told.alias("value"))
 
 
 def read_folders(session: SparkSession, folders: list[Path], schema: StructType) -> DataFrame:
-    """Return the rows of epochs' folders; of none, none."""
+    """Return the rows in the folders of epochs; no rows for no folders."""
     if not folders:
         return empty(session, schema)
     return session.read.schema(schema).parquet(*map(str, folders))

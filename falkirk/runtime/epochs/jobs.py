@@ -1,6 +1,6 @@
-"""Epoch jobs: what the epochs of one batch read, compute and write, in one Spark session.
+"""Epoch jobs: read, compute and write the epochs of one batch, in one Spark session.
 
-An epoch is decided, run and recorded by `run.Run`; this module knows how each of these is done, and not when.
+`run.Run` decides when an epoch is cut, run and recorded. This module knows how each of these steps is done.
 """
 
 import threading
@@ -34,16 +34,16 @@ from falkirk.runtime.record import refuse_partitions
 
 
 class EpochJobs:
-    """What the epochs of one batch read, compute and write.
+    """Reads, computes and writes the epochs of one batch.
 
     Attributes:
-        all_logs: the epochs of all batches, by log, this one's included.
-        files: the files of all sources of the application that have some, by log.
-        direct: how its results go straight to their topic, if they do.
-        behind: returns how many epochs its sinks should have by now, and have not.
+        all_logs: the epochs of all batches, by log, including this one.
+        files: the files of all folder sources of the application, by log.
+        direct: sends results straight to their topic, for batches that do so.
+        behind: returns how many epochs could be in the sinks, but are not yet.
         on_complete: called when an epoch has been recorded.
         partitions: how many partitions each topic has had since this home was made.
-        waits_for: why it does not get on, of a view; detail: in all.
+        waits_for: the reason why no epoch is cut now. detail: the text for the status.
     """
 
     def __init__(self, batch: Batch, context: Context, epochs: EpochLog) -> None:
@@ -66,7 +66,7 @@ class EpochJobs:
         self.waits_for = self.detail = ""
 
     def look_again(self) -> None:
-        """Look at everything anew: what was taken back may be due again."""
+        """Forget that no epoch was due, because a rollback may have voided epochs that are due again."""
         self._nothing_due_at = None
 
     def first_start(self) -> Positions:
@@ -86,11 +86,11 @@ class EpochJobs:
     # -- the port -----------------------------------------------------------------------------------------------------
 
     def ends(self, first: Positions) -> Positions:
-        """Return how much there is to read, of views nothing.
+        """Return where each input ends, without views.
 
         Args: first: where the next epoch begins.
-        Raises: LogError: `PARTITIONS_CHANGED`, `RANGE_NOT_THERE`: a topic is another one now. A cut of that would be
-            recorded for good.
+        Raises: LogError: `PARTITIONS_CHANGED`, `RANGE_NOT_THERE`: a topic was replaced. A cut of the new topic would be
+            recorded permanently.
         """
         ends: Positions = {}
         for given in self.batch.inputs:
@@ -105,7 +105,7 @@ class EpochJobs:
         return ends
 
     def refuse_expired(self, epoch: Epoch) -> None:
-        """See that all is still there that an epoch reads of topics. Raises: LogError: `INPUT_EXPIRED`."""
+        """Check that the topics still have all records that an epoch reads. Raises: LogError: `INPUT_EXPIRED`."""
         for given in self.batch.inputs:
             if given.topic is not None:
                 oldest = self._context.topics.first_positions(given.log)
@@ -125,9 +125,9 @@ class EpochJobs:
         return found
 
     def is_ahead(self, epochs_max: int) -> bool:
-        """Tell whether so many epochs wait for their sinks that what else there is had better wait in its logs.
+        """Return whether at least `epochs_max` epochs wait for their sinks, so that further input waits in its logs.
 
-        Those that no checkpoint covers yet are not among them: more epochs are what they wait for.
+        Epochs that no checkpoint covers yet do not count, because they wait for further epochs.
         """
         behind = self.behind()
         if behind < epochs_max:
@@ -143,7 +143,7 @@ class EpochJobs:
         return {} if record is None else record.start_offsets
 
     def take_in(self, epoch: Epoch, group: str) -> Inputs:
-        """Read what an epoch reads, before its turn has come."""
+        """Read the inputs of an epoch before its turn."""
         self.begin_jobs(epoch, group)
         inputs = self._inputs(epoch)
         try:
@@ -154,7 +154,7 @@ class EpochJobs:
         return inputs
 
     def begin_jobs(self, epoch: Epoch, group: str) -> None:
-        """Have what this thread asks of Spark counted to an epoch, so that it can be cancelled."""
+        """Assign the Spark jobs of this thread to an epoch, so that they can be cancelled."""
         spark = self.session.sparkContext
         spark.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
         spark.setJobGroup(group, f"{self.batch.name} epoch {epoch.number}", interruptOnCancel=True)
@@ -167,8 +167,12 @@ class EpochJobs:
         )  # fmt: skip
 
     def compute(self, epoch: Epoch, state: State, group: str, taken: Inputs | None = None) -> Computed:
-        """Return what an epoch comes to; what is computed once and for all has run then, the rest has not. Args: taken:
-        its input, if that was taken in before."""
+        """Call the batch's function for an epoch and return its results, most of them not yet computed.
+
+        Only DataFrames that the function computes once have run by then.
+
+        Args: taken: the inputs, if they were read before.
+        """
         self.begin_jobs(epoch, group)
         batch, inputs = self.batch, self._inputs(epoch) if taken is None else taken
         given = dict(inputs.frames)
@@ -200,14 +204,16 @@ class EpochJobs:
         )  # fmt: skip
 
     def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> tuple[int, int]:
-        """Write the results of an epoch into a folder, or straight to where they go; return how many there are, and how
-        many did not fit."""
+        """Write the results of an epoch into a folder or straight to their topic.
+
+        Returns: the number of results and the number of dead letters.
+        """
         found = self.direct.send(epoch, name, computed) if direct else self._results.write(name, computed)
         self.reads.check(epoch, computed.refused)
         return found
 
     def marks(self, computed: Computed, folder: str) -> dict[str, int]:
-        """Return what the next epoch must know of one whose results are written: how far event time has come."""
+        """Return the marks that an epoch with written results leaves for the next: how far event time has come."""
         by = self.batch.sorts
         if by is None:
             return {}
@@ -226,9 +232,9 @@ class EpochJobs:
         return before[-1].marks if before else {}
 
     def next_slice(self, epochs: tuple[Epoch, ...]) -> Decided | None:
-        """Return what the next epoch reads when they are cut by event time, or None while it is not complete."""
+        """Return the cut of the next epoch by event time, or None while its slice is not complete."""
         by, first = self.batch.cut, self.first_of_next(epochs)
-        assert isinstance(by, ByTime), "only such epochs have slices"
+        assert isinstance(by, ByTime), "only epochs by event time have slices"
         logs = [self.all_logs[i.log] for i in self.batch.inputs if i.sliced]
         last = {log.name: {0: log.end()} for log in logs}
         if last == self._nothing_due_at:
@@ -259,7 +265,7 @@ class EpochJobs:
     def unreadable(self, epoch: Epoch, group: str, stopping: threading.Event) -> dict[tuple[str, int], str]:
         """Return the files of an epoch that Spark can't read to their end, by log and number, with the reasons.
 
-        Raises: LogError: a file is lost (`is_lost`). Whatever keeps Spark from reading any file.
+        Raises: LogError: a file is lost (`is_lost`). A Spark error: Spark can't read any file.
         """
         self.begin_jobs(epoch, group)
         return self.reads.unreadable(epoch, stopping)

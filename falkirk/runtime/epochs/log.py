@@ -1,11 +1,11 @@
-"""Logs of epochs: what a batch has sent, one folder of Parquet files per epoch, and where each epoch was cut.
+"""Logs of epochs: the results of a batch, in one folder of Parquet files per epoch, and where each epoch was cut.
 
-An epoch is *decided* when its cut is recorded, and *complete* when its results are: then they never change. Epochs
-may be completed in any order; readers see them in theirs. What a rollback takes back is voided, number by number, and a
-number is never used again. Which folder holds an epoch is in the store, so one that a crash or a late writer left
-behind is nobody's.
+An epoch is *decided* when its cut is recorded. It is *complete* when its results are recorded, and then they never
+change. Epochs may complete in any order, but readers see them in the order of their numbers. A rollback voids epochs
+by number, and a number is never reused. The store records which folder holds an epoch, so a folder that a crash or a
+late writer left belongs to no epoch.
 
-To the coordinator it is a log of one partition whose records are epochs.
+To the coordinator this is a log of one partition whose records are epochs.
 """
 
 import shutil
@@ -25,7 +25,7 @@ from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
 _KIND = "epoch"
-#: Where files are that states name.
+#: The folder of the files that states name.
 _FILES = "_files"
 
 
@@ -35,24 +35,24 @@ class Epoch:
 
     Args:
         number: from 0.
-        first, last: what it reads of each log, per partition.
-        slice: of epochs that are cut by event time, the last slice of time that it reads, as a number.
-        then: where the epoch after it begins to read: `last`, but of epochs that are cut by event time, whose slices
-            lie mixed in what they read.
-        marks: small numbers that whoever computed it has left for the next one.
+        first, last: the range that it reads of each log, per partition.
+        slice: the number of the last slice of time that it reads; only for epochs by event time.
+        then: where the next epoch begins to read. This is `last`, except for epochs by event time, because a range of
+            their input has rows of several slices.
+        marks: small numbers that its computation leaves for the next epoch.
         views: the epoch that it reads of each view.
-        cut_at_s: when it was decided; where the cut has left some of what was there, when the one before was, so that
-            the next one is due as this one was.
-        decided_at_s: when its cut was recorded: what it reads was there before.
-        folder: of its results; None until it is complete.
-        state: the folder of the state after it, if there is one and it is in a folder.
-        saved: one can go back to it.
-        rows, dead: how many it sent, and how many records did not fit.
+        cut_at_s: when it was decided. If the cut left some input, the time of the previous cut, so that the next epoch
+            is due at the same time.
+        decided_at_s: when its cut was recorded. All its input is older.
+        folder: the folder of its results; None until it is complete.
+        state: the folder of the state after it; None if there is no state or it is in no folder.
+        saved: the batch can go back to it.
+        rows, dead: the number of results, and the number of records that did not fit.
         made_at_s: when it was completed.
-        files, state_files: what is in those two folders, as of `falkirk.system.durable`.
-        may_be_out: its results may go straight to their topic, so that some are outside before it is complete.
-        direct: that is where they are, and not in its folder.
-        refused: of a complete epoch, by log, the numbers of the files between `first` and `last` that it has not read.
+        files, state_files: the content of the two folders; see `falkirk.system.durable`.
+        may_be_out: its results may go straight to their topic, so some may be published before it is complete.
+        direct: its results are in the topic and not in its folder.
+        refused: by log, the numbers of the files between `first` and `last` that a complete epoch has not read.
     """
 
     number: int
@@ -85,34 +85,36 @@ class Epoch:
 class EpochLog:
     """The epochs of one batch.
 
-    Args: name: of the log. region: of the batch. folder: where the epochs' folders are.
+    Args: name: the name of the log. region: the name of the batch. folder: contains the folders of the epochs.
     """
 
     def __init__(self, name: str, region: str, folder: Path, store: Store) -> None:
         self.name, self.folder = name, folder
         self._region, self._store = region, store
         self._results_from = self._states_from = 0
-        #: Folders that were synced and are in no record yet, and those of which the contents were checked.
+        #: The synced folders that are in no record yet, and the folders whose contents were checked.
         self._synced: dict[str, Manifest] = {}
         self._checked: set[str] = set()
         self._slices: dict[str, frozenset[int]] = {}
-        #: Epochs that will not change any more, from the oldest on: what is kept may be months of them.
+        #: A cache of the epochs that will not change any more, oldest first. A log may hold months of epochs.
         self._settled: tuple[Epoch, ...] = ()
 
     def epochs(self) -> tuple[Epoch, ...]:
-        """Return the epochs that count, by number."""
+        """Return the epochs that are not void, by number."""
         settled = self._settled
         newer, void = self._read(settled[-1].number + 1 if settled else 0), self._store.voided_ranges(self.name)
         counting = [e for e in newer if not _is_in(e, void)]
-        # All that are complete, but the last one: its state may be saved yet.
+        # All complete epochs except the last one, because its state may still be saved.
         known = settled + tuple(takewhile(lambda e: e.is_complete, counting))[:-1]
-        self._settled = known  # another thread may have come further; it reads that once more
+        self._settled = known  # if another thread has cached more, it reads these epochs again
         found = known + tuple(counting[len(known) - len(settled) :])
         return tuple(e for e in found if not _is_in(e, void)) if void else found
 
     def _read(self, first: int) -> tuple[Epoch, ...]:
-        """Read the epochs from a number on, whether they count or not: what is complete before what is decided, so that
-        none is taken for complete too early."""
+        """Read the epochs from a number on, including void ones.
+
+        Reads the complete epochs before the decided ones, so that no epoch counts as complete too early.
+        """
         made = {c.point: c for c in self._store.checkpoints(self._region, first)}
         return tuple(
             Epoch(
@@ -131,9 +133,9 @@ class EpochLog:
         )
 
     def complete(self, first: int, last: int) -> tuple[Epoch, ...]:
-        """Return the epochs [first, last) that count; `last` is not beyond `end`.
+        """Return the epochs [first, last) that are not void; `last` is at most `end`.
 
-        Raises: InternalError: `EPOCH_OPEN`: one of them is not complete; passing over it would lose it.
+        Raises: InternalError: `EPOCH_OPEN`: one of them is not complete. Skipping it would lose it.
         """
         found = tuple(e for e in self.epochs() if first <= e.number < last)
         for epoch in found:
@@ -143,7 +145,7 @@ class EpochLog:
         return found
 
     def slices(self, epoch: Epoch) -> frozenset[int]:
-        """Return the slices of time of which an epoch has rows. Its folder says so, and never changes.
+        """Return the slices of time that have rows in an epoch, from its folder, which never changes.
 
         Raises: as `results`.
         """
@@ -153,7 +155,7 @@ class EpochLog:
         return self._slices[str(epoch.folder)]
 
     def begin(self) -> int:
-        """Return the number of the oldest epoch whose results are still there; where it ends when none are."""
+        """Return the number of the oldest epoch whose results still exist; the end of the log if none do."""
         end = self.end()
         return next((e.number for e in self.epochs() if e.number < end and self._is_there(e)), end)
 
@@ -161,13 +163,13 @@ class EpochLog:
         return not epoch.direct and self.path(str(epoch.folder)).exists()
 
     def has_all(self, first: int, last: int) -> bool:
-        """Tell whether the results of all epochs [first, last) that count are still there."""
+        """Return whether the results of all epochs [first, last) still exist, except void ones."""
         there = {e.number for e in self.epochs() if self._is_there(e)}
         void = self._store.voided_ranges(self.name)
         return all(n in there or any(v.first <= n < v.last_exclusive for v in void) for n in range(first, last))
 
     def newest(self) -> int | None:
-        """Return the newest epoch that is complete, with all before it; None: there is none."""
+        """Return the newest epoch that is complete with all epochs before it; None: there is none."""
         end = self.end()
         before = [e for e in self.epochs() if e.number < end]
         return before[-1].number if before and not before[-1].direct else None
@@ -178,7 +180,7 @@ class EpochLog:
         return next((e.number for e in self.epochs() if e.number < upto and not e.is_complete), upto)
 
     def next_number(self) -> int:
-        """Return the number of the next epoch to be decided: none that ever was."""
+        """Return the number of the next epoch to decide. It was never used before."""
         newest = self._store.newest_decision(_KIND, self._region)
         return 0 if newest is None else newest.number + 1
 
@@ -186,7 +188,7 @@ class EpochLog:
         self, first: Positions, last: Positions, views: dict[str, int], now_s: float, *, slice_: int | None = None,
         then: Positions | None = None, may_be_out: bool = False,
     ) -> int:  # fmt: skip
-        """Record where the next epoch is cut, before anything of it is read; return its number. Args: as of `Epoch`."""
+        """Record where the next epoch is cut, before any of its input is read; return its number. Args: see `Epoch`."""
         number = self.next_number()
         content: dict[str, Any] = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
         if then is not None:
@@ -201,7 +203,7 @@ class EpochLog:
         marks: Mapping[str, int] | None = None, direct: bool = False,
         refused: Mapping[str, Sequence[int]] | None = None,
     ) -> None:  # fmt: skip
-        """Record that an epoch is complete: from now on these are its results. Its folders are on the disk by then."""
+        """Record that an epoch is complete; from now on its results never change. Its folders are on disk before."""
         content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
         content["files"] = self.sync(folder)
         if state is not None and state != folder:
@@ -217,9 +219,9 @@ class EpochLog:
         self._store.add_checkpoint(self._region, number, content)
 
     def record_state(self, number: int, state: str) -> None:
-        """Record that the state after a complete epoch was saved after all: from now on one can go back to it."""
+        """Record that the state after a complete epoch was saved later. From now on the batch can go back to it."""
         (known,) = (c.metadata for c in self._store.checkpoints(self._region) if c.point == number)
-        assert isinstance(known, dict), "epochs are recorded here"
+        assert isinstance(known, dict), "only this class records epochs"
         saved = {"state": state, "saved": True}
         if state != known["folder"]:
             saved["state_files"] = self.sync(state)
@@ -227,52 +229,51 @@ class EpochLog:
         self._settled = tuple(e for e in self._settled if e.number < number)
 
     def sync(self, folder: str) -> Manifest:
-        """Have a folder written to the disk, with all in it, once; return what is in it."""
+        """Write a folder with all its files durably to disk, once; return its manifest."""
         if folder not in self._synced:
             self._synced[folder] = sync(self.path(folder))
         return self._synced[folder]
 
     def results(self, epoch: Epoch) -> Path:
-        """Return where the results of a complete epoch are. Raises: HomeError: `STATE_DAMAGED`: not all of them are."""
+        """Return the folder of a complete epoch's results. Raises: HomeError: `STATE_DAMAGED`: some are missing."""
         return self._whole(str(epoch.folder), epoch.files)
 
     def state(self, epoch: Epoch) -> Path:
-        """Return where the state after an epoch is. Raises: as `results`."""
+        """Return the folder of the state after an epoch. Raises: as `results`."""
         return self._whole(str(epoch.state), epoch.files if epoch.state == epoch.folder else epoch.state_files)
 
     def _whole(self, folder: str, files: Manifest) -> Path:
-        """Compare a folder with its manifest: the contents of its files once, their sizes each time."""
+        """Compare a folder with its manifest: the contents of its files once, and their sizes each time."""
         check(self.path(folder), files, contents=folder not in self._checked)
         self._checked.add(folder)
         return self.path(folder)
 
     def path(self, folder: str) -> Path:
-        """Return where a folder is."""
+        """Return the path of a folder."""
         return self.folder / folder
 
     def files(self) -> Path:
-        """Return where files are that states name, each of them any number of them."""
+        """Return the folder of the files that states name. Each state may name several."""
         return self.folder / _FILES
 
     def dead(self, folder: str, topic: int) -> Path:
-        """Return where what did not fit is, of one of the topics that are read; whoever reads the results passes over
-        it."""
+        """Return the folder of the dead letters of one input topic. Readers of the results skip this folder."""
         return self.folder / folder / f"_dead{topic}"
 
     def drop_results_below(self, number: int) -> None:
-        """Drop what was sent at epochs before this one: it is released, and read, for good."""
+        """Delete the results of epochs before this one, which all sinks and readers have for good."""
         if number > self._results_from:
             self._drop(self._results_from, results_from=number, states_from=self._states_from)
             self._results_from = number
 
     def drop_states_below(self, number: int) -> None:
-        """Drop the states saved before this epoch."""
+        """Delete the states saved before this epoch."""
         if number > self._states_from:
             self._drop(self._states_from, results_from=self._results_from, states_from=number)
             self._states_from = number
 
     def _drop(self, first: int, *, results_from: int, states_from: int) -> None:
-        """Drop what lies below either number. Args: first: below this one that was done before."""
+        """Delete the folders below either number. Args: first: all folders below this number are already deleted."""
         for epoch in self.epochs():
             if not first <= epoch.number < max(results_from, states_from):
                 continue
@@ -285,18 +286,18 @@ class EpochLog:
         self._settled = tuple(e for e in self._settled if e.number >= below)
 
     def new_folder(self, number: int, what: str = "") -> str:
-        """Return a folder for an epoch that nobody knows of yet."""
+        """Return a new folder name for an epoch."""
         return "-".join(filter(None, (str(number), uuid.uuid4().hex[:12], what)))
 
     def drop(self, folder: str) -> None:
-        """Drop a folder that is nobody's, or nobody's any more."""
+        """Delete a folder that no epoch uses."""
         shutil.rmtree(self.path(folder), ignore_errors=True)
         self._slices.pop(folder, None)
         self._synced.pop(folder, None)
         self._checked.discard(folder)
 
     def drop_strays(self) -> None:
-        """Drop folders that are nobody's: of a run that was cut off, or of epochs that were taken back."""
+        """Delete folders that no epoch uses, left by an interrupted run or by void epochs."""
         known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name not in known:

@@ -1,4 +1,4 @@
-"""Observed: what Spark has counted in passing, while a job ran."""
+"""Observed: reads the counts that Spark makes while it runs a job."""
 
 import time
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import Column, Observation
 from pyspark.sql import functions as F
 
-#: Spark tells what it has observed a moment after the job has ended.
+#: Spark publishes an observation shortly after the end of its job, within this time.
 OBSERVED_S = 5.0
 
 
@@ -20,9 +20,9 @@ def job() -> Column:
 
 
 def observed(observation: Observation) -> dict[str, Any] | None:
-    """Return what was observed in a job that has ended, or None when Spark does not tell.
+    """Return the observation of a finished job, or None if Spark does not publish it.
 
-    The first job counts in which it was observed, also if that one failed.
+    The first job with the observation counts, even if that job failed.
     """
     future = observation._jo.future()  # type: ignore[union-attr]  # it was used
     deadline = time.monotonic() + OBSERVED_S

@@ -1,15 +1,14 @@
-"""Batch regions: a DataFrame job for each complete epoch, whose results are recorded before anything rests on them.
+"""Batch regions: run a DataFrame job for each complete epoch, and record its results before anything depends on them.
 
-One thread decides where epochs end, and workers run them: several at once where none needs what another leaves. An
+One thread decides where epochs end, and workers run them, several at once if they do not depend on each other. An
 epoch is
 
   1. decided: its cut, and the epochs of the views that it reads, are in the store;
-  2. run: its results are in a folder of their own, and the state in another;
-  3. recorded: from now on it is complete, and no later try can change it.
+  2. run: its results are in a new folder, and the state is in another one;
+  3. recorded: from now on it is complete, and no later attempt can change it.
 
-A crash before 3 leaves a folder that is nobody's, and the epoch is run again from the same decision. One that fails is
-tried again by itself; the others stay. Results that come out the same may go straight to their topic in 2
-(`direct.py`).
+A crash before step 3 leaves a folder that no epoch uses, and the epoch runs again from the same decision. A failed
+epoch is retried alone. In step 2, deterministic results may go straight to their topic (`direct.py`).
 """
 
 import logging
@@ -33,17 +32,17 @@ from falkirk.system.durable import make_folder
 
 log = logging.getLogger("falkirk")
 
-#: A job is cancelled within seconds; what a user's function does in Python can't be, and is left alone: nothing of it
-#: will be recorded. (What goes straight to a topic has none: `BatchRegion.fence`.)
+#: A job is cancelled within this time. Python code of a user's function can't be cancelled. It is left to run, and its
+#: results are not recorded. (Functions with direct results run no such code: `BatchRegion.fence`.)
 STOP_S = 10.0
-#: A job that sends straight to a topic has so long to come to its end.
+#: A job that sends straight to a topic has this long to finish.
 DRAIN_S = 5.0
 
 
 class BatchRegion(BatchAtRest):
     """One batch of an application, a RegionPort.
 
-    Attributes: jobs: what its epochs read, compute and write.
+    Attributes: jobs: reads, computes and writes its epochs.
     """
 
     def __init__(self, batch: Batch, context: Context) -> None:
@@ -54,12 +53,12 @@ class BatchRegion(BatchAtRest):
         self.ready_at_s = 0.0
 
     def reads_from(self, logs: Mapping[str, EpochLog], files: Mapping[str, FileLog]) -> None:
-        """Take the logs of epochs and of files that batches of the application read."""
+        """Set the logs of epochs and of files that batches of the application read."""
         self.files = self.jobs.files = files
         self.jobs.all_logs = logs
 
     def prepare(self) -> RegionRecord:
-        """Check what it reads, and what that was when this home was made; record it before the first start.
+        """Check the inputs, and compare them with those in the home; record them before the first start.
 
         Raises: HomeError, LogError.
         """
@@ -100,13 +99,13 @@ class BatchRegion(BatchAtRest):
         return record
 
     def health(self) -> Health:
-        """See RegionPort. One whose thread has ended runs until somebody has looked at why, and called `end`; it never
-        hangs: how long an epoch takes is the user's affair."""
+        """See RegionPort. A batch whose thread has ended still counts as running until the caller has read `failure`
+        and called `end`. A batch never hangs, because an epoch may take any time."""
         return Health(runs=self._run is not None, ready_at_s=self.ready_at_s)
 
     def start(self, number: int) -> None:
         """See RegionPort."""
-        assert self._run is None, "a region is started behind its fence"
+        assert self._run is None, "a region is started after its fence"
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
         make_folder(self.epochs.folder)
@@ -115,8 +114,8 @@ class BatchRegion(BatchAtRest):
         self._run.begin()
 
     def fence(self) -> None:
-        """See RegionPort. From now on nothing of the run is recorded, so it does not matter when it ends; but of what
-        goes straight to its topic it does.
+        """See RegionPort. From now on the run records nothing, so the time of its end does not matter, except for
+        results that go straight to their topic.
 
         Raises: SparkError: `WRITER_STILL_RUNNING`.
         """
@@ -125,24 +124,24 @@ class BatchRegion(BatchAtRest):
                 "WRITER_STILL_RUNNING",
                 f"a job of batch {self.batch.name!r} still writes.",
                 certainty="maybe",
-                hint="The Spark application is restarted to be rid of it.",
+                hint="Falkirk restarts the Spark application to end this job.",
             )
 
     def leave_off(self) -> None:
-        """Begin nothing more; what runs may come to its end."""
+        """Start no further epoch. Running epochs may finish."""
         if (run := self._run) is not None:
             run.leave_off()
 
     def end(self) -> bool:
-        """Stop what runs; tell whether nothing does any more."""
+        """Stop the run; return whether it has ended."""
         if self._run is not None and self.batch.is_direct:
-            self._run.drain(DRAIN_S)  # an epoch that is out in part had better be out
+            self._run.drain(DRAIN_S)  # so that a partly published epoch is published completely, if it can be
         run, self._run = self._run, None
         stopped = run is None or run.stop(STOP_S)
         if not stopped:
-            log.warning("%s: what it runs does not stop; it will not count", self.batch.name)
+            log.warning("%s: a running epoch does not stop; its results will not count", self.batch.name)
         return stopped
 
     def failure(self) -> Exception | None:
-        """Return what ended it, or None while it runs or when it was stopped."""
+        """Return the error that ended the batch, or None while it runs or after it was stopped."""
         return None if self._run is None else self._run.error

@@ -1,4 +1,4 @@
-"""Results: what an epoch comes to is computed, and is then in a folder of its log, or straight in its topic."""
+"""Results: computes the results of an epoch into a folder of its log or straight into its topic."""
 
 import re
 from collections.abc import Callable
@@ -23,12 +23,12 @@ _READING_ALL = frozenset({
 })  # fmt: skip
 #: The name of an operator in each line of a plan, and the subqueries, which become joins.
 _OPERATOR, _SUBQUERY = re.compile(r"^[ :|+-]*(\w+)", re.MULTILINE), re.compile(r"\b(exists|list|subquery)#")
-#: Dead letters have places of their own by where they come from.
+#: The bits of a dead letter's place below the number of its origin.
 _PLACES = 55
 
 
 class Results:
-    """Of one batch. Both of its methods return how many rows there are, and how many dead letters."""
+    """Writes the results of one batch. Both methods return the number of rows and the number of dead letters."""
 
     def __init__(self, session: SparkSession, batch: Batch, epochs: EpochLog) -> None:
         self._session, self._batch, self._epochs = session, batch, epochs
@@ -48,9 +48,9 @@ class Results:
     def send(
         self, name: str, computed: Computed, deliver: Callable[[DataFrame], DataFrame | None]
     ) -> tuple[int, int]:  # fmt: skip
-        """Have the results of an epoch delivered; what can't be goes into a folder, to be dead letters.
+        """Deliver the results of an epoch. Results that can't be delivered go into a folder as dead letters.
 
-        Args: deliver: returns what is too large.
+        Args: deliver: returns the results that are too large.
         """
         counted = Observation()
         too_large = deliver(computed.result.observe(counted, F.count("*").alias("rows"), job()))
@@ -60,7 +60,7 @@ class Results:
         return computed.result.count() if rows is None else int(rows["rows"]), dead
 
     def _refused(self, computed: Computed, written: dict[str, Any] | None) -> list[DataFrame]:
-        """Return the dead letters of an epoch. Args: written: what was observed of the job that wrote its results."""
+        """Return the dead letters of an epoch. Args: written: the observation of the job that wrote its results."""
         unfit = [dead_letters(self._batch.name, bad) for bad in computed.bad if _count(bad, computed, written) != 0]
         return [*unfit, *computed.letters]
 
@@ -68,16 +68,17 @@ class Results:
         dead = 0
         for i, letters in enumerate(refused):
             target = str(self._epochs.dead(name, i))
-            place = F.monotonically_increasing_id() + F.lit(i << _PLACES)  # unique over all that can be refused
+            place = F.monotonically_increasing_id() + F.lit(i << _PLACES)  # unique over all dead letters of the epoch
             letters.withColumn(ROW, place).write.parquet(target)
             dead += self._session.read.parquet(target).count()
         return dead
 
 
 def _count(bad: Bad, computed: Computed, written: dict[str, Any] | None) -> int | None:
-    """Return how many records did not fit, or None: nobody has counted all of them.
+    """Return how many records did not fit; None: no job has counted all of them.
 
-    The count is that of the first job that read the records. It may be a job of the user's, which stopped early.
+    The count comes from the first job that read the records. This may be a job of the user's function that stopped
+    early.
     """
     if not any(_reads(plan, bad) for plan in (computed.plan, *computed.ran)):
         return None

@@ -1,4 +1,4 @@
-"""Runs: one incarnation of a batch, with a thread that decides where epochs end, and workers that compute them."""
+"""Runs: one incarnation of a batch, with a thread that decides where epochs end and workers that compute them."""
 
 import logging
 import threading
@@ -22,27 +22,27 @@ from falkirk.runtime.epochs.log import Epoch
 
 log = logging.getLogger("falkirk")
 
-#: How often what there is to read is looked at.
+#: The time between two checks for new input.
 LOOK_S = 0.1
-#: Epochs that run at the same time, where none needs what another leaves.
+#: How many epochs run at the same time, if they do not depend on each other.
 AT_ONCE = 2
-#: Epochs that may wait for sinks that are slow, or away. While there are as many, input waits in its logs.
+#: How many epochs may wait for sinks that are slow or away. While this many wait, input stays in its logs.
 BEHIND_MAX = 8
-#: An epoch that fails this often will not get better by itself.
+#: After this many failed attempts, a further attempt at an epoch would fail too.
 TRIES_MAX = 5
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
-#: How long to wait before it is looked whether a lost file is back.
+#: The time between two checks whether a lost file is back.
 LOST_PAUSE_S = 1.0
 
 
 class Term:
-    """The time in which a run may record decisions. It ends at once, however long what runs takes to end."""
+    """The time in which a run may record decisions. It ends at once, even if jobs of the run take longer to end."""
 
     def __init__(self) -> None:
         self._lock, self._is_over = threading.Lock(), False
 
     def end(self) -> None:
-        """End it: nothing is recorded any more when this returns."""
+        """End the term. When this returns, no further decision is recorded."""
         with self._lock:
             self._is_over = True
 
@@ -58,7 +58,7 @@ class Term:
 class Run:
     """One incarnation of a batch: a thread that decides, and workers.
 
-    Args: number: the point that it goes on from.
+    Args: number: the epoch from whose state it resumes.
     """
 
     def __init__(self, jobs: EpochJobs, number: int) -> None:
@@ -69,22 +69,23 @@ class Run:
         self._began_s = jobs.began_s()
         self._tries: dict[int, int] = {}
         self._not_before_s: dict[int, float] = {}
-        #: Why epochs have failed that are about to be tried again.
+        #: The reasons for the failures of epochs that will be retried.
         self._failing: dict[int, str] = {}
         self._running: dict[int, Future[None]] = {}
         self._states: dict[int, State] = {}
-        #: Some of them are in no file; they are read, or computed again, before anything else.
+        #: Whether some states are in no file, and whether all states were read or computed again after the start.
         self._unsaved, self._restored = False, False
         self._restore_fails = 0
         self._saved_at_s = time.monotonic()
         self._group = f"{jobs.batch.name}-{uuid.uuid4().hex[:8]}"
-        # What comes meanwhile is the next epoch's: two at once would be two small ones, each of them later. What sorts
-        # by time needs what the epoch before it has left, too; and a topic takes one epoch after the other.
+        # If epochs end on arrival, records that arrive meanwhile wait for the next epoch, because two small epochs at
+        # once would both be later. A batch that sorts by time needs the marks of the previous epoch. A topic receives
+        # one epoch after the other.
         one_by_one = self._batch.is_stateful or self._batch.is_direct or isinstance(self._batch.cut, OnArrival)
         at_once = 1 if one_by_one else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         self._at_once = at_once
-        # While the rounds of an epoch go on, the next one is decided, and what it reads is taken in.
+        # While an epoch runs its rounds, the next epoch is decided and its inputs are read.
         takes_in = self._batch.iteration is not None and not isinstance(self._batch.cut, OnArrival | ByTime)
         self._ahead = at_once + takes_in
         self._intake = ThreadPoolExecutor(1, thread_name_prefix=f"falkirk-{self._batch.name}-in")
@@ -92,22 +93,22 @@ class Run:
         self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
 
     def begin(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def leave_off(self) -> None:
-        """Decide nothing more, and begin nothing."""
+        """Decide and start no further epoch."""
         self._stopping.set()
         self._wake.set()
 
     def drain(self, timeout_s: float) -> None:
-        """Let what runs come to its end, and begin nothing more."""
+        """Let running epochs finish, and start no further epoch."""
         self.leave_off()
         self._thread.join(timeout_s)
         wait_for(list(self._running.values()), timeout=timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
-        """Stop: nothing more is recorded. Tell whether nothing of it runs any more."""
+        """Stop the run, which records nothing from now on; return whether its thread and its epochs have ended."""
         self._term.end()
         self.leave_off()
         deadline = time.monotonic() + timeout_s
@@ -146,15 +147,15 @@ class Run:
             self.error = error
 
     def _wait(self) -> bool:
-        """Wait until there may be something to do; tell whether to stop instead."""
+        """Wait until there may be work; return whether to stop."""
         self._wake.wait(LOOK_S)
         self._wake.clear()
         return self._stopping.is_set()
 
     def _restore(self) -> None:
-        """Read the newest state that was saved, and compute those behind it again.
+        """Read the newest saved state, and compute the later states again.
 
-        The store says which one that is: it may have been recorded though nobody was told.
+        The store says which state is the newest, because it may have recorded one before an error.
         """
         self._states, self._unsaved = {}, False
         if not self._batch.is_stateful:
@@ -165,7 +166,7 @@ class Run:
         if self._number >= 0 and not saved:
             raise HomeError(
                 "HOME_DAMAGED",
-                f"the state of batch {self._batch.name!r} after epoch {self._number} is not there.",
+                f"the state of batch {self._batch.name!r} after epoch {self._number} is missing.",
                 where=self._jobs.epochs.folder,
                 hint="Restore the home from a backup, or use a new one.",
             )
@@ -189,7 +190,7 @@ class Run:
                 self._stopping.wait(BACKOFF_S[self._restore_fails])
                 return
             self._unsaved = True
-        self._restored, self._restore_fails = True, 0  # not before: what failed half-way is tried again as a whole
+        self._restored, self._restore_fails = True, 0  # only now, so that a partial failure repeats the whole restore
 
     def _recompute(self, epoch: Epoch) -> None:
         """Compute the state after a complete epoch again."""
@@ -200,7 +201,7 @@ class Run:
             computed.clean()
 
     def _after(self, kept: State, folder: str) -> State:
-        """Return a state that is in no file of its own, kept where Spark keeps what it computes."""
+        """Return a state that is in no file, kept in Spark's storage."""
         if self._batch.state is not None and OWN not in kept:
             kept = {**kept, **self._jobs.states.read(folder, is_result=True)}
         return {s: k if isinstance(k, str) else k.localCheckpoint(eager=True) for s, k in kept.items()}
@@ -213,7 +214,7 @@ class Run:
         current = {e.number for e in (*waiting, *epochs[-1:])}
         self._failing = {number: why for number, why in self._failing.items() if number in current}
         if len(waiting) < self._ahead and self._decide(epochs):
-            self._wake.set()  # to run it, at once
+            self._wake.set()  # to run it at once
             return
         for epoch in waiting[: self._at_once] if self._restored else ():
             if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
@@ -229,8 +230,7 @@ class Run:
             self._save_at_rest(epochs[-1])
 
     def _save_at_rest(self, last: Epoch) -> None:
-        """Save the state after the last epoch, if no other has come at which it would be: its results may wait for
-        that."""
+        """Save the state after the last epoch if no later epoch saves one, because results may wait for it."""
         is_time = self._batch.saves_at_rest(time.monotonic() - self._saved_at_s)
         if last.saved or not is_time or time.monotonic() < self._not_before_s.get(last.number, 0.0):
             return
@@ -258,7 +258,7 @@ class Run:
         first = self._jobs.first_of_next(epochs)
         ends = self._jobs.ends(first)
         last = cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
-        # What a cut has left is due as before.
+        # Input that a cut has left is due at the same time as before.
         at_s = time.time() if last == ends else last_at_s
         return last is not None and self._record_cut(Decided(first=first, last=last), views, at_s)
 
@@ -266,7 +266,7 @@ class Run:
         return self._term.record(partial(self._jobs.decide, decided, views, at_s))
 
     def _adopt(self, record: Callable[[], None]) -> bool:
-        """Record a complete epoch, or that a state was saved; return whether it was recorded."""
+        """Record a complete epoch or a saved state; return whether it was recorded."""
         recorded = self._term.record(record)
         if recorded:
             self._jobs.on_complete()
@@ -291,16 +291,16 @@ class Run:
                 taken.release()
 
     def _refuse_unreadable(self, epoch: Epoch) -> bool:
-        """Refuse the files of an epoch that failed that Spark can't read to their end; return whether there are any.
+        """Refuse the files of a failed epoch that Spark can't read to their end; return whether there are any.
 
-        Raises: LogError: a file is lost (`is_lost`). Whatever keeps Spark from reading any file.
+        Raises: LogError: a file is lost (`is_lost`). A Spark error: Spark can't read any file.
         """
         found = self._jobs.unreadable(epoch, f"{self._group}-{epoch.number}", self._stopping)
         self._term.record(partial(self._jobs.reads.refuse, found))
         return bool(found)
 
     def _taken(self, number: int) -> Inputs | None:
-        """Return what was taken in of an epoch; None: nothing was, or it failed, and is read in the epoch's turn."""
+        """Return the inputs of an epoch that were read before its turn, or None if there are none or reading failed."""
         taking = self._taking.pop(number, None)
         if taking is None or taking.exception() is not None:
             return None
@@ -315,7 +315,7 @@ class Run:
             state, marks = self._state_of(epoch, computed, folder, saves=saves), self._jobs.marks(computed, folder)
             self._jobs.epochs.sync(folder)
         except BaseException:
-            self._jobs.epochs.drop(folder)  # it is tried again, and the disk may be full
+            self._jobs.epochs.drop(folder)  # the retry uses another folder, and the disk may be full
             raise
         finally:
             computed.clean()
@@ -334,20 +334,20 @@ class Run:
             self._saved_at_s = time.monotonic()
 
     def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
-        """Save the state after an epoch, if its policy says so; return the folder that it is in, if it is in one."""
+        """Save the state after an epoch if its policy says so; return its folder, or None if it is in no folder."""
         state, kept = None, computed.kept
         if not self._batch.is_stateful:
             return None
         if self._batch.state is not None and not kept:
             state, after = folder, self._jobs.states.read(folder, is_result=True)
         elif saves:
-            own = self._batch.state is not None and OWN not in kept  # then the result that was just written is it
+            own = self._batch.state is not None and OWN not in kept  # then the result just written is the state
             whole = {**kept, **self._jobs.states.read(folder, is_result=True)} if own else kept
             state = self._jobs.states.write(epoch, whole)
             after = self._jobs.states.read(state, is_result=False)
         else:
             after, self._unsaved = self._after(kept, folder), True
-        # Beside those before it: should it turn out not to be recorded, it is computed again from them.
+        # The states before it stay too: if this epoch is not recorded after all, it is computed again from them.
         self._states[epoch.number] = after
         return state
 
@@ -358,7 +358,7 @@ class Run:
             self._tries.pop(number, None)
             return
         raise_final(error, self._jobs.batch, self._jobs.epochs.files(), number)
-        # While the broker is away, or a topic not what it was, that is the reason, whatever Spark makes of it.
+        # If the broker is away or a topic was replaced, that is the cause, whatever error Spark reports.
         epochs = self._jobs.epochs.epochs()
         self._jobs.ends(self._jobs.first_of_next(epochs))
         for epoch in epochs:
@@ -366,7 +366,7 @@ class Run:
                 self._jobs.refuse_expired(epoch)
                 refuse_damaged(self._batch, epoch, self._jobs.all_logs)
         tries = self._tries[number] = self._tries.get(number, 0) + 1
-        if not is_lost(error) or number not in self._failing:  # a lost file may be waited for through a night
+        if not is_lost(error) or number not in self._failing:  # log a lost file once, because the wait may be long
             log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if passes(error):
             self._tries[number] = 0
@@ -378,18 +378,18 @@ class Run:
         self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
 
     def _lose(self, number: int, error: BaseException) -> None:
-        """Take note that states that are in no file may be gone, with an executor.
+        """Handle the possible loss of states that are in no file, because an executor may have died.
 
-        Raises: SparkError: `SESSION_LOST`: computed again they might be others than those that recorded results are of.
-            The next start takes these back first.
+        Raises: SparkError: `SESSION_LOST`: computed again, the states might not agree with the recorded results. The
+            next start takes these results back first.
         """
         if not self._batch.deterministic:
             raise SparkError(
                 "SESSION_LOST",
-                f"epoch {number} of batch {self._batch.name!r} failed, and what it begins with was not saved: it would "
-                f"be drawn anew. ({str(error).splitlines()[0][:200]})",
+                f"epoch {number} of batch {self._batch.name!r} failed, and the state before it was not saved. Computed "
+                f"again, it may differ. ({str(error).splitlines()[0][:200]})",
                 certainty="maybe",
-                hint="The Spark application is restarted, and goes on from the last saved epoch.",
+                hint="Falkirk restarts the Spark application, which resumes from the last saved epoch.",
             ) from error
         self._restored = False
 

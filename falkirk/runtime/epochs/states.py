@@ -1,4 +1,4 @@
-"""States: what a batch keeps after an epoch, in a folder of its own: rows as Parquet files, and notes as they are."""
+"""States: saves the state of a batch after an epoch in a separate folder: rows as Parquet files, and notes as text."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,12 +33,12 @@ class States:
                     write_atomically(_note(folder, slot), kept)
             self._epochs.sync(name)
         except BaseException:
-            self._epochs.drop(name)  # it is tried again, and the disk may be full
+            self._epochs.drop(name)  # the retry uses another folder, and the disk may be full
             raise
         return name
 
     def read(self, folder: str, *, is_result: bool) -> State:
-        """Return a state that was written. Args: is_result: it is the result as well, and nothing else is kept."""
+        """Return a saved state. Args: is_result: the epoch's result is also its whole state."""
         path, schemas = self._epochs.path(folder), dict(self._batch.slots)
         if self._batch.state is not None:
             schemas[OWN] = self._batch.state
@@ -48,7 +48,7 @@ class States:
         return {**rows, **{slot: _note(path, slot).read_text() for slot in self._batch.notes}}
 
     def sweep(self, states: Iterable[State]) -> None:
-        """Delete the files that no note names any more, of the states that are saved or of these."""
+        """Delete the files that no note names any more, neither in a saved state nor in these states."""
         current = list(states)
         saved = [self._epochs.path(e.state) for e in self._epochs.epochs() if e.state is not None]
         for slot in self._batch.notes:

@@ -1,11 +1,11 @@
-"""Unreadable files: found among the files that one batch reads, so that a file which fails a job fails only itself.
+"""Unreadable files: finds the files that make an epoch of a batch fail, so that the epoch can leave them out.
 
-Whoever may write a folder can put a file there that no job can read to its end: a CSV file whose first line names other
-columns, a damaged Parquet or compressed file, a line that no memory can hold. Reading every file twice would cost too
-much. So when an epoch fails each of its files is read alone, with all columns: whether a file is readable does not
-depend on who reads it. A file that fails twice in a row, while Spark works otherwise, is refused. The store has the
-refusal before the epoch is computed without the file, and a complete epoch records which files it has not read. So a
-replay reads the same.
+A writer of a folder can put a file there that no job can read to its end. Examples are a CSV file whose first line
+names other columns, a damaged Parquet or compressed file, or a line that does not fit into memory. To read every file
+twice would cost too much. So only when an epoch fails, each of its files is read alone. All columns are read, because
+the result must not depend on the reader. A file that fails twice in a row, while Spark works otherwise, is refused.
+The store records the refusal before the epoch is computed without the file, and a complete epoch records which files
+it has not read. So a replay reads the same files.
 """
 
 import json
@@ -23,7 +23,7 @@ from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.system.disk import is_full
 
-#: What passes by itself has so long to do so, before a file is read for the second time.
+#: The time between the two attempts to read a file, in which a temporary fault may pass.
 PAUSE_S = 1.0
 Refused = Mapping[str, Mapping[int, RefusedFile]]
 """Refused files by log and number."""
@@ -38,15 +38,15 @@ class BatchFiles:
     def __init__(self, session: SparkSession, batch: Batch, files: Callable[[], Mapping[str, FileLog]]) -> None:
         self._session, self._name, self._files = session, batch.name, files
         self._inputs = [given for given in batch.inputs if given.folder is not None]
-        #: Files that this process has read alone to their end: an epoch that fails again does not read them once more.
+        #: The files that this process has already read alone to their end. They are not read again this way.
         self._readable: set[tuple[str, int]] = set()
 
     def report(self) -> str:
-        """Return which files were skipped or refused, and why; nothing, if there are none."""
+        """Return the skipped and refused files with the reasons; an empty text if there are none."""
         return "; ".join(filter(None, (self._files()[given.log].report() for given in self._inputs)))
 
     def refused(self, epoch: Epoch) -> Refused:
-        """Return the files that an epoch leaves out: if it is complete as it recorded, else as the store has it now."""
+        """Return the files that an epoch leaves out: as recorded if it is complete, else those in the store."""
         found = {}
         for given in self._inputs:
             first, last = _range(epoch, given)
@@ -64,15 +64,16 @@ class BatchFiles:
         return [self._session.createDataFrame(rows, LETTER)] if rows else []
 
     def check(self, epoch: Epoch, refused: Mapping[str, Sequence[int]]) -> None:
-        """See that what was read is still what it was, so that a replay would read the same. Raises: LogError."""
+        """Check that the files that were read have not changed, so that a replay reads the same. Raises: LogError."""
         for given in self._inputs:
             self._files()[given.log].paths(*_range(epoch, given), without=refused.get(given.log, ()))
 
     def unreadable(self, epoch: Epoch, stopping: threading.Event) -> dict[tuple[str, int], str]:
-        """Read each file of an epoch alone; return those that failed twice in a row, by log and number, and why.
+        """Read each file of an epoch alone; return the files that failed twice in a row, with the reasons.
 
-        Args: stopping: no longer asked for: then none is returned.
-        Raises: LogError: a file is not what it was, or not there. Whatever keeps Spark from reading any file.
+        Args: stopping: if it is set, no file is returned.
+        Returns: the reasons by log and number.
+        Raises: LogError: a file was changed or removed. A Spark error: Spark can't read any file.
         """
         suspects = [(given, n) for given, n in self._read_by(epoch) if (given.log, n) not in self._readable]
         if not (once := self._failing(suspects)) or stopping.wait(PAUSE_S):
@@ -86,12 +87,12 @@ class BatchFiles:
         return {place: reason for place, reason in reasons.items() if reason is not None}
 
     def refuse(self, unreadable: Mapping[tuple[str, int], str]) -> None:
-        """Record that epochs do without these files from now on. Raises: StoreError."""
+        """Record that incomplete epochs leave out these files from now on. Raises: StoreError."""
         for (log, number), reason in sorted(unreadable.items()):
             self._files()[log].refuse(number, reason)
 
     def refuse_changed(self, epoch: Epoch) -> None:
-        """See that the files of a complete epoch can still be read. Its results rest on them, so none is refused.
+        """Check that the files of a complete epoch can still be read. Its results depend on them, so none is refused.
 
         Raises: LogError: `INPUT_CHANGED`: one can't be read any more. Others as `unreadable`.
         """
@@ -104,7 +105,7 @@ class BatchFiles:
                 "INPUT_CHANGED",
                 f"file {path.name!r} of {given.name!r} was read once, and can't be read any more: {reason}.",
                 where=path,
-                hint=f"Put it back as it was. If you can't: take {self._name!r} back to a saved epoch (`falkirk"
+                hint=f"Put it back unchanged. If you can't: roll {self._name!r} back to a saved epoch (`falkirk"
                 " rollback`) and leave the file out (`falkirk disown`).",
                 source=given.name,
                 file=path.name,
@@ -117,7 +118,7 @@ class BatchFiles:
             yield from ((given, n) for n in range(*_range(epoch, given)) if n not in refused[given.log])
 
     def _why_unreadable(self, given: Input, number: int) -> str | None:
-        """Return why Spark can't read a file to its end, or None where it can, or where the file is not to blame."""
+        """Return why Spark can't read a file to its end; None if it can, or if the file is not the cause."""
         assert given.folder is not None
         files = self._files()[given.log]
         paths = files.paths(number, number + 1)
@@ -128,8 +129,8 @@ class BatchFiles:
             if is_full(error):
                 raise
             reason = innermost_line(error)
-        files.paths(number, number + 1)  # what was read was the file: its first line may be quoted
-        _read_all(self._session.range(1).toDF("n"))  # else Spark fails whatever it reads
+        files.paths(number, number + 1)  # the file is unchanged, so the reason, which may quote it, is about the file
+        _read_all(self._session.range(1).toDF("n"))  # this fails if Spark can't read anything
         return reason
 
 

@@ -3,12 +3,12 @@
 Spark runs the tasks of a lost executor again. A second attempt that meets a record refuses it (attempts.py). But a
 batch of Real-time Mode ends at a time that is fixed when it begins. A second attempt that begins after that time reads
 nothing, so it succeeds, and the batch is committed as if the first attempt had sent nothing. The next batch would
-send all of it again, in first attempts, within milliseconds.
+send the same results again, in first attempts, within milliseconds.
 
-So no batch that begins after a loss may write. The driver plans each batch anew, and evaluates constants as it does.
-One of the constants in a live region's plan is the number of executors that Spark has lost: a call on the scheduler's
-own record of them, which the driver enters there before it runs anything again. Where that number has grown since the
-query began, every record of the batch fails its task, and the region is restarted behind a new barrier.
+So no batch that begins after a loss may write. The driver plans each batch separately, and evaluates constants then.
+One constant in a live region's plan is the number of executors that Spark has lost. It is a call on the scheduler's
+record of them, which the driver updates before it runs any task again. If that number has grown since the query began,
+every record of the batch fails its task, and the region restarts with a new barrier.
 """
 
 from collections.abc import Callable
@@ -21,27 +21,27 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from falkirk.local.spark import MissingSetting, unsuitable
 from falkirk.store import Positions
 
-#: What a batch fails with that begins after a loss.
-LOST = "an executor was lost, so a batch may have been committed without what it had sent"
-#: Of Spark's DAGScheduler: the executors that it has lost, by identity. Identities do not come again.
+#: The error text of a batch that begins after a loss.
+LOST = "an executor was lost, so a batch may have been committed without the results that it had sent"
+#: The field of Spark's DAGScheduler with the executors that it has lost, by identity. Identities are never reused.
 _RECORD = "executorFailureEpoch"
 
 
 def refuse_repeats(session: SparkSession) -> None:
-    """See that a task that has failed is not run again: no loss would tell of a second attempt that comes too late.
+    """Ensure that Spark does not retry a failed task. No loss would reveal a second attempt that begins too late.
 
     Raises: SparkError: `SESSION_SETTINGS_MISSING`.
     """
     attempts = str(session.sparkContext._jsc.sc().taskScheduler().maxTaskFailures())
     if attempts != "1":
         name = "spark.task.maxFailures"
-        reason = "a second attempt of a task may come too late to know what the first has sent"
+        reason = "a second attempt of a task may begin too late to notice the results of the first"
         missing = MissingSetting(name=name, wanted="1", found=attempts, reason=reason)
         raise unsuitable((missing,), f"Start the application with {name}=1, on one machine with a master local[n].")
 
 
 class Losses:
-    """Which executors Spark has lost since this was made. Made before the query that it watches is started."""
+    """Tracks the executors that Spark has lost since this was made. Make it before the query that it watches starts."""
 
     def __init__(self, session: SparkSession) -> None:
         self._jvm: Any = session._jvm
@@ -52,11 +52,11 @@ class Losses:
         self._before: int = self._lost.size()
 
     def any(self) -> bool:
-        """Tell whether an executor was lost."""
+        """Return whether an executor was lost."""
         return bool(self._lost.size() > self._before)
 
     def none_yet(self, value: Column) -> Column:
-        """Return `value` in a batch that began before any loss; in others fail the task when it meets a record."""
+        """Return `value` in a batch that began before any loss. In later batches, fail the task at its first record."""
         expressions, types = self._jvm.org.apache.spark.sql.catalyst.expressions, self._jvm.org.apache.spark.sql.types
         lost = expressions.Literal(self._lost, types.ObjectType(self._lost.getClass()))
         nothing = self._jvm.PythonUtils.toSeq([])
@@ -69,9 +69,9 @@ class Losses:
 
 
 class Observations:
-    """Positions in the outputs, each held back until it is known to serve: see theory/positions.py.
+    """Positions in the outputs. Each waits until a restore can certainly use it: see theory/positions.py.
 
-    Args: was_lost: tells whether Spark has lost an executor.
+    Args: was_lost: returns whether Spark has lost an executor.
     """
 
     def __init__(self, was_lost: Callable[[], bool]) -> None:
@@ -79,11 +79,11 @@ class Observations:
         self._pending: tuple[int, Positions] | None = None
 
     def proven(self, last_commit: int, ends: Positions) -> tuple[int, Positions] | None:
-        """Take an observation; return an earlier one that can be recorded now, with the commit that it serves.
+        """Add an observation; return an earlier one that can be recorded now, with the first commit that can use it.
 
-        Args: last_commit: seen after the ends were read.
+        Args: last_commit: the last commit, read after the ends.
         """
-        if self._was_lost():  # asked last: what was committed before any loss keeps its end
+        if self._was_lost():  # asked after the reads, so that commits from before any loss stay valid
             self._pending = None
             return None
         before = self._pending

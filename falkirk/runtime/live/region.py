@@ -49,7 +49,7 @@ log = logging.getLogger("falkirk")
 #: because executors and Python workers start, and states are loaded.
 OVERDUE_S = 30.0
 OVERDUE_AT_START_S = 150.0
-#: Why an incarnation ended whose end nobody has recorded.
+#: The recorded reason for an incarnation whose end nobody has seen.
 UNSEEN = "nobody saw it end"
 
 
@@ -147,7 +147,7 @@ class LiveRegion(RegionAtRest):
         super().fence()
 
     def distrust_checkpoints(self, first: int | None, reason: str) -> None:
-        """Record damage to the checkpoint that this incarnation restored, and to older ones that rest on the same file.
+        """Record damage to the restored checkpoint, and to older checkpoints that depend on the same file.
 
         Args: first: the oldest damaged checkpoint; None: only the restored one is damaged.
         """
@@ -225,8 +225,10 @@ class LiveRegion(RegionAtRest):
         self.progressed_at_s = time.monotonic()
 
     def _judge_last_end(self, number: int, ends: Positions) -> None:
-        """Record whether the last incarnations have left a hole in an output. Perhaps nobody saw how they ended, and a
-        producer may also fail while its query is being stopped."""
+        """Record whether the last incarnations have left a hole in an output.
+
+        The end of an incarnation may be unrecorded, and a producer may also fail while its query is being stopped.
+        """
         name, position = self.region.name, self._outputs.position(number)
         writers = [row for row in self._store.incarnations(name) if row.incarnation >= position.incarnation]
         if not writers or self.region.repeats or self._store.is_unsafe_since(name, position.incarnation):
@@ -336,7 +338,7 @@ class LiveRegion(RegionAtRest):
         self.progressed_at_s = time.monotonic()
 
     def _note_tail(self, last: int, ends: Positions) -> None:
-        """Record an observation, or an earlier one that is known to serve by now."""
+        """Record an observation, or an earlier one that a restore can certainly use by now."""
         if self._observations is None:
             self._record_tail(last + 1, ends)
         elif (proven := self._observations.proven(last, ends)) is not None:

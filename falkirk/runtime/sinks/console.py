@@ -1,8 +1,8 @@
-"""Console: where the epochs of a batch are printed for somebody to look at.
+"""Console: prints the epochs of a batch in a terminal.
 
-What was printed can't be asked for, so an epoch that a failure cut off is printed again. Under a coordinator the lines
-go to its terminal through a pipe, since the host's own output is a log; in a process of the user's own they are printed
-there.
+A terminal can't report its content, so an epoch that a failure interrupted is printed again. Under a coordinator the
+lines go to its terminal through a pipe, because the host's output is a log. In the user's process they are printed
+directly.
 """
 
 import os
@@ -22,16 +22,16 @@ from falkirk.system.terminal import one_line
 
 
 class ConsoleTarget:
-    """A Target that prints, and that nobody can ask what it has printed.
+    """A Target that prints, and can't report what it has printed.
 
-    Args: sink: its name. write: takes the text; by default as this process prints.
+    Args: sink: its name. write: prints a text; by default to the terminal of this process or of the coordinator.
     """
 
     def __init__(self, to: Console, sink: str, write: Callable[[str], None] | None = None) -> None:
         self._to, self._sink, self._write = to, sink, write or _print
 
     def seen(self) -> int:
-        """See Target. Nobody is bound by what was printed."""
+        """See Target. Printed epochs bind nobody."""
         return 0
 
     def kept(self) -> None:
@@ -45,7 +45,7 @@ class ConsoleTarget:
         except SPARK_ERRORS as error:
             raise SparkError(
                 "RELEASE_FAILED",
-                f"what waits could not be read for the terminal: {first_line(error)}.",
+                f"the results that wait could not be read for the terminal: {first_line(error)}.",
                 certainty="definitely",
                 topic=self._sink,
             ) from error
@@ -61,7 +61,7 @@ class ConsoleTarget:
 
 
 def _shown(rows: DataFrame) -> DataFrame:
-    """Return rows with their times as text: Python has none beyond the year 9999."""
+    """Return rows with their times as text, because Python has no times after the year 9999."""
     kinds = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
     timed = [name for name, kind in kinds.items() if "timestamp" in kind or "date" in kind]
     return rows.withColumns({name: F.col(f"`{name}`").cast("string") for name in timed}) if timed else rows

@@ -1,6 +1,6 @@
 """Copying: copies results from a held log to their sink, as a Spark job.
 
-The stamp of a record in the sink is its position in the held log. So the last record of the sink tells how much was
+The stamp of a record in the sink is its position in the held log. So the last record of the sink shows how much was
 copied. Spark reads each partition in one task and keeps its order. If Spark runs a task again, the task fails
 (falkirk/runtime/attempts.py), because it would send the records of its first attempt again.
 """

@@ -1,4 +1,4 @@
-"""A folder of files as a target: an epoch's folder gets its name when all of it is there."""
+"""A folder of files as a target. The folder of an epoch gets its final name when it is complete."""
 
 import json
 import os
@@ -22,10 +22,10 @@ from falkirk.system import private
 from falkirk.system.durable import make_folder, sync, sync_folder
 from falkirk.system.stored import parse_json
 
-#: Whose folder it is, and how many epochs it has got. Readers of the folder pass over it.
+#: The file that names the home of the folder and the number of delivered epochs. Readers of the folder ignore it.
 _NOTE = "_falkirk.json"
-#: With what the name of a folder begins whose epoch is not finished; the second is an earlier version's. Readers pass
-#: over what begins with a dot. Spark reads what begins with an underscore if there is a `=` in it.
+#: The beginning of the name of an incomplete epoch's folder; earlier versions used the second one. Readers ignore names
+#: that begin with a dot. Spark reads a folder whose name begins with an underscore if the name has a `=`.
 _BEING_MADE = (".epoch-", "_epoch=")
 _EPOCH = re.compile(r"epoch=(\d{1,18})", re.ASCII)
 _FILE_OPTIONS = {"csv": {"header": "true"}, "json": JSON_OPTIONS}
@@ -54,17 +54,19 @@ class FolderTarget:
         elif self._read_note().get("application") != self._application:
             raise HomeError(
                 "FOLDER_OF_ANOTHER",
-                "this folder was written by another home.",
+                "another home wrote this folder.",
                 where=self._path,
-                hint="Give the sink a folder of its own.",
+                hint="Give each sink its own folder.",
             )
-        found = (_EPOCH.fullmatch(p.name) for p in self._path.glob("epoch=*"))  # others have made what has other names
+        found = (_EPOCH.fullmatch(p.name) for p in self._path.glob("epoch=*"))  # folders with other names are not ours
         named = max((int(name[1]) + 1 for name in found if name), default=0)
         return max(named, self._noted() or 0)
 
     def _noted(self) -> int | None:
-        """Return up to which epoch, exclusive, the folder's note says that all were delivered. Their folders may have
-        been moved away since. None: an older Falkirk has written the note."""
+        """Return the epoch, exclusive, up to which all were delivered, according to the folder's note.
+
+        Their folders may have been moved away since. None: an older Falkirk wrote the note.
+        """
         upto = self._read_note().get("upto")
         if not isinstance(upto, int | None):
             raise self._damaged(f"upto={upto!r}")
@@ -82,9 +84,9 @@ class FolderTarget:
     def _damaged(self, why: str) -> HomeError:
         return HomeError(
             "FOLDER_DAMAGED",
-            f"what Falkirk has noted of this folder can't be read: {why}.",
+            f"Falkirk's note in this folder can't be read: {why}.",
             where=self._path / _NOTE,
-            hint="Restore the file from a backup, or give the sink a new folder. Who else may write to it?",
+            hint="Restore the file from a backup, or give the sink a new folder. Check who else may write to it.",
         )
 
     def _note(self, upto: int) -> None:
@@ -120,7 +122,7 @@ class FolderTarget:
         data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
         data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
         private.publish(being_made)
-        sync(being_made)  # what has its name is whole, after a power loss too
+        sync(being_made)  # so that a folder with its final name is complete even after a power loss
         os.replace(being_made, named)
         sync_folder(self._path)
 
@@ -128,12 +130,12 @@ class FolderTarget:
         return self._path / f"epoch={epoch:010d}"
 
     def _being_made(self, epoch: int) -> Path:
-        """Return a name of this try's own: the job of another one, that was given up, may still write."""
+        """Return a new name for this attempt, because the job of an abandoned attempt may still write."""
         return self._path / f"{_BEING_MADE[0]}{epoch:010d}-{uuid.uuid4().hex[:8]}"
 
 
 def _written(rows: DataFrame, name: str, file_format: str) -> Column:
-    """Return a column as files of a format take it: CSV has text alone, so what is nested is JSON there."""
+    """Return a column as a file format needs it. CSV has only text, so nested values become JSON."""
     column, kind = F.col(f"`{name}`"), rows.schema[name].dataType.simpleString()
     if file_format == "csv" and kind.startswith(NESTED):
         return F.to_json(column, JSON_OPTIONS).alias(name)

@@ -1,6 +1,6 @@
-"""Release: takes the epochs of batches out of their logs to where their sinks are.
+"""Release: copies the epochs of batches from their logs to their sinks.
 
-A sink that can't be reached makes its own epochs wait, and nothing else.
+If a sink can't be reached, only its own epochs wait.
 """
 
 import logging
@@ -31,24 +31,24 @@ from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
 
-#: What is being released may have to wait for a sink that does not answer; after that its jobs are cancelled.
+#: At a stop, a running release may wait this long for a sink. Then its jobs are cancelled.
 STOP_S = 10.0
-#: A job that was cancelled is gone within this time.
+#: A cancelled job ends within this time.
 CANCEL_S = 5.0
-#: So many rows, in so many bytes of files, are released by one task, without a shuffle.
+#: Up to this many rows, in this many bytes of files, are released by one task, without a shuffle.
 FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
-#: Dead letters of an epoch have places of their own by where they come from: topics that were read, then sinks.
+#: The place of a dead letter in its epoch begins with the number of its origin. Inputs come first, sinks from here on.
 _SINKS_FROM = 128
-#: How long a sink that could not be reached is left alone.
+#: The time before the next attempt at a sink that could not be reached.
 PAUSE_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class Outlet:
-    """All that one batch releases: each of its sinks, and what did not fit. A thread of its own does it, so that
-    whoever looks after the application is never kept waiting by a sink.
+    """Releases the results and the dead letters of one batch. A separate thread does it, so that a slow sink never
+    delays the thread that watches the application.
 
-    Args: targets: of the sinks, by name. dead_letters: where what did not fit goes. schema: of what is released;
-        without columns when nothing will be.
+    Args: targets: the targets by name of their sink. dead_letters: the target of dead letters. schema: the schema of
+        the results; without columns if nothing will be released.
     """
 
     def __init__(
@@ -60,21 +60,22 @@ class Outlet:
         self._thread: threading.Thread | None = None
         self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
         self._session: SparkSession | None = None
-        #: Up to which epoch all is out, and up to which the thread has been told to go.
+        #: The epoch up to which all are published, and the one up to which the thread will publish.
         self._done = self._promised = 0
-        #: Up to which epoch whoever looks after the application last asked for.
+        #: The epoch up to which the last call of `release` asked for.
         self._asked = 0
         self._error: Exception | None = None
         self._failures = 0
         self._not_before_s = 0.0
-        #: What keeps it from going on; empty while nothing does.
+        #: The reason why the release does not progress; empty while it does.
         self.detail = ""
         #: Held while an epoch goes straight to its topic.
         self._sending = threading.Lock()
 
     def seen(self) -> int:
-        """Return up to which epoch, exclusive, the outside may have seen anything; of a sink that does not answer, all
-        that there is.
+        """Return the epoch, exclusive, up to which readers outside may have seen results.
+
+        If a sink does not answer, these are all epochs.
 
         Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed.
         """
@@ -95,14 +96,16 @@ class Outlet:
             self._sending.release()
 
     def _refuse_ahead(self, seen: Mapping[str, int]) -> None:
-        """See that no sink has epochs that this home still has to complete: their numbers would be used again, and the
-        sinks would take the new epochs for the ones they have."""
+        """Check that no sink has epochs that this home has not completed yet.
+
+        Their numbers would be used again, and the sinks would mistake the new epochs for the ones that they have.
+        """
         there = max(self.epochs.end(), self._straight())
         for name, upto in seen.items():
             if upto > there:
                 raise HomeError(
                     "SINK_AHEAD",
-                    f"sink {name!r} has epochs before {upto} of {self.epochs.name!r}, and this home only has those "
+                    f"sink {name!r} has epochs before {upto} of {self.epochs.name!r}, but this home has only those "
                     f"before {there}: it is an older copy.",
                     where=self.epochs.folder,
                     hint="Restore a copy of the home that is as new as its sinks, or begin with a new home and sinks.",
@@ -112,8 +115,10 @@ class Outlet:
                 )
 
     def remains(self, released: int) -> int:
-        """Return up to which epoch, exclusive, all sinks still have what was released: less after somebody restored an
-        older copy of one. A sink that does not answer is asked again before it gets anything.
+        """Return the epoch, exclusive, up to which all sinks still have the released epochs.
+
+        They have fewer after somebody restored an older copy of a sink. A sink that does not answer is asked again
+        before it receives results.
 
         Raises: HomeError: `SINK_BEHIND`: the log no longer has the epochs that a sink lacks.
         """
@@ -125,11 +130,11 @@ class Outlet:
         if upto < released:
             if not self.epochs.has_all(upto, released):
                 raise self._behind(sink, upto, released)
-            log.warning("sink %r lacks the epochs %d to %d: they are sent again", sink, upto, released - 1)
+            log.warning("sink %r lacks the epochs %d to %d: Falkirk sends them again", sink, upto, released - 1)
         return upto
 
     def _shortest(self, released: int) -> tuple[str, int]:
-        """Return the sink that has kept the least of what was released, and up to which epoch it has it."""
+        """Return the sink that has kept the fewest released epochs, and the epoch up to which it has them."""
         kept = {name: target.kept() for name, target in self._targets.items()}
         known = [(upto, name) for name, upto in kept.items() if upto is not None]
         upto, name = min([*known, (released, "")])
@@ -138,23 +143,23 @@ class Outlet:
     def _behind(self, sink: str, upto: int, released: int) -> HomeError:
         return HomeError(
             "SINK_BEHIND",
-            f"sink {sink!r} has epochs before {upto} of {self.epochs.name!r}, and those before {released} were "
+            f"sink {sink!r} has only the epochs before {upto} of {self.epochs.name!r}, but all before {released} were "
             "released to it: it is an older copy, or was emptied.",
             where=self.epochs.folder,
-            hint="Start again: epochs that the home still keeps are sent again. If it no longer keeps them, restore a "
-            "newer copy of the sink, or begin with a new home. `history=` says how many epochs a home keeps.",
+            hint="Start again: the home sends the epochs that it still keeps. If it no longer keeps them, restore a "
+            "newer copy of the sink, or begin with a new home. `history=` sets how many epochs a home keeps.",
             sink=sink,
             kept=upto,
             released=released,
         )
 
     def _straight(self) -> int:
-        """Return up to which epoch, exclusive, results may have gone straight to their topic."""
+        """Return the epoch, exclusive, up to which results may have gone straight to their topic."""
         return max((e.number + 1 for e in self.epochs.epochs() if e.direct or _is_open(e)), default=0)
 
     def has_taken(self) -> str:
-        """Return the name of a sink that is no topic and has taken something from this home; empty: none has, or it
-        can't be asked."""
+        """Return the name of a table or folder that already has results of this home; empty: none, or it can't be
+        asked."""
         for name, target in self._targets.items():
             with suppress(SparkError):
                 if not isinstance(target, TopicTarget) and target.seen():
@@ -162,7 +167,7 @@ class Outlet:
         return ""
 
     def found(self) -> int:
-        """Return up to which epoch, exclusive, anything is in the one topic that there is, by asking it.
+        """Ask the only topic for the epoch, exclusive, up to which it has results.
 
         Raises: LogError, SparkError: it can't be asked now.
         """
@@ -171,22 +176,22 @@ class Outlet:
 
     def _topic(self) -> TopicTarget:
         (target,) = self._targets.values()
-        assert isinstance(target, TopicTarget), "nothing else takes what is not recorded (falkirk/plan/direct.py)"
+        assert isinstance(target, TopicTarget), "only a topic takes unrecorded results (falkirk/plan/direct.py)"
         return target
 
     def send(self, epoch: int, rows: DataFrame, *, few: bool) -> DataFrame | None:
-        """See to it that an epoch is in the topic that there is, before it is recorded, in the thread of whoever has
-        computed it; return what is too large to be there, as dead letters.
+        """Deliver an epoch to the only topic before it is recorded, in the caller's thread.
 
-        Raises: LogError: as `TopicTarget.deliver_computed`. Whatever the computation raises.
+        Returns: the rows that are too large, as dead letters.
+        Raises: LogError: as `TopicTarget.deliver_computed`. Errors of the computation.
         """
         with self._sending:
             return self._topic().deliver_computed(epoch, rows, few=few)
 
     def release(self, session: SparkSession, first: int, last: int) -> int:
-        """See to it that the epochs [first, last) are released, in order; return up to which they are out by now.
+        """Have the epochs [first, last) released in order; return the epoch up to which all are published by now.
 
-        Raises: what ended the thread, unless a sink can't be reached: then it is tried again.
+        Raises: the error that ended the thread. If a sink can't be reached, the release is retried instead.
         """
         self._asked = last
         if self._is_at_work():
@@ -205,16 +210,19 @@ class Outlet:
         return done
 
     def released(self) -> int:
-        """Return up to which epoch, exclusive, all is out, as far as this process has seen to it."""
+        """Return the epoch, exclusive, up to which this process has published all."""
         return self._done
 
     def behind(self) -> int:
-        """Return how many epochs may be released, and are not."""
+        """Return how many epochs may be released, but are not yet."""
         return max(0, self._asked - self._done)
 
     def stop(self) -> None:
-        """Stop; what is being released stays there as far as it has come. A job that went on in a session that lives
-        on, and began to send only later, would send what the next start has sent."""
+        """Stop the release. The part of an epoch that is already in a sink stays there.
+
+        Running jobs are cancelled. The session may outlive this outlet, and a job that sends only later would repeat
+        results of the next start.
+        """
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(STOP_S)
@@ -232,7 +240,7 @@ class Outlet:
             sink, upto = self._shortest(self._done)
             if upto < self._done:
                 raise self._behind(sink, upto, self._done)
-            while self._done < (last := self._promised):  # more may be, while it is at work
+            while self._done < (last := self._promised):  # further calls of `release` may raise it meanwhile
                 for epoch in self.epochs.complete(self._done, last):
                     if self._stopping.is_set():
                         return
@@ -249,7 +257,7 @@ class Outlet:
         is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
         for i, target in enumerate(self._targets.values() if not epoch.direct else ()):
             if self._stopping.is_set():
-                raise SparkError("RELEASE_FAILED", "stopped in the middle of a release.", certainty="maybe")
+                raise SparkError("RELEASE_FAILED", "a stop interrupted a release.", certainty="maybe")
             rows = session.read.schema(self._schema).parquet(str(folder))
             too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
             if too_large is not None:
@@ -284,7 +292,7 @@ def outlet_of(
 ) -> Outlet:
     """Return the outlet of a batch.
 
-    Args: sinks: of the application, by name. settle: as of `TopicTarget`. schema: as of `Outlet`.
+    Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema: see `Outlet`.
     """
     dead = logs.dead_letters
     return Outlet(
@@ -298,8 +306,8 @@ def outlet_of(
 class EpochLogs:
     """The logs of epochs of an application, as a LogsPort.
 
-    Args: logs: all of them, by name. outlets: of those from which anything is released. session: None: the application
-        is at rest, and nothing is.
+    Args: logs: all logs by name. outlets: the outlets of the logs that have sinks. session: None: the application is
+        at rest, and releases nothing.
     """
 
     def __init__(
@@ -312,7 +320,7 @@ class EpochLogs:
         return frontier_of(topic, self._logs[topic].end())
 
     def begins(self, topic: str) -> OffsetFrontier:
-        """Return where a log begins: with its oldest epoch that is there."""
+        """Return where a log begins, at its oldest existing epoch."""
         return frontier_of(topic, self._logs[topic].begin())
 
     def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:

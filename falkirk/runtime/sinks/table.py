@@ -1,5 +1,7 @@
-"""A table of a database as a target: an epoch is one transaction, together with the mark that it is there. Rows that no
-table of this kind takes, with a null in their key or a NUL in a text, are dead letters."""
+"""A table of a database as a target. One transaction writes an epoch and its mark.
+
+Rows that the table can't store, with a null in the key or a NUL in a text, become dead letters.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -29,18 +31,19 @@ _TYPES: dict[str, Any] = {
     "bigint": sql.BigInteger, "float": sql.Float, "double": sql.Float, "date": sql.Date, "timestamp": sql.DateTime,
     "timestamp_ntz": sql.DateTime, "binary": sql.LargeBinary,
 }  # fmt: skip
-#: Types of which Python, and so its drivers of databases, has fewer values than Spark.
+#: Types with fewer values in Python, and so in its database drivers, than in Spark.
 _TIMES = ("date", "timestamp", "timestamp_ntz")
-#: A server that is gone without a word is found out: whoever asks how far a table has come looks after all else, too.
+#: Timeouts that reveal a server that vanished without closing its connections. The thread that waits for it also
+#: watches the whole application.
 _PATIENCE = {
     "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }  # fmt: skip
-#: How long a lock keeps whoever asks how far a table has come; what is released may wait for it as long as it takes.
+#: How long `seen` waits for a lock of the table. A release may wait for it without a limit.
 LOCKED_S = 5
-#: The column that says why a row can't be in a table.
+#: The column with the reason why a row can't be in a table.
 _UNFIT = "__falkirk_unfit"
-#: Rows that one statement takes.
+#: The number of rows per statement.
 _ROWS_AT_ONCE = 1_000
 
 
@@ -58,7 +61,7 @@ class TableTarget:
         self._engine = sql.create_engine(made, pool_pre_ping=True, connect_args=patience)
 
     def seen(self) -> int:
-        """See Target. A table that somebody has locked counts as one that can't be reached."""
+        """See Target. A locked table counts as unreachable."""
         with self._reaching(), self._engine.begin() as db:
             if db.dialect.name == "postgresql":
                 db.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCKED_S}s'"))
@@ -66,7 +69,7 @@ class TableTarget:
             return self._mark(db) + 1
 
     def kept(self) -> int:
-        """See Target. The mark tells of epochs without rows, too."""
+        """See Target. The mark also covers epochs without rows."""
         return self.seen()
 
     @property
@@ -83,8 +86,8 @@ class TableTarget:
         with self._reaching(), self._engine.begin() as db:
             _marks_metadata.create_all(db)
             if db.dialect.name == "postgresql":
-                db.execute(sql.text("SET LOCAL synchronous_commit = on"))  # what it has taken is not released again
-            # Writes first, so that nobody else who does the same gets past this until it is done.
+                db.execute(sql.text("SET LOCAL synchronous_commit = on"))  # committed epochs are not released again
+            # Writes first, so that a second process that does the same waits here until this one has finished.
             db.execute(_marks.update().where(self._mine).values(epoch=_marks.c.epoch))
             unfit = self._unfit(rows, db.dialect.name)
             if self._mark(db) >= epoch:
@@ -124,7 +127,7 @@ class TableTarget:
         return reason
 
     def _letters(self, rows: DataFrame, unfit: Column, epoch: int) -> DataFrame:
-        """Return rows as dead letters tell them."""
+        """Return rows as dead letters."""
         text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != ROW]), JSON_OPTIONS)
         return letters(rows, F.lit(None).cast("string"), unfit, self._to.table, epoch, text)
 
@@ -148,7 +151,7 @@ class TableTarget:
         if not self._to.keys:
             db.execute(table.insert(), rows)
             return
-        rows = list({tuple(r[k] for k in self._to.keys): r for r in rows}.values())  # the last one of a key holds
+        rows = list({tuple(r[k] for k in self._to.keys): r for r in rows}.values())  # the last row of a key counts
         insert = (postgresql if db.dialect.name == "postgresql" else sqlite).insert(table)
         others = {c: insert.excluded[c] for c in rows[0] if c not in self._to.keys}
         insert = (
@@ -162,7 +165,7 @@ class TableTarget:
 
 
 class _Reaching:
-    """Turns what a database, or Spark, says into an error after which it is tried again."""
+    """Turns an error of the database or of Spark into one after which the release is retried."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -176,17 +179,17 @@ class _Reaching:
 
 
 def _collected(rows: DataFrame, *, few: bool) -> Iterable[Row]:
-    """Return rows by their places; of many, a part at a time."""
+    """Return rows in the order of their places. If they are many, they are read in parts."""
     ordered = in_order(rows, few=few)
     return ordered.collect() if few else ordered.toLocalIterator()
 
 
 def _plain(rows: DataFrame, name: str) -> Column:
-    """Return a column as what a database takes: what is nested as JSON, decimals as text."""
+    """Return a column as a database stores it: nested values as JSON, and decimals as text."""
     kind = rows.schema[name].dataType.simpleString()
     column = F.col(f"`{name}`")
     if kind == "timestamp":
-        return column.cast("timestamp_ntz").alias(name)  # else Python has it in this machine's time zone
+        return column.cast("timestamp_ntz").alias(name)  # otherwise Python would convert it to this machine's time zone
     if kind.startswith(NESTED):
         return F.to_json(column, JSON_OPTIONS).alias(name)
     return column if kind in _TYPES else column.cast("string").alias(name)

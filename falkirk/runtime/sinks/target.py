@@ -1,4 +1,4 @@
-"""Target: where the epochs of a batch are released to, whatever it is."""
+"""Target: the interface of the places to which the epochs of a batch are released."""
 
 from typing import Protocol
 
@@ -11,27 +11,29 @@ from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import RAW_BYTES_MAX
 from falkirk.system.disk import is_full
 
-#: How the types of columns begin that not every target takes as they are.
+#: The beginnings of the column types that some targets can't store directly.
 NESTED = ("struct", "array", "map")
 
 
 class Target(Protocol):
-    """Where epochs are released to."""
+    """A place to which epochs are released."""
 
     def seen(self) -> int:
-        """Return up to which epoch, exclusive, the outside may have seen anything."""
+        """Return the epoch, exclusive, up to which readers outside may have seen results."""
 
     def kept(self) -> int | None:
-        """Return up to which epoch, exclusive, it has all that was delivered to it; None: it can't tell.
+        """Return the epoch, exclusive, up to which it still has all delivered results; None: it can't report this.
 
         Called at a start, and before epochs are delivered. Raises: SparkError: `RELEASE_FAILED`: it does not answer.
         """
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See to it that all of an epoch is there, once, whatever an earlier try has done; return what is too large to
-        be there, as dead letters. Epochs come in order.
+        """Deliver an epoch so that it is completely there, once, whatever an earlier attempt has done.
+
+        Epochs are delivered in order.
 
         Args: few: the rows are so few that one task is enough.
+        Returns: the rows that are too large for the target, as dead letters.
         """
 
 
@@ -44,21 +46,21 @@ def in_order(rows: DataFrame, *, few: bool) -> DataFrame:
 
 
 def release_failed(where: str, error: Exception) -> SparkError:
-    """Return the error after which a release is tried again."""
+    """Return the error after which a release is retried."""
     reason = "the disk is full" if is_full(error) else first_line(error)
     return SparkError(
         "RELEASE_FAILED",
-        f"what waits could not be written to {where!r}: {reason}.",
+        f"the results that wait could not be written to {where!r}: {reason}.",
         certainty="maybe",
-        hint="It goes on from what is there.",
+        hint="Falkirk retries, and writes only the results that are not there yet.",
         topic=where,
     )
 
 
 def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: int, text: Column) -> DataFrame:
-    """Return what a target did not take as dead letters: (key, value, ROW).
+    """Return the rows that a target refused as dead letters: (key, value, ROW).
 
-    Args: text: a row as far as it can be shown.
+    Args: text: the row as text, as far as possible.
     """
     told = F.struct(
         reason.alias("reason"), F.lit(where).alias("topic"), F.lit(epoch).alias("epoch"),

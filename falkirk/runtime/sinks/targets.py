@@ -1,11 +1,16 @@
-"""Targets: where the epochs of a batch are released to. Each knows by itself how far it has come, so that an epoch
-that a crash cut off goes on where it was, and none is there twice.
+"""Targets: the places to which the epochs of a batch are released.
 
-    topic      the last record of each partition says which epoch it is of and its place in it; what is there already is
-               left out of the next try
-    table      an epoch is one transaction, together with the mark that it is there
-    folder     an epoch's folder gets its name when all of it is there
-    console    knows nothing
+Each target stores how far it is. So a delivery that a crash interrupted resumes at the same place, and no
+epoch is there twice.
+
+    topic      The last record of each partition names its epoch and its place in it. A retry leaves out the rows that
+               the topic already has.
+
+    table      One transaction writes an epoch and its mark.
+
+    folder     The folder of an epoch gets its final name when it is complete.
+
+    console    It stores nothing.
 """
 
 from collections.abc import Callable
@@ -20,7 +25,7 @@ from falkirk.runtime.sinks.topic import Positions, TopicTarget
 
 
 def target_of(to: Endpoint, sink: str, place: Place, settle: Callable[[str], Positions]) -> Target:
-    """Return the target that an endpoint is."""
+    """Return the target for an endpoint."""
     if isinstance(to, Sql):
         return TableTarget(to, place.home.identity, sink)
     if isinstance(to, Files):

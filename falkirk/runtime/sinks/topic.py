@@ -1,5 +1,5 @@
-"""A topic as a target: each record says which epoch it is of and its place in it, so that what is there already is left
-out of the next try. The last record of each partition says which epoch that is."""
+"""A topic as a target. Each record names its epoch and its place in it, and a retry leaves out the records that are
+already in the topic. The last record of each partition says which epoch was interrupted."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,8 +29,8 @@ _ALL_ROWS = (1 << 63) - 1
 class TopicTarget:
     """A Kafka topic.
 
-    Args: to: the topic. settle: returns where a topic ends once nothing that an earlier try sent can still arrive
-        there. encoded: rows are (key, value) already.
+    Args: to: the topic. settle: returns where a topic ends, once no record of an earlier attempt can still arrive
+        there. encoded: rows are already (key, value).
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TopicTarget:
         self._last: dict[int, tuple[int, int]] | None = None
         self._ends: Positions = {}
         self._partitions: int | None = None
-        #: By whether rows have their places already. Made once: each column costs calls to the JVM.
+        #: The columns by whether rows already have places. Made once, because each column costs calls to the JVM.
         self._columns: dict[bool, list[Column]] = {}
 
     def seen(self) -> int:
@@ -62,9 +62,9 @@ class TopicTarget:
         return self._last
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See Target. Too large for the topic is what Spark's producer would try to send for ever.
+        """See Target. Records that are too large never reach Spark's producer, which would retry them forever.
 
-        Raises: SparkError: `RELEASE_FAILED`: some of it may be there, in order.
+        Raises: SparkError: `RELEASE_FAILED`: some records may be there, in order.
         """
         facts = self._facts()
         parted = self._parted(rows, facts, few=few)
@@ -74,10 +74,11 @@ class TopicTarget:
             raise release_failed(self._topic, error) from error
 
     def deliver_computed(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See to it that all of an epoch is there, as `deliver` does, of rows that are in no file and in no order: each
-        has its place by what it says, so that another computation of the same rows gives them the same places.
+        """Deliver an epoch like `deliver`, from rows that are in no file and have no order.
 
-        Raises: LogError: as `deliver`. Whatever the computation raises: it is not the topic's fault.
+        A row's content decides its place, so another computation of the same rows gives them the same places.
+
+        Raises: LogError: as `deliver`. Errors of the computation, which the topic has not caused.
         """
         facts = self._facts()
         return self._deliver(epoch, self._parted(rows, facts, few=few).withColumn(ROW, self._by_content()), facts)
@@ -86,13 +87,13 @@ class TopicTarget:
         return F.row_number().over(Window.partitionBy("partition").orderBy("key", "value")).cast("long")
 
     def _facts(self) -> TopicFacts:
-        """Return what the topic is. Raises: LogError: `PARTITIONS_CHANGED`."""
+        """Return the facts about the topic. Raises: LogError: `PARTITIONS_CHANGED`."""
         facts = self._context.topics.facts(self._topic)
         if facts.partitions != (self._partitions or facts.partitions):
             raise LogError(
                 "PARTITIONS_CHANGED",
-                f"topic {self._topic!r} has {facts.partitions} partitions and had {self._partitions} when this began: "
-                "rows of an epoch that is out in part would move to another one.",
+                f"topic {self._topic!r} has {facts.partitions} partitions, but had {self._partitions} at the start. "
+                "Rows of a partly published epoch would move to another partition.",
                 where=self._to.where,
                 hint="Begin with a new home and a new output topic.",
                 topic=self._topic,
@@ -108,7 +109,7 @@ class TopicTarget:
         return self._place
 
     def _parted(self, rows: DataFrame, facts: TopicFacts, *, few: bool) -> DataFrame:
-        """Return rows as the topic has them, those of one of its partitions together."""
+        """Return rows in the form of the topic's records, grouped by partition."""
         placed = ROW in rows.columns
         if placed not in self._columns:
             self._columns[placed] = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
@@ -130,9 +131,9 @@ class TopicTarget:
         return letters(data.where(unfit), F.col("key"), reason, self._topic, epoch, F.col("text"))
 
     def _send(self, epoch: int, data: DataFrame, facts: TopicFacts) -> None:
-        """Send what is not there yet of an epoch's (key, value, partition, ROW), which are in order."""
+        """Send the rows of an epoch that are not in the topic yet: (key, value, partition, ROW), in order."""
         there, identity = self._found(), self._context.home.identity
-        self._last = None  # until it is done, only the topic knows
+        self._last = None  # until the job has finished, only the topic has the position
         all_out = [p for p, last in there.items() if last >= (epoch, _ALL_ROWS)]
         data = data.where(~F.col("partition").isin(all_out)) if all_out else data
         if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
@@ -156,28 +157,33 @@ class TopicTarget:
             .mode("append")
             .save()
         )  # fmt: skip
-        # An older epoch that is asked for again says nothing about those behind it.
+        # If this is an older epoch that is sent again, the topic may already have later ones.
         self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 
     def _without_those_there(self, data: DataFrame, epoch: int, partitions: Sequence[int]) -> DataFrame:
-        """Return an epoch's rows without those that an earlier try has left in these partitions. The last one alone
-        does not tell: a producer may have given up one before it."""
+        """Return an epoch's rows without those that an earlier attempt has left in these partitions.
+
+        The last record alone is not enough, because a producer may have given up a record before it.
+        """
         own = own_back_to(self._place, self._topic, self._ends, lambda p, stamp: stamp.offset < epoch)
         there = [(p, stamp.sub[0]) for p in partitions for stamp in own[p] if stamp.offset == epoch]
         out = pa.table({"partition": pa.array([p for p, _ in there], pa.int32()), ROW: [row for _, row in there]})
         left = data.join(F.broadcast(data.sparkSession.createDataFrame(out)), ["partition", ROW], "left_anti")
-        return left.select(*data.columns).sortWithinPartitions("partition", ROW)  # a join takes no heed of an order
+        return left.select(*data.columns).sortWithinPartitions("partition", ROW)  # a join does not keep the order
 
 
 def _as_they_are() -> list[Column]:
-    """Return for rows of (key, value, ROW) what `_encoded` does."""
+    """Return the same columns as `_encoded`, for rows of (key, value, ROW)."""
     unfit = F.lit(None).cast("string").alias("unfit")
     return [F.col("key"), F.col("value"), F.col("value").alias("text"), unfit, F.hash(ROW).alias("hash"), F.col(ROW)]
 
 
 def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
-    """Return the columns (key, value, text, unfit, hash): as a topic's readers get them, the value as text, and why
-    there is none; `hash` decides the partition, as that of live regions' keys does. With ROW, if rows have it."""
+    """Return the columns (key, value, text, unfit, hash), and ROW if rows have it.
+
+    `text` is the value as text. `unfit` is the reason why there is no value. `hash` decides the partition, like the
+    hash of a live region's key.
+    """
     value, text, unfit = encoded([c for c in names if c != ROW], to)
     parts = [F.col(f"`{k}`") for k in to.keys]
     made = F.lit(None).cast("string")

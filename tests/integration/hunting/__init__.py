@@ -1,1 +1,1 @@
-"""A standing hunt: drawn pipelines that are said to come out the same are run twice, and have to."""
+"""A search for wrong inferences: runs random pipelines that are inferred deterministic twice, and compares results."""

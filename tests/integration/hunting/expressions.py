@@ -1,5 +1,5 @@
-"""Drawn expressions: calls of all functions of the registry, operators and other forms of SQL, with arguments that
-Spark accepts, drawn from columns, constants and other expressions."""
+"""Random expressions: calls of all functions of the registry, operators and other forms of SQL. Their arguments are
+random columns, constants and other expressions that Spark accepts."""
 
 import random
 import re
@@ -15,13 +15,13 @@ from tests.integration.hunting.literals import TOKEN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: So many calls of a function are drawn until Spark accepts one.
+#: The number of random calls of a function that are generated, of which Spark should accept one.
 TRIES = 7
 _EXAMPLE = re.compile(r"> SELECT (.*?);\s*$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"[a-z_]\w*")
-#: It waits, or says no, and nothing more.
+#: Functions that only fail.
 _NOT_DRAWN = {"raise_error", "assert_true"}
-#: How often arguments are of a type.
+#: The weights of the types of arguments.
 _KINDS = {
     "string": 14, "int": 10, "double": 7, "bigint": 4, "date": 4, "timestamp": 5, "timestamp_ntz": 2, "binary": 4,
     "boolean": 3, "decimal(10,2)": 2, "decimal(38,8)": 1, "float": 2, "time": 2, "interval": 1,
@@ -47,16 +47,16 @@ class Function:
 
 @dataclass(kw_only=True)
 class Pool:
-    """Expressions of each type, from which arguments are drawn.
+    """Expressions of each type, from which arguments are chosen at random.
 
-    Attributes: drawn: for all that is drawn. of: expressions by type. columns: such as are columns.
+    Attributes: drawn: the source of randomness. of: expressions by type.
     """
 
     drawn: random.Random
     of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def any(self) -> tuple[str, str]:
-        """Return an expression of a type that is drawn as well, and that type."""
+        """Return a random type, and an expression of this type before it."""
         kinds, weights = [*_KINDS], [*_KINDS.values()]
         kind = self.drawn.choices(kinds, weights)[0]
         if self.drawn.random() < 0.2:
@@ -71,7 +71,7 @@ class Pool:
         return self.drawn.choice(self.of[kind]) if self.of[kind] else "NULL"
 
     def starting(self, *kinds: str) -> str:
-        """Return an expression of one of the types that begin so."""
+        """Return an expression of one of the types whose names begin so."""
         return self.one(self.drawn.choice(sorted(kind for kind in self.of if kind.startswith(kinds))))
 
     def filled(self, form: str) -> str:
@@ -102,7 +102,7 @@ _FAMILIES = {"T": ("date", "timestamp"), "A": ("array<",), "S": ("struct<",)}
 
 @cache
 def functions(session: "SparkSession") -> dict[str, list[Function]]:
-    """Return the functions of the registry: those of one row, aggregates, of windows, generators and of tables."""
+    """Return the functions of the registry by kind: of one row, aggregate, window, generator and table functions."""
     found: dict[str, list[Function]] = defaultdict(list)
     for name, group, examples in sorted(set(jvm.functions(session))):
         if _NAME.fullmatch(name) and name not in _NOT_DRAWN:
@@ -113,7 +113,7 @@ def functions(session: "SparkSession") -> dict[str, list[Function]]:
 
 
 def call(pool: Pool, function: Function) -> str:
-    """Return a call of a function, which Spark may accept or not."""
+    """Return a call of a function, which Spark may refuse."""
     drawn = pool.drawn
     if function.examples and drawn.random() < 0.5:
         return _changed(pool, drawn.choice(function.examples))
@@ -126,7 +126,7 @@ def call(pool: Pool, function: Function) -> str:
 
 def accepted(session: "SparkSession", choices: Sequence[Sequence[str]], head: str = "SELECT ", tail: str = " FROM r",
              ) -> list[tuple[str, str] | None]:  # fmt: skip
-    """Return of each choice the first expression that Spark accepts, and its type; None: there is none."""
+    """Return for each choice the first expression that Spark accepts, and its type; None: Spark accepts none."""
     flat = [one for several in choices for one in several]
     kinds = dict(zip(flat, jvm.types(session, head, tail, flat), strict=True))
     return [next(((one, kinds[one]) for one in several if kinds[one]), None) for several in choices]

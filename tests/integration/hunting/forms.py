@@ -1,7 +1,7 @@
 """Forms of SQL that are not simply the call of a function, with holes."""
 
-#: Expressions of one row. In braces: an expression of a type; `?`: of any; `=`: of the type that came before; `T`: a
-#: date or time; `A`: an array; `S`: a struct; `to`: the name of a type; `part`: of a time.
+#: Expressions of one row. A hole in braces names the type of an expression. `?`: any type; `=`: the same type as
+#: before; `T`: a date or time; `A`: an array; `S`: a struct; `to`: the name of a type; `part`: the part of a time.
 FORMS = """
 {?} + {=}
 {?} - {=}

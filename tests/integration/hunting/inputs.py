@@ -1,5 +1,5 @@
-"""The rows that drawn pipelines read: a column of each type, in two tables that can be joined; few values, many of them
-equal and spelled in several ways, large, missing or no number."""
+"""The rows that random pipelines read: two tables that can be joined, with a column of each type. The values are few.
+Many are equal but have several spellings, and some are large, null or NaN."""
 
 import random
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ TABLES = ("r", "q")
 _WORDS = ("'a'", "'A'", "'b'", "'B'", "'ab'", "'x y'", "''", "'ä'", "'äi'", "NULL")
 _DOUBLES = ("0D", "-0D", "1.5D", "0.1D", "1e16D", "-1e16D", "DOUBLE('NaN')", "DOUBLE('Infinity')", "3D", "NULL")
 _LONGS = ("0", "1", "2", "-1", "4611686018427387904", "-4611686018427387904", "9223372036854775807", "NULL")
-#: No time of day: Spark adds today's date to one that is in a column, which no plan shows (docs/determinism.md).
+#: There is no time of day, because Spark adds today's date to one in a column, and no plan shows it
+#: (docs/determinism.md).
 _TEXTS = (
     "'2024-02-29'",
     "'17'",
@@ -53,7 +54,7 @@ _COLUMNS = "id, i, l, d, s, txt, js"
 def made(session: "SparkSession", seed: int, order: int) -> dict[str, "DataFrame"]:
     """Return the tables.
 
-    Args: order: 0: in order and in one part; else the same rows in another order, divided into several parts.
+    Args: order: 0: the rows in order and in one part. Other numbers: the same rows in another order, in several parts.
     """
     tables = {}
     for name in TABLES:
@@ -84,7 +85,7 @@ def _parts(rows: list[str], order: int) -> Sequence[list[str]]:
 
 
 def _split(columns: str) -> list[str]:
-    """Divide a list of expressions at the commas that are in no parentheses or quotes."""
+    """Divide a list of expressions at the commas outside parentheses and quotes."""
     found, depth, quoted = [""], 0, False
     for letter in columns.replace("\n", " "):
         quoted ^= letter == "'"

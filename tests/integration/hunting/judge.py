@@ -1,4 +1,4 @@
-"""Plans drawn pipelines, runs those that are said to come out the same twice, and compares what comes out."""
+"""Plans random pipelines, runs those that are inferred deterministic twice, and compares the results."""
 
 import re
 import time
@@ -30,31 +30,31 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: An expression of one row is computed beside the row's number, one of many for each of these.
+#: An expression of one row is selected with the row's number. An aggregate is computed per group.
 _BY_ROW, _BY_KEY = ("SELECT id", " FROM r"), ("SELECT s", " FROM r GROUP BY s")
 _ZONE = "spark.sql.session.timeZone"
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2", _ZONE: "UTC",
     "spark.sql.timeType.enabled": "true",
 }  # fmt: skip
-#: The settings of a second run: no fingerprint has them, so a restart may have others.
+#: The settings of the second run. No fingerprint contains them, so a restart may have other ones.
 _OTHER = {
     "spark.sql.shuffle.partitions": "3", "spark.sql.adaptive.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }  # fmt: skip
-#: Expressions are not compiled in tests. An aggregate that is not does not copy the collated strings that it keeps, and
-#: what comes out is what stands in their place by then. (In Spark 4.3.)
+#: Expressions are not compiled in tests. An uncompiled aggregate does not copy the collated strings that it keeps, so
+#: its result has the bytes that are in their place later (in Spark 4.3). So pipelines with collations are compiled.
 _COLLATED = re.compile(r"collat|\b(ci|ai)\b", re.IGNORECASE)
 _COMPILING = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-#: In so many seconds a pipeline is run for the first time, until it is known how long it takes.
+#: The estimated time of a pipeline's first run in seconds, until it was measured.
 _FIRST_RUN_S = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What is inferred of a pipeline: what may come out differently in a batch, and in a live region.
+    """The inference about a pipeline: the operations that may differ in a batch, and in a live region.
 
-    Args: batch: None: it can't be planned. live: None: it is no expression.
+    Args: batch: None: it can't be planned. live: None: it is not an expression.
     """
 
     pipeline: Pipeline
@@ -64,7 +64,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find:
-    """A pipeline that is said to come out the same, and does not."""
+    """A pipeline that is inferred deterministic, and is not."""
 
     pipeline: Pipeline
     how: str
@@ -74,22 +74,24 @@ class Find:
     def __str__(self) -> str:
         p, first, second = self.pipeline, Counter(self.one.splitlines()), Counter(self.other.splitlines())
         return (
-            f"seed {p.seed}, pipeline {p.number} ({p.kind.value}, {self.how}) is said to come out the same:\n    {p}\n"
+            f"seed {p.seed}, pipeline {p.number} ({p.kind.value}, {self.how}) is inferred deterministic, but its "
+            f"results differ:\n    {p}\n"
             f"  in one run only:   {sorted((first - second).elements())[:3]}\n"
             f"  in the other only: {sorted((second - first).elements())[:3]}\n"
-            f"  again: make hunt SEED={p.seed}"
+            f"  to repeat: make hunt SEED={p.seed}"
         )
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of a hunt.
+    """The outcome of a hunt.
 
     Attributes:
-        drawn: pipelines. same: such as are said to come out the same, and do. held: such as are not said to.
-        held_by: because of what. unplanned: such as Spark does not accept. failed: such as it accepts and can't run.
-        finds: such as are said to come out the same, and do not. in_time: another day began between the two runs.
-        results: of the first runs. zone: of the session.
+        drawn: the number of pipelines. same: inferred deterministic, with equal results. held: not inferred
+            deterministic. held_by: the operations that caused this. unplanned: refused by Spark. failed: accepted by
+            Spark, but not runnable.
+        finds: inferred deterministic, with different results. in_time: another day began between the two runs.
+        results: the results of the first runs. zone: the time zone of the session.
     """
 
     drawn: int = 0
@@ -104,7 +106,7 @@ class Outcome:
     zone: str = "UTC"
 
     def add(self, other: "Outcome") -> None:
-        """Take another hunt's into account."""
+        """Add the outcome of another hunt."""
         self.drawn, self.same, self.held = self.drawn + other.drawn, self.same + other.same, self.held + other.held
         self.unplanned, self.in_time = self.unplanned + other.unplanned, self.in_time and other.in_time
         self.held_by, self.failed = self.held_by + other.held_by, self.failed + other.failed
@@ -112,14 +114,14 @@ class Outcome:
 
     def __str__(self) -> str:
         return (
-            f"{self.drawn:,} pipelines: {self.same:,} came out the same, {self.held:,} were not said to, "
-            f"{len(self.finds)} were and did not; {self.unplanned} not planned, {dict(self.failed)} failed"
-            f"{'' if self.in_time else '; midnight came too early'}"
+            f"{self.drawn:,} pipelines: {self.same:,} inferred deterministic with equal results, {self.held:,} not "
+            f"inferred deterministic, {len(self.finds)} wrongly inferred deterministic; {self.unplanned} not planned, "
+            f"{dict(self.failed)} failed{'' if self.in_time else '; midnight came too early'}"
         )
 
 
 class World:
-    """A session in which pipelines are run, and its tables. Args: settings: further ones of the session."""
+    """A session in which pipelines run, and its tables. Args: settings: further settings of the session."""
 
     def __init__(self, spark: "SparkSession", settings: dict[str, str]) -> None:
         self.session = spark.newSession()
@@ -132,18 +134,18 @@ class World:
             self.session.conf.set(name, value)
 
     def make(self, data: int, order: int) -> None:
-        """Make the tables. Args: as of `inputs.made`."""
+        """Make the tables. Args: see `inputs.made`."""
         jvm.activate(self.session)
         self.tables = inputs.made(self.session, data, order)
 
     def share(self, other: "World", *, rows: bool = True) -> None:
-        """Have the tables of another world, with their rows or without."""
+        """Use the tables of another world. Args: rows: with their rows."""
         jvm.activate(self.session)
         shared = {name: jvm.shared(table, self.session) for name, table in other.tables.items()}
         self.tables = shared if rows else {name: table.limit(0).localCheckpoint() for name, table in shared.items()}
 
     def run(self, pipelines: Sequence[Pipeline]) -> dict[Pipeline, str]:
-        """Return what comes out of each, as `jvm.rows` has it."""
+        """Return the results of each pipeline, in the form of `jvm.rows`."""
         given(self.session, self.tables)
         compiled = [p for p in pipelines if _COLLATED.search(str(p))]
         found = self._run([p for p in pipelines if p not in compiled])
@@ -187,7 +189,7 @@ def body(pipeline: Pipeline) -> Any:
 
 
 class Planner:
-    """Infers of pipelines what may come out differently. Args: world: whose tables have no rows."""
+    """Infers the operations of pipelines that may differ. Args: world: its tables have no rows."""
 
     def __init__(self, world: World) -> None:
         self._tables, self._leaves = world.tables, Leaves.of(world.tables)
@@ -211,7 +213,7 @@ class Planner:
         return Told(pipeline=pipeline, batch=found.undetermined, live=frozenset(live))
 
     def _of_statement(self, pipeline: Pipeline) -> frozenset[str]:
-        """Plan it as `plan_batch` does."""
+        """Plan a pipeline like `plan_batch`."""
         session, run, where = self._tables["r"].sparkSession, body(pipeline), caller()
         processor = Processor(name="p", body=run, reads=("r", "q"), policy=Eager(), where=where)
 
@@ -237,7 +239,7 @@ class Hunt:
 
     def __init__(self, spark: "SparkSession", *, ansi: bool, data: int, first_run_s: float = _FIRST_RUN_S) -> None:
         mode = {"spark.sql.ansi.enabled": str(ansi).lower()}
-        # Other settings would let a batch sort the rows of a live region another way.
+        # With other settings, a batch would sort the rows of a live region in another way.
         self._first, self._in_order = World(spark, mode), World(spark, mode)
         self._second, self._planning = World(spark, mode | _OTHER), World(spark, mode)
         self._first.make(data, 0)
@@ -248,7 +250,7 @@ class Hunt:
         self._first_run_s = first_run_s
 
     def told(self, seeds: Iterable[int]) -> list[Told]:
-        """Draw the pipelines of seeds, and plan them."""
+        """Generate the pipelines of seeds, and plan them."""
         session, tables = self._planning.session, self._planning.tables
         given(session, tables)
         return self.planned([pipeline for seed in seeds for pipeline in program(session, tables, seed)])
@@ -259,7 +261,7 @@ class Hunt:
         return [self._planner.told(pipeline) for pipeline in pipelines]
 
     def through(self, told: Sequence[Told]) -> Outcome:
-        """Run what is said to come out the same twice; between the two runs another day begins."""
+        """Run the pipelines that are inferred deterministic twice. Between the two runs another day begins."""
         outcome = _noted(told)
         batch, live = divided(told)
         midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
@@ -276,8 +278,11 @@ class Hunt:
         return outcome
 
     def first(self, batch: Sequence[Pipeline], live: Sequence[Pipeline], zone: str) -> dict[Pipeline, str]:
-        """Return what comes out of pipelines in first runs. Batches are apart from live ones: as it depends on all that
-        a job computes whether Spark sorts rows for it, which is not seen where live rows come one by one."""
+        """Return the results of the first runs of pipelines.
+
+        Batches and live regions run in separate jobs. Whether Spark sorts rows depends on everything that a job
+        computes, and a live region, whose rows arrive one by one, has no such effect.
+        """
         for world in (self._first, self._second, self._in_order):
             world.set({_ZONE: zone})
         return self._first.run(batch) | self._first.run(live)
@@ -309,7 +314,7 @@ def _noted(told: Sequence[Told]) -> Outcome:
 
 
 def _midnight(after_s: float) -> tuple[float, str]:
-    """Return when it is midnight some seconds from now, by the monotonic clock, and in which time zone it is."""
+    """Return the time of a midnight some seconds from now, by the monotonic clock, and its time zone."""
     now, began = datetime.now(UTC), time.monotonic()
     midnight = (now + timedelta(seconds=int(after_s) + 1)).replace(microsecond=0)
     passed = timedelta(hours=midnight.hour, minutes=midnight.minute, seconds=midnight.second)

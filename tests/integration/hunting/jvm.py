@@ -1,5 +1,5 @@
-"""What the hunt asks of the JVM in one call each: which expressions Spark accepts, and what a DataFrame's rows are, to
-the last bit. Asked one by one from Python this takes many times as long."""
+"""Asks the JVM, with one call each, which expressions Spark accepts, and for the exact bits of a DataFrame's rows.
+Single requests from Python would take many times as long."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from pyspark.sql.classic.dataframe import DataFrame
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Between texts, and between what belongs to one.
+#: The separators between texts, and between the parts of a text.
 _NEXT, _PART = "\u0001", "\u0002"
-#: A result begins with this where there is none.
+#: The beginning of the text of a failure, in place of a result.
 FAILED = "!"
 #: The time zone of another machine, which is not the session's.
 _OTHER_ZONE = "Pacific/Chatham"
@@ -193,27 +193,27 @@ def _call(session: "SparkSession", name: str, *arguments: Any) -> str:
 
 
 def activate(session: "SparkSession") -> None:
-    """Let a session be the one whose settings hold where Spark asks for those of none in particular."""
+    """Make a session the active one, whose settings Spark uses if it has no particular session."""
     jvm: Any = session._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def shared(data: DataFrame, session: "SparkSession") -> DataFrame:
-    """Return the rows of a DataFrame in another session; of how they are divided and sorted Spark is told nothing."""
+    """Return the rows of a DataFrame in another session. Spark does not know how they are divided and sorted."""
     java: Any = session._jsparkSession
     rows = data._jdf.queryExecution().toRdd()
     return DataFrame(java.internalCreateDataFrame(rows, data._jdf.schema(), False), session)
 
 
 def rows(data: DataFrame) -> str:
-    """Run a DataFrame; return its columns and its rows, in the order of their text; or `FAILED` and why."""
+    """Run a DataFrame; return its columns and its rows, sorted as text; or `FAILED` and the reason."""
     return _call(data.sparkSession, "rows", data._jdf)
 
 
 def columns(session: "SparkSession", head: str, tail: str, texts: Sequence[str]) -> list[str]:
-    """Run expressions in one job, or in a few if some of them fail; return for each what `rows` would.
+    """Run expressions in one job, or in a few if some of them fail; return the same text for each as `rows`.
 
-    Args: head, tail: what is before them, `SELECT` and the keys, and behind them.
+    Args: head: the text before the expressions: `SELECT` and the keys. tail: the text after them.
     """
     if not texts:
         return []
@@ -221,19 +221,19 @@ def columns(session: "SparkSession", head: str, tail: str, texts: Sequence[str])
 
 
 def types(session: "SparkSession", head: str, tail: str, texts: Sequence[str]) -> list[str]:
-    """Return for each expression what it results in; nothing, if Spark does not accept it."""
+    """Return the type of each expression; an empty text if Spark does not accept it."""
     if not texts:
         return []
     return _call(session, "types", session._jsparkSession, head, tail, _NEXT.join(texts)).split(_NEXT)
 
 
 def error(session: "SparkSession", text: str) -> str:
-    """Return why Spark does not accept a statement; nothing, if it does."""
+    """Return why Spark does not accept a statement; an empty text if it does."""
     return _call(session, "error", session._jsparkSession, text)
 
 
 def functions(session: "SparkSession") -> Iterator[tuple[str, str, str]]:
-    """Yield the functions of Spark's registries: the name, the group, and examples as the documentation has them."""
+    """Yield the name, the group and the documented examples of each function in Spark's registries."""
     for one in _call(session, "functions", session._jsparkSession).split(_NEXT):
         name, group, examples = one.split(_PART)
         yield name, group, examples

@@ -1,11 +1,11 @@
-"""Constants in SQL's text, spelled in all ways that Spark reads, and words for the present among them."""
+"""Constants in the text of SQL, in all spellings that Spark reads, including words for the present."""
 
 import base64
 import random
 import re
 from collections.abc import Callable
 
-#: What Spark takes for the present, or adds today's date to, where it looks for a date or a time.
+#: Texts that Spark reads as the present, or to which it adds today's date, if it expects a date or a time.
 PRESENT = (
     "now",
     "today",
@@ -55,7 +55,7 @@ TOKEN = re.compile(
 
 
 def text(drawn: random.Random, value: str) -> str:
-    """Return a text in one of the ways in which SQL may spell it."""
+    """Return a text as a literal of SQL, in a random spelling."""
     ways: list[Callable[[], str]] = [
         lambda: _quoted(value, "'"), lambda: _quoted(value, '"'), lambda: _raw(value), lambda: _escaped(drawn, value),
         lambda: _halves(drawn, value), lambda: f"X'{value.encode().hex()}'::string",
@@ -64,7 +64,7 @@ def text(drawn: random.Random, value: str) -> str:
 
 
 def computed(drawn: random.Random, value: str) -> str:
-    """Return an expression without columns that comes to a text."""
+    """Return an expression without columns whose value is a text."""
     cut = drawn.randint(0, len(value))
     several = [
         f"concat({text(drawn, value[:cut])}, {text(drawn, value[cut:])})",
@@ -88,7 +88,7 @@ def computed(drawn: random.Random, value: str) -> str:
 
 
 def of_kind(drawn: random.Random, kind: str) -> str | None:
-    """Return a constant of a type, or nothing if it has no literal."""
+    """Return a constant of a type, or None if the type has no literal."""
     if kind == "string":
         value = drawn.choice(_STRINGS if drawn.random() < 0.8 else (*PRESENT, *_DATES, *_TIMES))
         return text(drawn, value) if drawn.random() < 0.8 else computed(drawn, value)
@@ -99,7 +99,7 @@ def of_kind(drawn: random.Random, kind: str) -> str | None:
 
 
 def commented(drawn: random.Random, sql: str) -> str:
-    """Return the same SQL with comments, other case and other white space."""
+    """Return the same SQL with comments, another case and other white space."""
     found = []
     for token in TOKEN.finditer(sql):
         kind, word = str(token.lastgroup), token[0]
@@ -166,7 +166,7 @@ def _escaped(drawn: random.Random, value: str) -> str:
 
 
 def _halves(drawn: random.Random, value: str) -> str:
-    """Spark puts texts together that follow one another."""
+    """Return two adjacent literals, which Spark concatenates."""
     cut = drawn.randint(0, len(value))
     return _quoted(value[:cut], "'") + " " + _quoted(value[cut:], "'")
 

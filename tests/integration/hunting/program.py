@@ -1,4 +1,4 @@
-"""Programs: so many pipelines drawn from one seed, the same ones whenever it is drawn."""
+"""Programs: generates the random pipelines of a seed. The same seed always gives the same pipelines."""
 
 import random
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What a pipeline is: an expression of one row, of many, or statements; or what is done with DataFrames."""
+    """The kind of a pipeline: an expression of one row or of many rows, statements, or a DataFrame in Python."""
 
     ROW, GROUP, SQL, FRAME = "row", "group", "sql", "frame"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A pipeline. Args: texts: an expression, or statements of which the last one gives the rows."""
+    """A pipeline. Args: texts: an expression, or statements. The last statement gives the rows."""
 
     seed: int
     number: int
@@ -40,14 +40,14 @@ class Pipeline:
         return ";\n    ".join(self.texts)
 
 
-#: Of a program: in how many rounds expressions are drawn, each from those before it, and how many in each.
+#: The number of expressions of one row in each round. A round uses the expressions of earlier rounds.
 ROUNDS = (14, 8, 6)
 GROUPED, STATED, FRAMED = 10, 8, 4
 PIPELINES = sum(ROUNDS) + GROUPED + STATED + FRAMED
 
 
 def program(session: "SparkSession", tables: "dict[str, DataFrame]", seed: int) -> list[Pipeline]:
-    """Draw the pipelines of a seed. Args: session: in which the tables are views of these names."""
+    """Generate the pipelines of a seed. Args: session: has the tables as views of these names."""
     drawn = random.Random(seed)
     pool = Pool(drawn=drawn)
     for column, kind in tables["r"].dtypes:
@@ -83,7 +83,7 @@ def _of_many(session: "SparkSession", pool: Pool, known: Sequence[Function]) -> 
 
 
 def _stated(session: "SparkSession", draw: statements.Draw) -> list[tuple[str, ...]]:
-    """Draw statements that Spark accepts; those that are run at once are tried as they are."""
+    """Generate statements that Spark accepts. A single statement is tried; several are not."""
     found = []
     for _ in range(STATED):
         for _ in range(TRIES):
@@ -103,7 +103,7 @@ def _one(pool: Pool, what: Function | str) -> str:
 
 
 def given(session: "SparkSession", tables: "dict[str, DataFrame]") -> None:
-    """Let the tables be views, and the session the one whose settings hold."""
+    """Make the tables views of the session, and activate the session, so that its settings apply."""
     jvm.activate(session)
     for name in inputs.TABLES:
         tables[name].createOrReplaceTempView(name)

@@ -1,4 +1,4 @@
-"""Hunt for some minutes, `make hunt MINUTES=…`, or through the pipelines of one seed, `make hunt SEED=…`.
+"""Runs the hunt for some minutes, `make hunt MINUTES=…`, or for the pipelines of one seed, `make hunt SEED=…`.
 
 The last quarter of the minutes is another JVM's, see `elsewhere`. It runs the same pipelines as the first one, and must
 give the same results.
@@ -16,9 +16,9 @@ from tests.integration.hunting.judge import Hunt, Outcome, Told, divided
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: So many seeds are hunted through at once: between two days, and under the same settings.
+#: The number of seeds that run together, with the same settings and the same midnight between the two runs.
 BLOCK = 10
-#: Far beyond what the tests run.
+#: The first seed, which is far greater than those of the tests.
 FIRST = 1_000_000
 
 
@@ -33,7 +33,7 @@ def settings_of(block: int) -> tuple[bool, int]:
 
 
 class Hunts:
-    """The hunts of one Spark application, by the settings that a block of seeds has."""
+    """The hunts of one Spark application, by the settings of a block of seeds."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
@@ -48,7 +48,7 @@ class Hunts:
 
 
 def soak(minutes: float) -> int:
-    """Hunt for so long; return the exit code."""
+    """Hunt for this time; return the exit code."""
     began, total = time.monotonic(), Outcome()
     first = (FIRST + int(time.time()) % 1_000_000 * 100) // BLOCK
     print(f"from seed {first * BLOCK}", flush=True)
@@ -103,7 +103,7 @@ def _ended(spark: "SparkSession") -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what is asked for; return the exit code."""
+    """Run the hunt that the arguments ask for; return the exit code."""
     match arguments:
         case ["seed", seed]:
             return replay(int(seed))

@@ -1,4 +1,4 @@
-"""Drawn statements over the tables `r` and `q`: all clauses of a query, scripts, session variables, and DataFrames."""
+"""Random statements over the tables `r` and `q`: all clauses of a query, scripts, session variables, and DataFrames."""
 
 import re
 from dataclasses import dataclass
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from tests.integration.hunting import literals
 from tests.integration.hunting.expressions import Pool
 
-#: Between statements of one pipeline.
+#: The separator of the statements of one pipeline.
 _THEN = " >> "
-#: Statements with holes, in brackets. `x`: an expression; `y`: one of the same type; `c`: a condition. `k`, `k2`:
-#: what rows are grouped, joined or ordered by, each the same wherever it stands. `a`: an aggregate; `g`: a generator;
-#: `o`: an order; `v`: a constant; `w`: one that is a date or time, or a text. Else one of several words.
+#: Statements with holes in brackets. `x`: an expression; `y`: another of the same type; `c`: a condition. `k`, `k2`:
+#: keys by which rows are grouped, joined or ordered, each the same in the whole statement. `a`: an aggregate; `g`: a
+#: generator; `o`: an order; `v`: a constant; `w`: a constant that is a date, a time or a text. Other holes: one of
+#: several words.
 _STATEMENTS = """
 SELECT id, ⟨x⟩ AS x, ⟨x⟩ AS y FROM r WHERE ⟨c⟩
 SELECT id, ⟨x⟩ AS x FROM r WHERE ⟨c⟩ ORDER BY ⟨o⟩
@@ -86,7 +87,7 @@ EXECUTE IMMEDIATE 'SELECT id, uuid() AS x FROM r'
 CREATE OR REPLACE TEMPORARY VIEW falkirk_w AS SELECT id, ⟨x⟩ AS x FROM r >> SELECT * FROM falkirk_w
 CREATE OR REPLACE TEMPORARY VIEW falkirk_w AS SELECT ⟨k⟩ AS k, ⟨a⟩ FROM r GROUP BY 1 >> SELECT * FROM falkirk_w
 """
-#: What is done with DataFrames, of `r` and `q`, with `F` and `Window`. Holes are as in `_WORDS`.
+#: Operations on the DataFrames `r` and `q`, with `F` and `Window`. Holes as in `_WORDS`.
 _FRAMES = """
 r.dropDuplicates(["⟨col⟩"])
 r.select("i", "s").dropDuplicates(["⟨i¦s¦I¦S⟩", "⟨i¦s¦I¦S⟩"])
@@ -172,19 +173,22 @@ _HOLE = re.compile("⟨([^⟨⟩]*)⟩")
 
 @dataclass(kw_only=True)
 class Draw:
-    """What statements are drawn from. Args: pool: expressions of one row. aggregates: expressions of many.
-    generators: expressions that make several rows."""
+    """Generates random statements.
+
+    Args: pool: expressions of one row. aggregates: expressions of many rows. generators: expressions that make several
+        rows.
+    """
 
     pool: Pool
     aggregates: list[str]
     generators: list[str]
 
     def statements(self) -> tuple[str, ...]:
-        """Return statements of which the last one gives rows."""
+        """Return statements. The last one gives rows."""
         return tuple(self._filled(self.pool.drawn.choice(STATEMENTS)).split(_THEN))
 
     def frame(self) -> str:
-        """Return what is done with DataFrames, as Python."""
+        """Return an operation on DataFrames, as Python code."""
         return self._filled(self.pool.drawn.choice(FRAMES))
 
     def _filled(self, form: str) -> str:
