@@ -67,6 +67,10 @@ class KafkaCluster:
         """The address for clients."""
         return ",".join(f"127.0.0.1:{port}" for port in self._clients.values())
 
+    def address(self, node: int) -> str:
+        """The address of one broker for clients."""
+        return f"127.0.0.1:{self._clients[node]}"
+
     def __enter__(self) -> "KafkaCluster":
         cluster = "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         try:

@@ -105,6 +105,28 @@ def test_a_fence_by_the_high_watermark_has_records_behind_it(
     assert topics.end_positions(topic) == {0: 15}
 
 
+@pytest.mark.parametrize("asked_once", [False, True])
+def test_a_former_leader_that_resumes_gives_no_fence(whole: KafkaCluster, topic: str, asked_once: bool) -> None:
+    """It was stopped while others elected a successor, which took five more records. The only broker that the client
+    knows when it resumes is that one. Asked once, it may give its own end, which is behind these records."""
+    former = whole.leader(topic)
+    topics = Topics(Connection.of(whole.address(former)), timeout_s=1.0)
+    assert topics.end_positions(topic) == {0: 10}
+    whole.stop(former)
+    wait_until(lambda: whole.leader(topic) not in (former, -1), 60, "another leader")
+    writing = [sys.executable, "-c", _WRITER, whole.address(whole.leader(topic)), topic, "5", "replicated"]
+    assert subprocess.run(writing, check=False).returncode == 0
+    whole.resume(former)
+    if asked_once:
+        found = topics.end_positions(topic)[0]
+        print(f"a former leader that has just resumed says {found}")
+        assert found in (10, 15)
+    else:
+        assert _fence(topics, topic) == 15
+    whole.heal()
+    assert topics.end_positions(topic) == {0: 15}
+
+
 def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_for_again(
     whole: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
