@@ -152,7 +152,7 @@ def start_application(
     app: Application,
     *,
     kafka: Connection | str | None,
-    create_topics: bool,
+    create_topics: bool = False,
     home: str | Path | None = None,
     force: bool = False,
 ) -> Query:
