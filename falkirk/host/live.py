@@ -29,6 +29,7 @@ from falkirk.runtime import fence
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion, Opening
 from falkirk.runtime.logs import AllLogs, KafkaLogs
+from falkirk.runtime.retry import FAILURES_MAX, pause_s
 from falkirk.runtime.sinks import copying
 from falkirk.runtime.status import RegionStatus
 from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, is_stray, refuse_split_keys
@@ -36,9 +37,6 @@ from falkirk.system.disk import is_full
 
 log = logging.getLogger("falkirk")
 
-#: After this many failures in a row without a commit, a further restart would fail too.
-FAILURES_MAX = 5
-BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 #: How long a region waits for space on a full disk before its next start.
 FULL_S = 5.0
 
@@ -273,14 +271,14 @@ class LiveHost:
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
         status.state, status.detail = "restarting", reason
-        pause_s = BACKOFF_S[min(watched.failures, len(BACKOFF_S) - 1)]
+        wait_s = pause_s(watched.failures + 1)
         if is_full(error):  # restart without a limit until the disk has space
-            watched.failures, pause_s = 0, FULL_S
+            watched.failures, wait_s = 0, FULL_S
             status.detail = f"the disk is full: {reason}"
         if is_stray(error):  # a client of Spark's ports may make the region fail, but must not end the application
-            watched.is_stray, pause_s = True, BACKOFF_S[min(watched.strays, len(BACKOFF_S) - 1)]
+            watched.is_stray, wait_s = True, pause_s(watched.strays + 1)
             status.detail = f"a stray connection to a port of Spark's streaming shuffle: {reason}"
-        live.ready_at_s = time.monotonic() + pause_s
+        live.ready_at_s = time.monotonic() + wait_s
         self._say(f"{status.name}: failed ({status.detail}); restarting")
 
     def _count_failure(self, name: str, reason: str) -> None:
@@ -294,7 +292,7 @@ class LiveHost:
             watched.is_stray, watched.strays = False, watched.strays + 1
             return
         watched.failures += 1
-        if watched.failures > FAILURES_MAX:
+        if watched.failures >= FAILURES_MAX:
             reason = watched.status.detail or reason
             watched.live.end(reason)  # it may hang
             often, watched.failures = watched.failures, 0  # if it is started again, it may fail as often again

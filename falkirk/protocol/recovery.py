@@ -1,4 +1,4 @@
-"""Wheel: the coordinator's protocol, over ports. It recovers, releases, collects and acknowledges, and nothing else.
+"""Recovery: the protocol over ports. It recovers, releases, collects and acknowledges, and nothing else.
 
 One turn: read the regions' new checkpoints; restore regions that are dead or hang; release the results that can no
 longer be taken back; delete data that is no longer needed; acknowledge input to the sources. A crash may interrupt a
@@ -8,9 +8,7 @@ turn between any two calls, and the next coordinator begins with `open`. Four ru
     finds the recovery unfinished repeats it as recorded.
   - The void results are read after the fence, so none are added later.
   - A release asks the sink itself which results it already has.
-  - Deletion follows watermarks that only grow.
-
-Source: Falkirk Wheel, §4.2 (monitor, garbage), §4.3 (inputs and outputs), §4.4 (recovery); THEORY, end of §2.
+  - Deletion follows watermarks that only grow. Source: Falkirk Wheel, §4.2 (monitor), §4.3 (outputs), §4.4 (recovery).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -43,9 +41,8 @@ class Wheel:
         spare: how many of their checkpoints may be damaged without a loss. Results of a non-deterministic region wait
             for this many more checkpoints.
         say: receives one line for the user at each event.
-        on_failure: receives a region's name and the reason of its failure before the region is restored.
-        before_start: receives a region's name before the region is started. If either raises an error, the region
-            stays down.
+        on_failure, before_start: receive a region's name, and on_failure the reason, before the region is restored or
+            started. If one raises an error, the region stays down.
 
     Attributes: down: the regions that stay down.
     """

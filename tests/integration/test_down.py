@@ -13,7 +13,7 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.protocol import down
-from falkirk.runtime.epochs import run as running
+from falkirk.runtime import retry
 from falkirk.runtime.status import RegionStatus
 from tests.integration.live import Wire, await_one, failed
 
@@ -144,7 +144,7 @@ def test_batches_and_an_iteration_that_fail_stay_down_and_a_live_region_runs_on(
     wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, each of them ended the application, live regions included, and the batch that draws did so at once."""
-    monkeypatch.setattr(running, "BACKOFF_S", (0.0,))
+    monkeypatch.setattr(retry, "PAUSES_S", (0.0,))
     events, numbers, names, halves = (wire.topic(name, 1) for name in ("events", "numbers", "names", "halves"))
     query = run_here(batches(wire, home, ""), Connection.of(wire.bootstrap))
     try:

@@ -21,7 +21,7 @@ from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.operators.in_epoch import State
-from falkirk.runtime.epochs import run as running
+from falkirk.runtime import retry
 from falkirk.runtime.epochs import states
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -323,7 +323,7 @@ def test_half_of_a_note_is_nobodys(
         return connected_components(edges)
 
     app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
-    monkeypatch.setattr(running, "BACKOFF_S", (0.0,))
+    monkeypatch.setattr(retry, "PAUSES_S", (0.0,))
 
     def cut_off() -> None:
         raise InternalError("CUT_OFF", "half of a note")

@@ -12,7 +12,8 @@ from falkirk.declare.cut import OnArrival
 from falkirk.errors import HomeError, SparkError, StoreError
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.run import TRIES_MAX, Run
+from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.store import Store
 
 
@@ -132,14 +133,14 @@ def test_a_state_that_spark_can_not_compute_is_tried_again_as_often_as_an_epoch(
 ) -> None:
     """What it reads may be put back at any moment. Before, the first error ended the application."""
     monkeypatch.setattr(run._stopping, "wait", lambda timeout_s: False)
-    run._restored, region.broken = False, TRIES_MAX - 1
-    for _ in range(TRIES_MAX - 1):
+    run._restored, region.broken = False, FAILURES_MAX - 1
+    for _ in range(FAILURES_MAX - 1):
         run._restore()
         assert not run._restored
     run._restore()
     assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})
-    run._restored, region.broken = False, TRIES_MAX
-    for _ in range(TRIES_MAX - 1):
+    run._restored, region.broken = False, FAILURES_MAX
+    for _ in range(FAILURES_MAX - 1):
         run._restore()
     with pytest.raises(AnalysisException):
         run._restore()

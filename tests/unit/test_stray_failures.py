@@ -7,7 +7,8 @@ import pytest
 
 from falkirk.errors import SparkError
 from falkirk.host import live as live_host
-from falkirk.host.live import BACKOFF_S, FAILURES_MAX, LiveHost
+from falkirk.host.live import LiveHost
+from falkirk.runtime.retry import FAILURES_MAX, PAUSES_S
 from falkirk.runtime.status import RegionStatus
 from falkirk.runtime.triage import is_stray
 
@@ -78,11 +79,11 @@ def failing(
 
 
 def test_strays_end_a_region_again_and_again_and_never_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, the sixth one in a row ended it."""
+    """Before, the sixth stray connection in a row ended it."""
     often = FAILURES_MAX * 2
     status, pauses, said = failing(RuntimeError(ABORTED + STRAYS[0]), often, monkeypatch)
     assert (status.state, status.restarts) == ("restarting", often)
-    assert pauses == [*BACKOFF_S, *[BACKOFF_S[-1]] * (often - len(BACKOFF_S))]
+    assert pauses == [*PAUSES_S, *[PAUSES_S[-1]] * (often - len(PAUSES_S))]
     assert all("stray connection" in line for line in said)
 
 
@@ -97,5 +98,5 @@ def test_a_region_that_runs_out_of_memory_gets_a_new_jvm(monkeypatch: pytest.Mon
 
 def test_other_failures_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SparkError) as error:
-        failing(RuntimeError(ABORTED + OTHERS[0]), FAILURES_MAX + 1, monkeypatch)
+        failing(RuntimeError(ABORTED + OTHERS[0]), FAILURES_MAX, monkeypatch)
     assert error.value.condition == "REGION_KEEPS_FAILING"

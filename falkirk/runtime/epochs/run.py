@@ -19,6 +19,7 @@ from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch
+from falkirk.runtime.retry import FAILURES_MAX, pause_s
 
 log = logging.getLogger("falkirk")
 
@@ -28,9 +29,6 @@ LOOK_S = 0.1
 AT_ONCE = 2
 #: How many epochs may wait for sinks that are slow or away. While this many wait, input stays in its logs.
 BEHIND_MAX = 8
-#: After this many failed attempts, a further attempt at an epoch would fail too.
-TRIES_MAX = 5
-BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 #: The time between two checks whether a lost file is back.
 LOST_PAUSE_S = 1.0
 
@@ -183,11 +181,11 @@ class Run:
                 self._jobs.reads.refuse_changed(epoch)
                 raise_final(error, self._jobs.batch, self._jobs.epochs.files(), epoch.number)
                 self._restore_fails += 1
-                if self._restore_fails >= TRIES_MAX:
+                if self._restore_fails >= FAILURES_MAX:
                     raise
                 reason = first_line(error)
                 log.warning("%s: epoch %d can't be computed again: %s", self._batch.name, epoch.number, reason)
-                self._stopping.wait(BACKOFF_S[self._restore_fails])
+                self._stopping.wait(pause_s(self._restore_fails))
                 return
             self._unsaved = True
         self._restored, self._restore_fails = True, 0  # only now, so that a partial failure repeats the whole restore
@@ -370,12 +368,14 @@ class Run:
             log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if passes(error):
             self._tries[number] = 0
-        elif tries >= TRIES_MAX or (isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)):
+        elif tries >= FAILURES_MAX or (
+            isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)
+        ):
             raise error
         elif self._unsaved and may_have_lost_state(error):
             self._lose(number, error)
         self._failing[number] = told(error, number)
-        self._not_before_s[number] = time.monotonic() + BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+        self._not_before_s[number] = time.monotonic() + pause_s(tries)
 
     def _lose(self, number: int, error: BaseException) -> None:
         """Handle the possible loss of states that are in no file, because an executor may have died.

@@ -23,6 +23,7 @@ from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Place
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
+from falkirk.runtime.retry import pause_s
 from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
 from falkirk.runtime.sinks.topic import TopicTarget
@@ -39,8 +40,6 @@ CANCEL_S = 5.0
 FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
 #: The place of a dead letter in its epoch begins with the number of its origin. Inputs come first, sinks from here on.
 _SINKS_FROM = 128
-#: The time before the next attempt at a sink that could not be reached.
-PAUSE_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class Outlet:
@@ -274,8 +273,8 @@ class Outlet:
         self.detail = error.message
         if not self._failures:
             log.warning("%s", error.message)
-        self._not_before_s = time.monotonic() + PAUSE_S[min(self._failures, len(PAUSE_S) - 1)]
         self._failures += 1
+        self._not_before_s = time.monotonic() + pause_s(self._failures + 1)  # never at once: it is somebody's server
 
 
 def _is_open(epoch: Epoch) -> bool:
