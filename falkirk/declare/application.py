@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from falkirk.declare.address import DEFAULT, as_address
+from falkirk.declare.annotations import marks_of, refuse_marks
 from falkirk.declare.checks import (
     as_delivery,
     by_clock_or_rows,
@@ -16,7 +17,6 @@ from falkirk.declare.checks import (
     check_counts,
     check_engine,
     check_name,
-    marked,
     place_of,
     policy_misplaced,
 )
@@ -146,6 +146,7 @@ class Application:
             raise policy_misplaced(policy, "a stream", "@app.batch()")
 
         def declare(body: Body) -> Body:
+            refuse_marks(body)
             reads = tuple(inspect.signature(body).parameters)
             where = place_of(body)
             self.add_processor(
@@ -257,8 +258,9 @@ class Application:
                     hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
                     processor=name,
                 )
-            views, stamped = (marked(parameters, mark) for mark in (View, Stamped))
-            stamps = dict.fromkeys(stamped, "stamp")
+            marks = marks_of(body)
+            views = frozenset(parameter for parameter, mark in marks.items() if mark is View)
+            stamps = {parameter: "stamp" for parameter, mark in marks.items() if mark is Stamped}
             if views and iteration is not None:
                 raise DefinitionError(
                     "ITERATION_INVALID",
