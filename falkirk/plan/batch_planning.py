@@ -62,7 +62,7 @@ def plan_batch(
     body = iterating(processor)
     epoch = EpochContext(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began)
 
-    def called() -> Called:
+    def called(body: Callable[..., Any]) -> Called:
         rehearsal = Rehearsal(session, epoch)
         with watched(given) as watch:
             result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
@@ -70,8 +70,8 @@ def plan_batch(
 
     try:
         with frames.quiet():
-            call = called()
-            doubts = doubts_of(processor, call, called)
+            call = called(body)
+            doubts = doubts_of(processor, call, lambda: called(processor.body_again or body))
     except (*SPARK_ERRORS, TypeError, AttributeError) as error:
         raise DefinitionError(
             "BATCH_INVALID",

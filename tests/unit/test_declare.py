@@ -306,6 +306,14 @@ def test_a_notebook_is_told_to_start_the_application_in_its_own_process() -> Non
     assert "app.start()" in caught.value.hint
 
 
+def test_a_start_elsewhere_leaves_the_home_as_it_was_declared() -> None:
+    app = fk.App("plain", home="declared")
+    with pytest.raises(fk.DefinitionError) as caught:
+        app.start(home="elsewhere")
+    assert caught.value.condition == "BROKER_MISSING"
+    assert app.home == Path("declared")
+
+
 def test_a_stream_shows_its_steps() -> None:
     assert repr(fk.read(EVENTS).where("n > 1").groupBy("word").sum("n")) == "Stream('events').where(…).agg(…)"
 
