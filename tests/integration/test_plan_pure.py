@@ -157,3 +157,44 @@ def test_what_is_written_is_planned_like_an_application_with_one_sink(spark: "Sp
     (processor,) = written.processors.values()
     assert processor.body(None) is stream, "its steps are those that were recorded"
     assert processor.where.file == __file__
+
+
+@pytest.mark.parametrize("kind", ["Stream", "DataFrame"])
+def test_the_decorator_says_what_a_parameter_gets(spark: "SparkSession", kind: str) -> None:
+    app, got = fk.App("handed"), list[str]()
+    app.source("pages", fk.Kafka("pages", schema="id STRING"))
+    of_streams = [
+        app.stream(fk.Lazy()), app.stream(fk.Ephemeral()), app.stream(fk.Snapshots()), app.stream(fk.LogSends()),
+        app.stream(engine="micro-batch"), app.stream(fk.Lazy("5 seconds"), engine="micro-batch"),
+    ]  # fmt: skip
+    of_frames = [
+        app.stream(fk.Eager()), app.batch(rows=3), app.batch(every="1 minute", policy=fk.FullHistory()),
+        app.batch(rows=3, policy=fk.Eager()),
+    ]  # fmt: skip
+
+    def body(pages: Any) -> Any:
+        got.append(type(pages).__name__)
+        return pages.select("id")
+
+    for number, decorate in enumerate(of_streams if kind == "Stream" else of_frames):
+        body.__name__ = f"p{number}"
+        decorate(body)
+        app.sink(f"to-{number}", f"p{number}", fk.Kafka(f"t{number}"))
+    plan = plan_application(app, spark, "deadbeef")
+    assert got == [kind] * 2 * len(app.processors)
+    assert len(plan.regions) + len(plan.batches) >= len(app.processors)
+
+
+def test_a_batch_that_takes_its_dataframe_for_a_stream_is_told(spark: "SparkSession") -> None:
+    app = fk.App("mistaken")
+    app.source("pages", fk.Kafka("pages", schema="words ARRAY<STRING>"))
+
+    @app.stream(fk.Eager())
+    def split(pages: Any) -> Any:
+        return pages.explode("words", "word")
+
+    app.sink("out", split, fk.Kafka("out"))
+    with pytest.raises(fk.DefinitionError) as caught:
+        plan_application(app, spark, "deadbeef")
+    assert caught.value.condition == "BATCH_INVALID"
+    assert "called with DataFrames: write F.explode(column)" in str(caught.value.hint)

@@ -275,6 +275,16 @@ def test_what_a_stream_lacks_is_named(method: str) -> None:
     error = refused(lambda: getattr(stream, method)(), "UNSUPPORTED_METHOD", method=method)
     assert "groupBy" in error.hint
     assert "node" not in error.hint
+    assert "@app.stream(fk.Eager()) or @app.batch(…)" in error.hint, "where the method exists"
+
+
+@pytest.mark.parametrize("attribute", ["columns", "schema", "dtypes", "printSchema"])
+def test_a_stream_knows_no_columns_before_it_is_planned(attribute: str) -> None:
+    for stream in (fk.read(EVENTS), fk.read(EVENTS).where("n > 1")):
+        error = refused(lambda given=stream: getattr(given, attribute), "UNSUPPORTED_METHOD", method=attribute)
+        assert isinstance(error, AttributeError)
+        assert "plans the application" in str(error)
+        assert "schema=" in error.hint
 
 
 @pytest.mark.parametrize("method", ["first", "pivot", "applyInPandas", "write"])
