@@ -1,10 +1,13 @@
 """Reading: a topic's stream that this process writes to another topic. The simplest use, without an `App`."""
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
+from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka, as_topic
-from falkirk.declare.policy import Delivery, Duration
-from falkirk.declare.stream import Stream, source_node
+from falkirk.declare.policy import Delivery, Duration, Lazy
+from falkirk.declare.stream import SourceNode, Stream, root_of, source_node
+from falkirk.errors import DefinitionError
 from falkirk.errors.location import caller
 
 if TYPE_CHECKING:
@@ -40,14 +43,41 @@ class WritableStream(Stream):
             create_topics: create missing topics, for trials.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
         """
-        from falkirk.host.query import start  # needs Spark; declarations do not
+        from falkirk.host.query import start_application  # needs Spark; declarations do not
 
         as_topic(sink, caller())
-
+        if kafka is None:
+            raise DefinitionError(
+                "BROKER_MISSING", "write() needs a broker.", where=caller(), hint='Pass kafka="host:port".'
+            )
         settings = {"buffer_timeout": buffer_timeout, "state_partitions": state_partitions, "home": home}
-        return start(
-            self, sink, kafka=kafka, delivery=delivery, interval=interval, create_topics=create_topics, **settings
-        )
+        app = application_of(self, sink, delivery=delivery, interval=interval, kafka=kafka, **settings)
+        return start_application(app, kafka=None, create_topics=create_topics)
+
+
+def application_of(
+    stream: Stream, sink: Kafka, *, delivery: Delivery | str, interval: Duration, **settings: Any
+) -> Application:
+    """Return the application that `WritableStream.write` starts: one source, the recorded steps, and one sink.
+
+    Args: settings: further arguments of `App`.
+    """
+    source = root_of(stream.node)
+    assert isinstance(source, SourceNode), "`read` made it"
+    name = name_after(sink.topic)
+    app = Application(name, **settings)
+    app.sources[source.name] = source
+    app.add_processor("stream", lambda _: stream, reads=(source.name,), policy=Lazy(interval))
+    app.sink(name, "stream", sink, delivery=delivery)
+    return app
+
+
+def name_after(topic: str) -> str:
+    """Return an application's name for a topic's name, which may be longer and contain dots."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in topic)
+    if name == topic and len(name) <= 64 and not name.startswith("-"):
+        return name
+    return f"{name.lstrip('-')[:50]}-{hashlib.sha256(topic.encode()).hexdigest()[:8]}".lstrip("-")
 
 
 def read(topic: Kafka, name: str | None = None) -> WritableStream:

@@ -67,8 +67,10 @@ def audit(app: Application, connection: Connection, session: SparkSession, rows:
 class _Walk:
     def __init__(self, app: Application, connection: Connection, session: SparkSession, rows: int) -> None:
         self._plan = plan_application(app, session, "audit")
-        #: The user's functions of streams are called a second time, as at the next start.
-        self._again = {region.name: region for region in plan_application(app, session, "audit").regions}
+        again = plan_application(app, session, "audit")
+        #: The user's functions of streams are called once more, as at the next start.
+        self._regions_again = {region.name: region for region in again.regions}
+        self._batches_again = {batch.name: batch for batch in again.batches}
         self._connection, self._rows = connection, rows
         self._session = session.newSession()
         self._found: dict[str, Frame] = {}
@@ -76,7 +78,7 @@ class _Walk:
     def findings(self) -> list[Finding]:
         found = []
         for region in self._plan.regions:
-            given, calls = self._topic(region.source.topic), (region, self._again[region.name])
+            given, calls = self._topic(region.source.topic), (region, self._regions_again[region.name])
             known = [self._plan.properties[name] for name in region.processors]
             runs = [[rerun.of_steps(called.steps(), given, run)] for run, called in enumerate(calls)]
             found.append(self._compare(region.name, known, given.data.count(), runs))
@@ -94,9 +96,9 @@ class _Walk:
             return Finding(name=batch.name, outcome=Outcome.SKIPPED, reason=f"it reads {missing!r}, which was not run")
         given = {i.name: self._input(i) for i in batch.inputs}
         runs = []
-        for run in (0, 1):
+        for run, planned in enumerate((batch, self._batches_again[batch.name])):
             self._session.conf.set("spark.sql.shuffle.partitions", str(run + 2))
-            runs.append(rerun.of_batch(batch, given, self._session, run))
+            runs.append(rerun.of_batch(planned, given, self._session, run))
         self._keep(batch.log, runs[0][0])
         return self._compare(batch.name, [batch.properties], max(frame.data.count() for frame in given.values()), runs)
 

@@ -53,13 +53,14 @@ from falkirk.check import (
 from falkirk.declare.application import Application
 from falkirk.declare.parts import Sink
 from falkirk.declare.policy import Delivery
-from falkirk.declare.stream import LatestValue, ProcessorNode, SourceNode, Step, Stream, steps_of
+from falkirk.declare.stream import LatestValue, SourceNode, Step, steps_of
 from falkirk.errors import DefinitionError, LogError
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.frames.topics import parse, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import kafka_options
+from falkirk.plan.recordings import Recordings
 from falkirk.runtime.rows import JSON_OPTIONS
 
 _CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
@@ -85,16 +86,22 @@ class _Declared:
 
 
 def judge_sink(
-    app: Application, sink: Sink, connection: Connection, session: SparkSession, space: Space | None = None
+    app: Application,
+    sink: Sink,
+    connection: Connection,
+    session: SparkSession,
+    space: Space | None = None,
+    recordings: Recordings | None = None,
 ) -> Verdict:
     """Return the checker's verdict on one sink, from its topic and its source's. Run it when no record is in flight.
 
-    Rows are streamed from Spark and from the topic, and divided by key within `space`.
+    Rows are streamed from Spark and from the topic, and divided by key within `space`. `recordings` holds the steps of
+    the application's streams, for calls with several sinks.
 
     Raises: DefinitionError: `NOT_CHECKABLE`: the declaration can't be recomputed. LogError: `TOPIC_UNSEEN`: one of the
         topics has, or had, records that can't be read. `ROWS_CHANGED`: one of them was written in the meantime.
     """
-    declared = _declared(app, sink)
+    declared = _declared(app, sink, recordings or Recordings())
     if declared.source.name in app.pushed:
         raise _not_checkable(sink, "its source takes requests, which are deleted after a while")
     if sink.topic.format == "avro":
@@ -177,7 +184,7 @@ def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: Sink) -> Non
                 raise _not_checkable(sink, f"{name} is in the order of {kind.simpleString()}")
 
 
-def _declared(app: Application, sink: Sink) -> _Declared:
+def _declared(app: Application, sink: Sink, recordings: Recordings) -> _Declared:
     steps: list[Step] = []
     name = sink.reads
     while name not in app.sources:
@@ -187,7 +194,7 @@ def _declared(app: Application, sink: Sink) -> _Declared:
         if len(processor.reads) != 1:
             raise _not_checkable(sink, f"{name!r} reads several streams")
         upstream = processor.reads[0]
-        steps[:0] = steps_of(processor.body(Stream(ProcessorNode(name=upstream))).node)
+        steps[:0] = steps_of(recordings.first(processor).node)
         name = upstream
     keyed = [i for i, step in enumerate(steps) if step.operation in ("agg", "count")]
     if keyed and keyed != [len(steps) - 1]:

@@ -41,6 +41,7 @@ def outputs(file: Path, broker: str | None, local: bool, names: tuple[str, ...],
     from falkirk.check import Space, render, to_json
     from falkirk.commands.judge import PROMISES, judge_sink
     from falkirk.local.spark import session
+    from falkirk.plan.recordings import Recordings
 
     app = load_application(file)
     unknown = sorted(set(names) - set(app.sinks))
@@ -55,11 +56,12 @@ def outputs(file: Path, broker: str | None, local: bool, names: tuple[str, ...],
         )
     connection, good = broker_of(app, local_broker() if local else broker), True
     spark = session(app.name, master="local[2]", shows_log=False)
+    space, recordings = Space(memory_bytes=memory << 20), Recordings()
     for sink in app.sinks.values():
         if names and sink.name not in names:
             continue
         try:
-            verdict = judge_sink(app, sink, connection, spark, Space(memory_bytes=memory << 20))
+            verdict = judge_sink(app, sink, connection, spark, space, recordings)
         except FalkirkError as error:
             if error.condition not in _UNJUDGED:
                 raise

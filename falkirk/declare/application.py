@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from falkirk.declare.address import DEFAULT, as_address
+from falkirk.declare.annotations import marks_of, refuse_marks
 from falkirk.declare.checks import (
     as_delivery,
     by_clock_or_rows,
@@ -16,7 +17,6 @@ from falkirk.declare.checks import (
     check_counts,
     check_engine,
     check_name,
-    marked,
     place_of,
     policy_misplaced,
 )
@@ -122,10 +122,15 @@ class Application:
     ) -> Callable[[Body], Body]:
         """Declare the decorated function as a processor of streams; its parameters name what it reads.
 
+        Each parameter gets a `Stream`, on both engines and under every policy but `Eager`. Under `Eager` the function
+        is a `batch`: each parameter gets a PySpark DataFrame with the records that have arrived.
+
+        The function only records steps. Falkirk calls it when it plans the application, and uses the recorded steps
+        from then on. A second call shows whether the function itself is deterministic; `deterministic` omits it.
+
         Args:
-            policy: how the processor survives failures: `Lazy` (default), `Ephemeral`, `Snapshots`, `LogSends` or
-                `Acknowledged`. With `Eager` the function gets DataFrames with the records that have arrived, see
-                `batch`.
+            policy: how the processor survives failures: `Lazy` (default), `Ephemeral`, `Snapshots`, `LogSends`,
+                `Acknowledged` or `Eager`.
             engine: where the processor runs. By default it runs live if it can, otherwise in micro-batches, and
                 `falkirk plan` shows why.
         """
@@ -146,6 +151,7 @@ class Application:
             raise policy_misplaced(policy, "a stream", "@app.batch()")
 
         def declare(body: Body) -> Body:
+            refuse_marks(body)
             reads = tuple(inspect.signature(body).parameters)
             where = place_of(body)
             self.add_processor(
@@ -169,9 +175,13 @@ class Application:
     ) -> Callable[[Body], Body]:
         """Declare the decorated function as a batch: a DataFrame job for each complete epoch of its input.
 
-        The function's parameters name what it reads. Each gets a PySpark DataFrame with exactly that epoch's rows. The
-        function returns a DataFrame, and may use all of PySpark. A parameter marked `View` gets the newest complete
-        epoch of another batch.
+        The function's parameters name what it reads. Under every policy each gets a PySpark DataFrame with exactly that
+        epoch's rows. The function returns a DataFrame, and may use all of PySpark. A parameter marked `View` gets the
+        newest complete epoch of another batch.
+
+        Falkirk calls the function for each epoch. It also calls it with empty DataFrames when it plans the application:
+        once for the columns and the plan, and once more to compare both plans. A clock or a random number that Python
+        reads shows only there. `deterministic` omits the second call. The function must not have side effects.
 
         Args:
             every: an epoch is complete at each multiple of this duration, by the clock.
@@ -257,8 +267,9 @@ class Application:
                     hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
                     processor=name,
                 )
-            views, stamped = (marked(parameters, mark) for mark in (View, Stamped))
-            stamps = dict.fromkeys(stamped, "stamp")
+            marks = marks_of(body)
+            views = frozenset(parameter for parameter, mark in marks.items() if mark is View)
+            stamps = {parameter: "stamp" for parameter, mark in marks.items() if mark is Stamped}
             if views and iteration is not None:
                 raise DefinitionError(
                     "ITERATION_INVALID",

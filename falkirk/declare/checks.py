@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Mapping
 
 from falkirk.declare.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
 from falkirk.declare.policy import Delivery, Duration, duration_s
@@ -59,15 +58,6 @@ def place_of(body: Body) -> SourceLocation:
     code = body.__code__
     text = f"def {body.__name__}{inspect.signature(body)}"
     return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
-
-
-def marked(parameters: Mapping[str, inspect.Parameter], mark: type) -> frozenset[str]:
-    """Return the parameters with a mark; with ``from __future__ import annotations`` the mark is a string."""
-    return frozenset(
-        name
-        for name, p in parameters.items()
-        if p.annotation is mark or (isinstance(p.annotation, str) and p.annotation.rpartition(".")[2] == mark.__name__)
-    )
 
 
 def policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:

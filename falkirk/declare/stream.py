@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _S = TypeVar("_S", bound="Stream")
 
+#: The attributes of a DataFrame that tell its columns.
+_OF_COLUMNS = frozenset({"columns", "dtypes", "printSchema", "schema"})
+#: What to do when a stream's methods are not enough.
+_WAY_OUT = "For all of PySpark, write @app.stream(fk.Eager()) or @app.batch(…): their parameters are DataFrames."
+
 
 class UnknownMethodError(DefinitionError, AttributeError):
     """A stream does not have this method. It is an AttributeError too, so that `hasattr` and `getattr` work."""
@@ -266,13 +271,11 @@ def _refuse_method(name: str, what: str, kind: type) -> NoReturn:
     if name.startswith("_"):  # protocols of Python and notebooks, which expect an AttributeError
         raise AttributeError(name)
     known = sorted(m for m, value in vars(kind).items() if not m.startswith("_") and callable(value))
-    raise UnknownMethodError(
-        "UNSUPPORTED_METHOD",
-        f"{what} has no method {name}().",
-        where=caller(),
-        hint=f"Use one of {', '.join(known)}.",
-        method=name,
-    )
+    message, hint = f"{what} has no method {name}().", f"Use one of {', '.join(known)}."
+    if name in _OF_COLUMNS:
+        message = f"{what} has no {name}: its columns are not known before Falkirk plans the application."
+        hint = "Name the columns that you need. Those of a source are in its schema=."
+    raise UnknownMethodError("UNSUPPORTED_METHOD", message, where=caller(), hint=f"{hint} {_WAY_OUT}", method=name)
 
 
 def _quoted(name: str) -> str:

@@ -4,7 +4,6 @@ This is the simplest use, without an `App` or a coordinator process. The regions
 thread watches them.
 """
 
-import hashlib
 import logging
 import threading
 from pathlib import Path
@@ -13,12 +12,8 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.application import Application
-from falkirk.declare.endpoints import Kafka
 from falkirk.declare.load import broker_of
-from falkirk.declare.policy import Delivery, Duration, Lazy
-from falkirk.declare.stream import Node, SourceNode, Step, Stream, root_of, steps_of
 from falkirk.errors import DefinitionError, FalkirkError, SparkError
-from falkirk.errors.location import caller
 from falkirk.errors.spark import first_line
 from falkirk.home.claim import Claim
 from falkirk.home.executors import await_executors
@@ -129,25 +124,6 @@ class Query:
         self._ended.wait()
 
 
-def start(
-    stream: Stream,
-    sink: Kafka,
-    *,
-    kafka: Connection | str | None,
-    delivery: Delivery | str,
-    interval: Duration,
-    create_topics: bool,
-    **settings: Any,
-) -> Query:
-    """Start writing one stream in this process: see `Stream.write`."""
-    if kafka is None:
-        raise DefinitionError(
-            "BROKER_MISSING", "write() needs a broker.", where=caller(), hint='Pass kafka="host:port".'
-        )
-    app = _as_application(stream, sink, delivery, interval, kafka=kafka, **settings)
-    return run_here(app, Connection.of(kafka), create_topics=create_topics)
-
-
 def start_application(
     app: Application,
     *,
@@ -157,13 +133,23 @@ def start_application(
     force: bool = False,
 ) -> Query:
     """Start an application in this process: see `App.start`."""
-    app.home = app.home if home is None else Path(home)
     connection = broker_of(app, None) if kafka is None else Connection.of(kafka)
-    return run_here(app, connection, create_topics=create_topics, force=force)
+    home = None if home is None else Path(home)
+    return run_here(app, connection, home=home, create_topics=create_topics, force=force)
 
 
-def run_here(app: Application, connection: Connection, *, create_topics: bool = False, force: bool = False) -> Query:
-    """Run an application in this process and session, and return the running query. Args: force: as in RunSettings."""
+def run_here(
+    app: Application,
+    connection: Connection,
+    *,
+    home: Path | None = None,
+    create_topics: bool = False,
+    force: bool = False,
+) -> Query:
+    """Run an application in this process and session, and return the running query.
+
+    Args: home: by default the application's. force: as in RunSettings.
+    """
     if app.pushed:
         raise DefinitionError(
             "GATEWAY_MISSING",
@@ -174,23 +160,23 @@ def run_here(app: Application, connection: Connection, *, create_topics: bool = 
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
-    home, claim = open_home(app.home, app.name, app.store), None
+    opened, claim = open_home(home or app.home, app.name, app.store), None
     try:
-        stop_asked(home.store)  # clear the stop request of a former run
-        home.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
-        await_executors(home.path, application=session.sparkContext.applicationId)
-        record_processes(home, session)
-        plan = plan_application(app, session, home.identity)
-        context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
-        claim = Claim(connection, home)
+        stop_asked(opened.store)  # clear the stop request of a former run
+        opened.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
+        await_executors(opened.path, application=session.sparkContext.applicationId)
+        record_processes(opened, session)
+        plan = plan_application(app, session, opened.identity)
+        context = Context(session=session, connection=connection, home=opened, state_partitions=app.state_partitions)
+        claim = Claim(connection, opened)
         prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)
         claim.await_former()
-        return Query(LiveHost(plan, context, history=app.history), home, claim, force=force)
+        return Query(LiveHost(plan, context, history=app.history), opened, claim, force=force)
     except BaseException:
         if claim is not None:
             claim.close()
-        home.close()
+        opened.close()
         raise
 
 
@@ -201,31 +187,3 @@ def record_processes(home: Home, session: Any) -> None:
 
 def _jvm_pid(session: Any) -> int:
     return int(session._jvm.java.lang.ProcessHandle.current().pid())
-
-
-def _as_application(
-    stream: Stream, sink: Kafka, delivery: Delivery | str, interval: Duration, **settings: Any
-) -> Application:
-    root = root_of(stream.node)
-    assert isinstance(root, SourceNode)  # `read` made it
-    name = _name_after(sink.topic)
-    app = Application(name, **settings)
-    app.sources[root.name] = root
-
-    def transform(upstream: Stream) -> Stream:
-        node: Node = upstream.node
-        for step in steps_of(stream.node):
-            node = Step(parent=node, operation=step.operation, arguments=step.arguments, where=step.where)
-        return Stream(node)
-
-    app.add_processor("stream", transform, reads=(root.name,), policy=Lazy(interval))
-    app.sink(name, "stream", sink, delivery=delivery)
-    return app
-
-
-def _name_after(topic: str) -> str:
-    """Return an application's name for a topic's name, which may be longer and contain dots."""
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in topic)
-    if name == topic and len(name) <= 64 and not name.startswith("-"):
-        return name
-    return f"{name.lstrip('-')[:50]}-{hashlib.sha256(topic.encode()).hexdigest()[:8]}".lstrip("-")

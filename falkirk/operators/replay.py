@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from falkirk.declare.parts import Processor
-from falkirk.declare.stream import Node, ProcessorNode, Step, Stream
+from falkirk.declare.stream import Node, Step, Stream
 from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import BAD, STAMP, Frame
@@ -23,7 +23,7 @@ def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> 
 
 
 def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> Frame:
-    if isinstance(node, ProcessorNode) and node.name in given:
+    if not isinstance(node, Step) and node.name in given:
         return frames.good(given[node.name])
     if not isinstance(node, Step):
         raise DefinitionError(

@@ -62,7 +62,7 @@ def plan_batch(
     body = iterating(processor)
     epoch = EpochContext(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began)
 
-    def called() -> Called:
+    def called(body: Callable[..., Any]) -> Called:
         rehearsal = Rehearsal(session, epoch)
         with watched(given) as watch:
             result, kept = returned(processor.name, body, processor.reads, given, state, processor.where, rehearsal)
@@ -70,8 +70,8 @@ def plan_batch(
 
     try:
         with frames.quiet():
-            call = called()
-            doubts = doubts_of(processor, call, called)
+            call = called(body)
+            doubts = doubts_of(processor, call, lambda: called(processor.body_again or body))
     except (*SPARK_ERRORS, TypeError, AttributeError) as error:
         raise DefinitionError(
             "BATCH_INVALID",
@@ -129,10 +129,16 @@ def plan_batch(
     )
 
 
+#: What takes the place of a stream's methods in a function that gets DataFrames.
+_INSTEAD = {
+    "map_rows": "fk.map_rows(rows, …)", "stateful": "fk.stateful(rows, …)", "explode": "F.explode(column) in a select",
+}  # fmt: skip
+
+
 def _hint(error: Exception) -> str:
     """Return what to do about a function that takes its DataFrame for a stream."""
-    found = [n for n in ("map_rows", "stateful") if isinstance(error, AttributeError) and n in str(error)]
-    return f"It is called with DataFrames: write fk.{found[0]}(rows, …)." if found else ""
+    found = [_INSTEAD[n] for n in _INSTEAD if isinstance(error, AttributeError) and n in str(error)]
+    return f"It is called with DataFrames: write {found[0]}." if found else ""
 
 
 def returned(

@@ -15,8 +15,9 @@ from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.parts import Processor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
-from falkirk.declare.stream import Node, ProcessorNode, Step, Stream
+from falkirk.declare.stream import Node, Step, Stream
 from falkirk.errors import DefinitionError
+from falkirk.plan.recordings import Recordings, node_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,34 +30,30 @@ _NOT_LIVE = {
 }
 
 
-Recorded = dict[str, Any]
-"""The results of the functions of streams, by the name of the processor."""
-
-
-def in_engines(app: Application, recorded: Recorded | None = None) -> Application:
+def in_engines(app: Application, recordings: Recordings | None = None) -> Application:
     """Return the application. Its live processors that can't run live are micro-batches in it.
 
-    Args: recorded: receives the result of each stream's function, which is called only once.
+    Args: recordings: receives the result of each stream's function.
     Raises: DefinitionError: `ENGINE_UNSUITABLE`: a processor with engine="live" can't run live, or one in micro-batches
         has a step that only runs live. Errors of a processor's function.
     """
-    recorded = {} if recorded is None else recorded
+    recordings = recordings or Recordings()
     chosen = copy.copy(app)
     chosen.processors = dict(app.processors)
     changed = True
     while changed:  # a reader of a processor in micro-batches runs in micro-batches too
         changed = False
         for name, processor in chosen.processors.items():
-            reason = None if processor.cut is not None else _reason(processor, chosen.processors, recorded)
+            reason = None if processor.cut is not None else _reason(processor, chosen.processors, recordings)
             if reason is not None:
-                chosen.processors[name] = _in_micro_batches(processor, reason, recorded)
+                chosen.processors[name] = _in_micro_batches(processor, reason, recordings)
                 changed = True
     return chosen
 
 
-def _reason(processor: Processor, all_: Mapping[str, Processor], recorded: Recorded) -> str | None:
+def _reason(processor: Processor, all_: Mapping[str, Processor], recordings: Recordings) -> str | None:
     """Return why a processor does not run live, or None when it does."""
-    found = _against_live(processor, all_, recorded)
+    found = _against_live(processor, all_, recordings)
     if processor.engine == "live" and found is not None:
         raise DefinitionError(
             "ENGINE_UNSUITABLE",
@@ -68,30 +65,14 @@ def _reason(processor: Processor, all_: Mapping[str, Processor], recorded: Recor
     return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
 
 
-def _against_live(processor: Processor, all_: Mapping[str, Processor], recorded: Recorded) -> str | None:
+def _against_live(processor: Processor, all_: Mapping[str, Processor], recordings: Recordings) -> str | None:
     for read in processor.reads:
         if read in all_ and all_[read].cut is not None:
             return f"it reads {read!r}, which runs in batches"
-    steps = [step for step in _steps(_node(recorded_of(processor, recorded))) if step.operation in _NOT_LIVE]
+    steps = [step for step in _steps(node_of(recordings.first(processor))) if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
     return None
-
-
-def recorded_of(processor: Processor, recorded: Recorded) -> Any:
-    """Return the result of a stream's function, which is called only if it was not called before."""
-    if processor.name not in recorded:
-        recorded[processor.name] = _called(processor)
-    return recorded[processor.name]
-
-
-def _called(processor: Processor) -> Any:
-    return processor.body(*[Stream(ProcessorNode(name=read)) for read in processor.reads])
-
-
-def _node(result: object) -> Node:
-    """Return the last step of a function's result. The planner reports a function that returns no stream."""
-    return result.node if isinstance(result, Stream) else ProcessorNode(name="")
 
 
 def _steps(node: Node) -> list[Step]:
@@ -102,12 +83,12 @@ def _steps(node: Node) -> list[Step]:
     return [*_steps(node.parent), *others, node]
 
 
-def _in_micro_batches(processor: Processor, reason: str, recorded: Recorded) -> Processor:
+def _in_micro_batches(processor: Processor, reason: str, recordings: Recordings) -> Processor:
     from falkirk.frames import stamped as frames
     from falkirk.plan import mechanisms
 
     mechanisms.check_live(processor, reason)
-    steps = _steps(_node(recorded_of(processor, recorded)))
+    steps = _steps(node_of(recordings.first(processor)))
     keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:
         raise DefinitionError(
@@ -119,7 +100,8 @@ def _in_micro_batches(processor: Processor, reason: str, recorded: Recorded) -> 
         )
     return replace(
         processor,
-        body=_replayed(processor),
+        body=_replaying(processor, recordings.first),
+        body_again=_replaying(processor, recordings.second),
         cut=OnArrival(),
         policy=processor.policy if _saves_by_itself(processor, steps) else Eager(),
         stamped=dict.fromkeys(processor.reads, frames.STAMP),
@@ -134,12 +116,12 @@ def _saves_by_itself(processor: Processor, steps: list[Step]) -> bool:
     return any(step.operation in ("stateful", "join") for step in steps)
 
 
-def _replayed(processor: Processor) -> "Callable[..., DataFrame]":
-    """Return the processor's function for DataFrames with stamps."""
+def _replaying(processor: Processor, recorded: Callable[[Processor], Any]) -> "Callable[..., DataFrame]":
+    """Return the recorded steps of a processor as a function of DataFrames with stamps."""
     from falkirk.operators.replay import replay
 
     def body(*given: "DataFrame") -> "DataFrame":
-        return replay(_node(_called(processor)), dict(zip(processor.reads, given, strict=True)), processor)
+        return replay(node_of(recorded(processor)), dict(zip(processor.reads, given, strict=True)), processor)
 
     functools.update_wrapper(body, processor.body)  # assertions about the original function hold for this one
     return body

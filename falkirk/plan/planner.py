@@ -31,7 +31,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Processor, Sink
 from falkirk.declare.policy import Delivery, Ephemeral
-from falkirk.declare.stream import ProcessorNode, SourceNode, Step, Stream, root_of, steps_of
+from falkirk.declare.stream import SourceNode, Step, steps_of
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import avro
@@ -43,17 +43,18 @@ from falkirk.plan import mechanisms, promises
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import told_direct
 from falkirk.plan.draft import Draft, Log
-from falkirk.plan.engines import Recorded, in_engines, recorded_of
-from falkirk.plan.fingerprint import DECIDING, fingerprint, text_of
+from falkirk.plan.engines import in_engines
+from falkirk.plan.fingerprint import DECIDING, fingerprint
 from falkirk.plan.plan import Plan
+from falkirk.plan.recordings import Recordings, begins_at, node_of
 from falkirk.plan.refusals import check_live, check_not_files
 from falkirk.plan.region import Hop, Region
-from falkirk.plan.requests import bind, plan_push
+from falkirk.plan.requests import bound, plan_push
 from falkirk.plan.topics import check_declared, dead_letter_topic
 
 
 def plan_application(app: Application, session: SparkSession, identity: str) -> Plan:
-    """Return the regions of a declared application.
+    """Return the regions of a declared application, which stays as it is. Two calls give the same plan.
 
     Args: identity: the home's; part of the names of internal topics, so that two homes never share one.
     Raises: DefinitionError, GuaranteeError: with the user's line.
@@ -64,11 +65,11 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
             f"application {app.name!r} has no sink.",
             hint='Declare one: app.sink("name", processor, fk.Kafka("topic")).',
         )
-    bind(app, identity)
+    app = bound(app, identity)
     check_declared(app)
-    recorded: Recorded = {}
-    app = in_engines(app, recorded)
-    planner = _Planner(app=app, session=session, identity=identity, recorded=recorded)
+    recordings = Recordings()
+    app = in_engines(app, recordings)
+    planner = _Planner(app=app, session=session, identity=identity, recordings=recordings)
     for sink in app.sinks.values():
         planner.add_sink(sink)
     for region in planner.regions:
@@ -97,7 +98,7 @@ class _Planner:
     app: Application
     session: SparkSession
     identity: str
-    recorded: Recorded
+    recordings: Recordings
     begun: dict[tuple[str, str], Frame] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     batches: BatchPlanner = field(init=False)
@@ -229,8 +230,8 @@ class _Planner:
             )
         upstream = processor.reads[0]
         draft = self._read(upstream, processor.where, direct=False)
-        result = recorded_of(processor, self.recorded)
-        if not isinstance(result, Stream) or root_of(result.node) != ProcessorNode(name=upstream):
+        result = self.recordings.first(processor)
+        if not begins_at(node_of(result), upstream, self.app.sources.get(upstream)):
             raise DefinitionError(
                 "NOT_A_STREAM",
                 f"processor {processor.name!r} returned {type(result).__name__}, not a stream made from its input.",
@@ -239,14 +240,12 @@ class _Planner:
                 processor=processor.name,
             )
         mechanisms.enter(draft, processor)
-        steps, brought = steps_of(result.node), Brought()
+        steps, brought = steps_of(node_of(result)), Brought()
         for step in steps:
             draft = self._step(draft, step, processor, brought)
-        again = processor.body(Stream(ProcessorNode(name=upstream)))
-        texts = list(map(text_of, steps))
         if processor.word is None and DATED in brought.own | brought.logged:
             draft.doubts.fail(DATED, processor)
-        if processor.word is None and texts != list(map(text_of, steps_of(again.node))):
+        if self.recordings.differ(processor):
             draft.doubts.fail(ITSELF, processor)
             brought.own.add(ITSELF)
         self.properties[processor.name] = of_live(steps, brought.remaining(draft.frame), processor.word)

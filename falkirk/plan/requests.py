@@ -1,5 +1,6 @@
 """Plans push sources: checks their schemas, and finds the sinks to which they lead and the topics of their answers."""
 
+import copy
 from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StringType, StructType
@@ -34,10 +35,14 @@ class PushSource:
         return {"source": self.name, "topic": self.topic.topic, "schema": schema, "answers": self.answers}
 
 
-def bind(app: Application, identity: str) -> None:
-    """Put the home's identity into the names of the topics of requests: two homes never share a topic."""
-    for name, http in app.pushed.items():
-        app.sources[name] = replace(app.sources[name], topic=http.topic(app.name, identity, name))
+def bound(app: Application, identity: str) -> Application:
+    """Return the application with the home's identity in the names of the topics of requests: two homes never share a
+    topic.
+    """
+    found = copy.copy(app)
+    topics = {name: http.topic(app.name, identity, name) for name, http in app.pushed.items()}
+    found.sources = app.sources | {name: replace(app.sources[name], topic=topic) for name, topic in topics.items()}
+    return found
 
 
 def plan_push(

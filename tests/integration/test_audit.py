@@ -24,7 +24,7 @@ SCHEMA = "s STRING, n INT, d DOUBLE"
 
 
 def application(events: str) -> fk.App:
-    """Declare live processors and batches, of which five are said to be the same and are not."""
+    """Declare live processors and batches, of which six are said to be the same and are not."""
     app = fk.App("audited")
     app.source("events", fk.Kafka(events, schema=SCHEMA))
 
@@ -50,6 +50,11 @@ def application(events: str) -> fk.App:
     def written(events: fk.Stream) -> fk.Stream:
         return events.withColumn("lot", F.lit(random.random()))
 
+    @app.stream(engine="micro-batch")
+    @fk.deterministic
+    def in_batches(events: fk.Stream) -> fk.Stream:
+        return events.withColumn("lot", F.lit(random.random()))
+
     @app.batch(rows=1_000, state="s STRING, n INT")
     @fk.deterministic
     def kept(events: Any, kept: Any) -> Any:
@@ -71,7 +76,18 @@ def application(events: str) -> fk.App:
 
         return fk.map_rows(counted, fk.deterministic(numbered), returns="s STRING, id STRING")
 
-    for name in ("passed", "summed", "drawn", "lied", "written", "counted", "whichever", "identified", "kept"):
+    for name in (
+        "passed",
+        "summed",
+        "drawn",
+        "lied",
+        "written",
+        "counted",
+        "whichever",
+        "identified",
+        "kept",
+        "in_batches",
+    ):
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-{events}"))
     return app
 
@@ -91,11 +107,11 @@ def test_what_is_said_to_be_the_same_and_is_not_is_found(spark: "SparkSession", 
     found = {finding.name: finding for finding in audit(app, connection, spark, rows=200)}
     outcomes = {name: finding.outcome for name, finding in found.items()}
     assert {name for name, outcome in outcomes.items() if outcome is Outcome.DIFFERS} == {
-        "lied-out", "written-out", "whichever", "identified", "kept",
+        "lied-out", "written-out", "whichever", "identified", "kept", "in_batches",
     }  # fmt: skip
     assert {name for name, outcome in outcomes.items() if outcome is Outcome.EXPECTED} == {"drawn-out"}
     assert {"passed-out", "summed-out", "counted"} <= {n for n, o in outcomes.items() if o is Outcome.SAME}
-    for name in ("lied-out", "written-out", "whichever", "identified", "kept"):
+    for name in ("lied-out", "written-out", "whichever", "identified", "kept", "in_batches"):
         finding = found[name]
         assert finding.by_word
         assert finding.first

@@ -1,5 +1,6 @@
 """Batches on real Spark and Kafka: epochs, state, views, sinks of several kinds."""
 
+import copy
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +56,11 @@ def test_epochs_state_and_views_reach_their_sinks_once(
 
         wait_until(there, 120, f"totals of {dict(sent)}; there is {totals.rows()}, {query.status}")
 
-    query = application(tag, home, database).start(kafka=broker.bootstrap)
+    app = application(tag, home.with_name("unused"), database)
+    declared = copy.deepcopy(vars(app))
+    query = app.start(kafka=broker.bootstrap, home=home)
     try:
+        assert vars(app) == declared, "a start changes no declaration"
         wire.send(events, [b"no json", {"n": 1}])
         send(ROWS - 2)
         send(3 * ROWS)

@@ -275,6 +275,16 @@ def test_what_a_stream_lacks_is_named(method: str) -> None:
     error = refused(lambda: getattr(stream, method)(), "UNSUPPORTED_METHOD", method=method)
     assert "groupBy" in error.hint
     assert "node" not in error.hint
+    assert "@app.stream(fk.Eager()) or @app.batch(…)" in error.hint, "where the method exists"
+
+
+@pytest.mark.parametrize("attribute", ["columns", "schema", "dtypes", "printSchema"])
+def test_a_stream_knows_no_columns_before_it_is_planned(attribute: str) -> None:
+    for stream in (fk.read(EVENTS), fk.read(EVENTS).where("n > 1")):
+        error = refused(lambda given=stream: getattr(given, attribute), "UNSUPPORTED_METHOD", method=attribute)
+        assert isinstance(error, AttributeError)
+        assert "plans the application" in str(error)
+        assert "schema=" in error.hint
 
 
 @pytest.mark.parametrize("method", ["first", "pivot", "applyInPandas", "write"])
@@ -304,6 +314,14 @@ def test_a_notebook_is_told_to_start_the_application_in_its_own_process() -> Non
         exec("app.run()", outside_a_file)
     assert caught.value.condition == "APPLICATION_MISSING"
     assert "app.start()" in caught.value.hint
+
+
+def test_a_start_elsewhere_leaves_the_home_as_it_was_declared() -> None:
+    app = fk.App("plain", home="declared")
+    with pytest.raises(fk.DefinitionError) as caught:
+        app.start(home="elsewhere")
+    assert caught.value.condition == "BROKER_MISSING"
+    assert app.home == Path("declared")
 
 
 def test_a_stream_shows_its_steps() -> None:

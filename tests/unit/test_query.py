@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.host.query import Query, _name_after
+from falkirk.host.query import Query
+from falkirk.reading import name_after
 
 
 class Host:
@@ -61,9 +62,9 @@ def test_a_lost_jvm_ends_the_query_and_gives_the_home_back(stops: bool, done: li
 
 
 def test_an_application_is_named_after_its_topic_whatever_that_is_called() -> None:
-    assert _name_after("counts") == "counts"
+    assert name_after("counts") == "counts"
     long = ["x" * 249, "x" * 248, "a.b", "a_b", "...", "ü", "-x"]
-    names = [_name_after(topic) for topic in long]
+    names = [name_after(topic) for topic in long]
     assert len(set(names)) == len(names)
     for name in names:
         fk.App(name)

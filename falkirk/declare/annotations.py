@@ -1,0 +1,131 @@
+"""Annotations: reads which parameters of a batch's function are marked with `View` or `Stamped`.
+
+A mark is the annotation itself, or part of an ``Annotated[DataFrame, fk.View]``. With ``from __future__ import
+annotations`` both are texts, perhaps with names that only type checkers know. A name of Falkirk that is no mark is
+refused: the input would otherwise be read as if it had no mark.
+"""
+
+import ast
+import contextlib
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Annotated, Any, get_args, get_origin
+
+from falkirk.declare.checks import place_of
+from falkirk.declare.parts import Stamped, View
+from falkirk.declare.stream import Body, Stream
+from falkirk.errors import DefinitionError
+
+#: The marks by their names.
+_MARKS: dict[str, type] = {mark.__name__: mark for mark in (View, Stamped)}
+#: How users call the package, for texts whose names can't be evaluated.
+_PACKAGE = ("fk", "falkirk")
+
+
+@dataclass(frozen=True, slots=True)
+class _UnknownName:
+    """A name of Falkirk that does not exist. Args: text: as the user wrote it."""
+
+    text: str
+
+
+def marks_of(body: Body) -> dict[str, type]:
+    """Return the marked parameters of a batch's function, each with its mark.
+
+    Raises: DefinitionError: `ANNOTATION_UNKNOWN`: an annotation names something of Falkirk that is no mark.
+    """
+    found: dict[str, type] = {}
+    for name, parameter in inspect.signature(body).parameters.items():
+        ours = _ours(_value(parameter.annotation, body))
+        marks = [mark for mark in _MARKS.values() if any(each is mark for each in ours)]
+        if len(ours) > 1 or len(ours) != len(marks):
+            raise _unknown(body, name, parameter.annotation)
+        if marks:
+            found[name] = marks[0]
+    return found
+
+
+def refuse_marks(body: Body) -> None:
+    """Refuse marks at a function of streams.
+
+    Raises: DefinitionError: `MARK_MISPLACED`; as `marks_of`.
+    """
+    for parameter, mark in marks_of(body).items():
+        raise DefinitionError(
+            "MARK_MISPLACED",
+            f"parameter {parameter!r} of {body.__name__!r} is marked fk.{mark.__name__}, but a function under "
+            "@app.stream() gets streams, which have no marks.",
+            where=place_of(body),
+            hint="Remove the mark, or write @app.stream(fk.Eager()) or @app.batch(…): their parameters are DataFrames.",
+            parameter=parameter,
+        )
+
+
+def _unknown(body: Body, parameter: str, annotation: object) -> DefinitionError:
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return DefinitionError(
+        "ANNOTATION_UNKNOWN",
+        f"parameter {parameter!r} of {body.__name__!r} has the annotation {text}, which Falkirk does not understand.",
+        where=place_of(body),
+        hint="Write Annotated[DataFrame, fk.View] for the newest epoch, Annotated[DataFrame, fk.Stamped] for rows with "
+        "stamps, or an annotation without other names of Falkirk.",
+        parameter=parameter,
+        annotation=text,
+    )
+
+
+def _ours(annotation: object) -> list[object]:
+    """Return what an annotation names of Falkirk, except the types that functions get."""
+    if get_origin(annotation) is Annotated:
+        kind, *notes = get_args(annotation)
+        return [*_ours(kind), *filter(_is_ours, notes)]
+    if any(_ours(part) for part in get_args(annotation)):  # such as `View | None`
+        return [annotation]
+    is_given = isinstance(annotation, type) and (issubclass(annotation, Stream) or annotation.__name__ == "Collection")
+    return [annotation] if _is_ours(annotation) and not is_given else []
+
+
+def _is_ours(value: object) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(rf"({'|'.join(_PACKAGE)})\.\w+", value) is not None
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "falkirk"
+
+
+def _value(annotation: object, body: Body) -> object:
+    """Return an annotation as a value; `Any` stands for texts, and parts of texts, that can't be evaluated."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        node = ast.parse(annotation.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return Any
+    function: Any = inspect.unwrap(body)
+    scope = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # the variable has no value yet
+            scope[name] = cell.cell_contents
+    return _evaluated(node, scope)
+
+
+def _evaluated(node: ast.expr, scope: dict[str, Any]) -> object:
+    text = ast.unparse(node)
+    try:
+        return eval(text, scope)
+    except Exception:  # the user's names may not exist, or may raise anything
+        pass
+    match node:
+        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=ast.Tuple(elts=parts)) if (
+            name == "Annotated"
+        ):
+            return Annotated.__class_getitem__(tuple(_evaluated(part, scope) for part in parts))  # type: ignore[attr-defined]
+        case ast.Attribute(value=ast.Name(id=package), attr=name):
+            module = scope.get(package, sys.modules["falkirk"] if package in _PACKAGE else None)
+            if isinstance(module, ModuleType) and module.__name__.partition(".")[0] == "falkirk":
+                return getattr(module, name, _UnknownName(text))
+            return _MARKS.get(name, Any)
+        case ast.Name(id=name):
+            return _MARKS.get(name, Any)
+    return Any

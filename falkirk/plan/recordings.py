@@ -1,0 +1,55 @@
+"""Recordings: what the functions of streams return in one plan, so that no function is called for each of its readers.
+
+A function records steps on a `Stream`. The planner uses its first call everywhere: to choose the engine, to cut
+regions, and to run micro-batches. A second call shows whether the function itself is deterministic: a clock that
+Python reads is a literal to Spark, but the literal differs in the second call.
+"""
+
+from typing import Any
+
+from falkirk.declare.parts import Processor
+from falkirk.declare.stream import Node, ProcessorNode, SourceNode, Stream, root_of, steps_of
+from falkirk.plan.fingerprint import text_of
+
+
+class Recordings:
+    """What each function of a stream returned at its first and at its second call, which are made when needed."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] = {}
+        self._second: dict[str, Any] = {}
+
+    def first(self, processor: Processor) -> Any:
+        """Return what the function of a processor returns: a stream, unless the user made a mistake."""
+        return _recorded(processor, self._first)
+
+    def second(self, processor: Processor) -> Any:
+        """Return what the function returns at its second call."""
+        return _recorded(processor, self._second)
+
+    def differ(self, processor: Processor) -> bool:
+        """Return whether a live processor's function records other steps when it is called again."""
+        if processor.word is not None:
+            return False
+        first, second = node_of(self.first(processor)), node_of(self.second(processor))
+        return first is not second and [*map(text_of, steps_of(first))] != [*map(text_of, steps_of(second))]
+
+
+def _recorded(processor: Processor, calls: dict[str, Any]) -> Any:
+    if processor.name not in calls:
+        calls[processor.name] = processor.body(*[Stream(ProcessorNode(name=read)) for read in processor.reads])
+    return calls[processor.name]
+
+
+def node_of(result: object) -> Node:
+    """Return the last step of what a function returned. The planner reports a function that returns no stream."""
+    return result.node if isinstance(result, Stream) else ProcessorNode(name="")
+
+
+def begins_at(node: Node, upstream: str, source: SourceNode | None) -> bool:
+    """Return whether recorded steps begin at what their processor reads.
+
+    Args: source: the source named `upstream`, if it is one. A stream that `read` began starts at the source itself.
+    """
+    root = root_of(node)
+    return root == ProcessorNode(name=upstream) or (root is source and source is not None)
