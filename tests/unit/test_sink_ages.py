@@ -36,16 +36,16 @@ class Sink:
     """A target that knows its number of epochs, and that can be restored."""
 
     def __init__(self) -> None:
-        self.has, self.delivered = 0, list[int]()
+        self.has, self.sent = 0, list[int]()
 
     def seen(self) -> int:
         return self.has
 
-    kept = seen
+    delivered = seen
 
     def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
         if epoch >= self.has:
-            self.delivered.append(epoch)
+            self.sent.append(epoch)
             self.has = epoch + 1
 
 
@@ -100,7 +100,7 @@ class World:
             wheel.turn()
             return self.outlet.released() == self.epochs.end()
 
-        wait_until(is_out, 30, lambda: f"the release: {self.sink.delivered}, {self.outlet.detail}")
+        wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.outlet.detail}")
         wheel.turn()
 
 
@@ -111,7 +111,7 @@ def world(store: Store, tmp_path: Path) -> World:
     made.path.mkdir()
     made.complete(EPOCHS)
     made.release(made.start(history=EPOCHS))
-    assert made.sink.delivered == [0, 1, 2]
+    assert made.sink.sent == [0, 1, 2]
     return made
 
 
@@ -136,20 +136,20 @@ def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) 
 
 
 def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
-    world.sink.has, world.sink.delivered = 1, []
+    world.sink.has, world.sink.sent = 1, []
     wheel = world.start(history=EPOCHS)
     world.release(wheel)
-    assert world.sink.delivered == [1, 2], "no new epoch is complete, but these are sent again"
+    assert world.sink.sent == [1, 2], "no new epoch is complete, but these are sent again"
     world.complete(1)
     world.release(wheel)
-    assert world.sink.delivered == [1, 2, 3]
+    assert world.sink.sent == [1, 2, 3]
 
 
 def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(world: World) -> None:
     world.complete(2)
-    world.sink.has, world.sink.delivered = 1, []
+    world.sink.has, world.sink.sent = 1, []
     world.release(world.start())  # without history, they are kept for no other reason
-    assert world.sink.delivered == [1, 2, 3, 4]
+    assert world.sink.sent == [1, 2, 3, 4]
     assert not (world.path / "2-aa").exists()
 
 
@@ -167,30 +167,30 @@ def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: W
     wheel = world.start(history=2 * EPOCHS)
     world.complete(1)
     world.release(wheel)
-    world.sink.has, world.sink.delivered = 1, []
+    world.sink.has, world.sink.sent = 1, []
     world.complete(1)
 
     with pytest.raises(HomeError) as refused:
         world.release(wheel)
     assert (refused.value.condition, refused.value.parameters["kept"]) == ("SINK_BEHIND", 1)
-    assert world.sink.delivered == []
+    assert world.sink.sent == []
     world.release(world.start(history=2 * EPOCHS))
-    assert world.sink.delivered == [1, 2, 3, 4]
+    assert world.sink.sent == [1, 2, 3, 4]
 
 
 def test_a_table_tells_of_what_it_lost(tmp_path: Path) -> None:
     database = tmp_path / "sink.db"
     target = TableTarget(fk.Sql(f"sqlite:///{database}", "rows"), "deadbeef", "s")
-    assert (target.seen(), target.kept()) == (0, 0)
+    assert (target.seen(), target.delivered()) == (0, 0)
     with target._engine.begin() as db:
         target._set_mark(db, 4)
     copy = shutil.copy(database, tmp_path / "copy.db")
     with target._engine.begin() as db:
         target._set_mark(db, 7)
-    assert (target.seen(), target.kept()) == (8, 8)
+    assert (target.seen(), target.delivered()) == (8, 8)
     target._engine.dispose()
     shutil.copy(copy, database)
-    assert (target.seen(), target.kept()) == (5, 5)
+    assert (target.seen(), target.delivered()) == (5, 5)
 
 
 def test_a_folder_tells_what_it_lost_from_what_was_moved_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,16 +205,16 @@ def test_a_folder_tells_what_it_lost_from_what_was_moved_away(tmp_path: Path, mo
     deliver(0, 2)
     copy = shutil.copytree(path, tmp_path / "copy")
     deliver(2, 4)
-    assert (target.seen(), target.kept()) == (4, 4)
+    assert (target.seen(), target.delivered()) == (4, 4)
     for moved in path.glob("epoch=*"):
         moved.rmdir()
-    assert (target.seen(), target.kept()) == (4, 4), "its readers have moved the files"
+    assert (target.seen(), target.delivered()) == (4, 4), "its readers have moved the files"
     deliver(3, 4)
     assert not list(path.glob("epoch=*")), "otherwise an epoch would exist twice"
     shutil.rmtree(path)
-    assert target.kept() == 0
+    assert target.delivered() == 0
     shutil.copytree(copy, path, dirs_exist_ok=True)
-    assert (target.seen(), target.kept()) == (2, 2)
+    assert (target.seen(), target.delivered()) == (2, 2)
 
 
 def test_a_folder_whose_last_note_was_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,14 +222,14 @@ def test_a_folder_whose_last_note_was_not_written(tmp_path: Path, monkeypatch: p
     target = FolderTarget(fk.Files(str(tmp_path)), "deadbeef")
     target.deliver(0, cast(Any, None))
     (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef", "upto": 0}))
-    assert (target.seen(), target.kept()) == (1, 0)
+    assert (target.seen(), target.delivered()) == (1, 0)
     target.deliver(0, cast(Any, None))
-    assert (target.seen(), target.kept()) == (1, 1)
+    assert (target.seen(), target.delivered()) == (1, 1)
 
 
 def test_a_folder_of_an_older_falkirk_does_not_tell(tmp_path: Path) -> None:
     (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef"}))
-    assert FolderTarget(fk.Files(str(tmp_path)), "deadbeef").kept() is None
+    assert FolderTarget(fk.Files(str(tmp_path)), "deadbeef").delivered() is None
 
 
 @pytest.mark.parametrize(("incarnations", "refused"), [({1: 5}, None), ({1: 5, 2: 1}, 2), ({}, None)])

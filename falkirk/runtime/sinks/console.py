@@ -34,7 +34,7 @@ class ConsoleTarget:
         """See Target. Nobody is bound by what was printed."""
         return 0
 
-    def kept(self) -> None:
+    def delivered(self) -> None:
         """See Target."""
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:

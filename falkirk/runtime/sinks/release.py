@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Sink
+from falkirk.declare.parts import Output
 from falkirk.errors import HomeError, SparkError
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
@@ -130,8 +130,8 @@ class Outlet:
 
     def _shortest(self, released: int) -> tuple[str, int]:
         """Return the sink that has kept the least of what was released, and up to which epoch it has it."""
-        kept = {name: target.kept() for name, target in self._targets.items()}
-        known = [(upto, name) for name, upto in kept.items() if upto is not None]
+        delivered = {name: target.delivered() for name, target in self._targets.items()}
+        known = [(upto, name) for name, upto in delivered.items() if upto is not None]
         upto, name = min([*known, (released, "")])
         return name, upto
 
@@ -276,7 +276,7 @@ def _is_open(epoch: Epoch) -> bool:
 
 def outlet_of(
     logs: BatchLogs,
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, Output],
     epochs: EpochLog,
     place: Place,
     settle: Callable[[str], dict[int, int]],

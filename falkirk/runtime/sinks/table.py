@@ -65,7 +65,7 @@ class TableTarget:
             _marks_metadata.create_all(db)
             return self._mark(db) + 1
 
-    def kept(self) -> int:
+    def delivered(self) -> int:
         """See Target. The mark tells of epochs without rows, too."""
         return self.seen()
 

@@ -16,22 +16,22 @@ NESTED = ("struct", "array", "map")
 
 
 class Target(Protocol):
-    """Where epochs are released to."""
+    """Where epochs are released to: `fk.Sink`, with what Falkirk's own sinks know besides."""
 
     def seen(self) -> int:
         """Return up to which epoch, exclusive, the outside may have seen anything."""
 
-    def kept(self) -> int | None:
+    def delivered(self) -> int | None:
         """Return up to which epoch, exclusive, it has all that was delivered to it; None: it can't tell.
 
         Called at a start, and before epochs are delivered. Raises: SparkError: `RELEASE_FAILED`: it does not answer.
         """
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See to it that all of an epoch is there, once, whatever an earlier try has done; return what is too large to
-        be there, as dead letters. Epochs come in order.
+        """See to it that all of an epoch is there, once, whatever an earlier try has done; return what it refuses, as
+        dead letters. Epochs come in order.
 
-        Args: few: the rows are so few that one task is enough.
+        Args: rows: with the column ROW, which orders them. few: they are so few that one task is enough.
         """
 
 
