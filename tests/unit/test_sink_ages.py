@@ -250,3 +250,18 @@ def test_records_of_an_incarnation_that_the_home_does_not_know(
         outputs.refuse_ahead(none, tail)
     assert error.value.condition == "SINK_AHEAD"
     assert error.value.parameters == {"sink": "dead", "seen": 2, "there": 1}
+
+
+def test_epochs_that_were_cancelled_are_not_missed(world: World) -> None:
+    """A sink can't remember an epoch that nobody delivered. It counted as an older copy of itself."""
+    world.complete(1)
+    recovery = world.store.open_recovery("test", {}, voids=((LOG, 0, EPOCHS, EPOCHS + 1),))
+    world.store.advance_recovery(recovery, "restored")
+    world.store.advance_recovery(recovery, "done")
+    wheel = world.start(history=2 * EPOCHS)
+    world.release(wheel)
+    world.complete(1)
+    world.release(wheel)
+    world.complete(1)
+    world.release(world.start(history=2 * EPOCHS))
+    assert world.sink.sent == [0, 1, 2, EPOCHS + 1, EPOCHS + 2]

@@ -122,10 +122,11 @@ class Outlet:
         except SparkError as error:
             self._fail(error)
             return released
-        if upto < released:
-            if not self.epochs.has_all(upto, released):
-                raise self._behind(sink, upto, released)
-            log.warning("sink %r lacks the epochs %d to %d: they are sent again", sink, upto, released - 1)
+        if not self.epochs.any_counts(upto, released):
+            return released
+        if not self.epochs.has_all(upto, released):
+            raise self._behind(sink, upto, released)
+        log.warning("sink %r lacks the epochs %d to %d: they are sent again", sink, upto, released - 1)
         return upto
 
     def _shortest(self, released: int) -> tuple[str, int]:
@@ -230,7 +231,7 @@ class Outlet:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
             session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
             sink, upto = self._shortest(self._done)
-            if upto < self._done:
+            if self.epochs.any_counts(upto, self._done):
                 raise self._behind(sink, upto, self._done)
             while self._done < (last := self._promised):  # more may be, while it is at work
                 for epoch in self.epochs.complete(self._done, last):
