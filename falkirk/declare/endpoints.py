@@ -347,12 +347,17 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
     if not is_sink(value):
         raise DefinitionError(
             "NOT_AN_ENDPOINT",
-            f"results can't be written to {value!r}.",
+            f"results can't be written to {_shown(value)}.",
             where=where,
             hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder"), fk.Console(), or an '
             "object with address, delivered() and deliver(epoch, rows) (fk.Sink).",
         )
     return as_own(cast(Sink, value), where)
+
+
+def _shown(value: object) -> str:
+    """Return a value that is no target. What an object of the user's shows of itself may be secret."""
+    return repr(value) if isinstance(value, str | type) else f"an object of class {type(value).__name__}"
 
 
 def as_source(value: object, where: SourceLocation) -> Kafka | Files:

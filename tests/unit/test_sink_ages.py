@@ -11,7 +11,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.declare.endpoints import as_endpoint
+from falkirk.declare.sink import OwnSink
 from falkirk.errors import HomeError
+from falkirk.errors.location import caller
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Health
@@ -19,8 +22,9 @@ from falkirk.protocol.recovery import Wheel
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.outputs import Outputs
-from falkirk.runtime.sinks import folder
+from falkirk.runtime.sinks import folder, own
 from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochLogs, Outlet
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import RegionRecord, Store
@@ -49,6 +53,21 @@ class Sink:
             self.has = epoch + 1
 
 
+class Own:
+    """The same sink, as users write it."""
+
+    address = "a store"
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def delivered(self) -> int:
+        return self._sink.has
+
+    def deliver(self, epoch: int, rows: object) -> None:
+        self._sink.deliver(epoch, rows)
+
+
 class Batch(BatchAtRest):
     """A batch without a failure."""
 
@@ -66,8 +85,8 @@ class Logs(EpochLogs):
 class World:
     """A home with complete epochs, and the wheels that start in it."""
 
-    def __init__(self, store: Store, path: Path, sink: Sink) -> None:
-        self.store, self.path, self.sink = store, path, sink
+    def __init__(self, store: Store, path: Path, sink: Sink, target: object) -> None:
+        self.store, self.path, self.sink, self.target = store, path, sink, target
         home = SimpleNamespace(store=store, checkpoint=lambda name: path, identity="deadbeef")
         topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
         self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
@@ -84,7 +103,7 @@ class World:
     def start(self, history: int = 0) -> Wheel:
         """Open the home as a new process does."""
         epochs = EpochLog(LOG, "b", self.path, self.store)
-        self.outlet = Outlet(epochs, {"out": cast(Any, self.sink)}, None, StructType())
+        self.outlet = Outlet(epochs, {"out": cast(Any, self.target)}, None, StructType())
         logs = BatchLogs(name="b", log=LOG, topics=(SOURCE,), files=(), sinks=("out",), dead_letters=None)
         stage = Stage(name="b", inputs=(SOURCE,), output=LOG)
         layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
@@ -104,10 +123,13 @@ class World:
         wheel.turn()
 
 
-@pytest.fixture
-def world(store: Store, tmp_path: Path) -> World:
-    """Three epochs are complete and released."""
-    made = World(store, tmp_path / "epochs", Sink())
+@pytest.fixture(params=["own", "ours"])
+def world(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Three epochs are complete and released, to a sink of ours or to a user's."""
+    sink = Sink()
+    monkeypatch.setattr(own, "in_order", lambda rows, few: SimpleNamespace(drop=lambda column: rows))
+    declared = cast(OwnSink, as_endpoint(Own(sink), caller()))
+    made = World(store, tmp_path / "epochs", sink, OwnTarget(declared, "out") if request.param == "own" else sink)
     made.path.mkdir()
     made.complete(EPOCHS)
     made.release(made.start(history=EPOCHS))
