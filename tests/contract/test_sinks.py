@@ -14,6 +14,8 @@ from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.testing import check_sink
 from tests.contract.sinks import ids, keep_contract
 from tests.integration.live import Wire
 from tests.integration.targets import Place, documented, epoch, place
@@ -65,11 +67,12 @@ class Noting(JsonLines):  # type: ignore[misc]
     """A sink that notes its number of epochs in a file. One of these calls is wrong.
 
     Args: early: it is noted before the rows are there. appends: an earlier try's rows stay.
+        by_row: it writes rows while it reads them.
     """
 
-    def __init__(self, folder: str, *, early: bool = False, appends: bool = False) -> None:
+    def __init__(self, folder: str, *, early: bool = False, appends: bool = False, by_row: bool = False) -> None:
         super().__init__(folder)
-        self.early, self.appends = early, appends
+        self.early, self.appends, self.by_row = early, appends, by_row
 
     def delivered(self) -> int:
         note = self.folder / "upto"
@@ -81,7 +84,8 @@ class Noting(JsonLines):  # type: ignore[misc]
             (self.folder / "upto").write_text(str(epoch + 1))
         if self.appends:
             with (self.folder / "all.jsonl").open("a") as file:
-                file.writelines(json.dumps({"id": row.id}) + "\n" for row in rows.collect())
+                read = rows.toLocalIterator() if self.by_row else rows.collect()
+                file.writelines(json.dumps({"id": row.id}) + "\n" for row in read)
         else:
             super().deliver(epoch, rows)
         (self.folder / "upto.part").write_text(str(epoch + 1))
@@ -111,3 +115,28 @@ def test_a_sink_with_a_fault_does_not_keep_it(
 ) -> None:  # fmt: skip
     with pytest.raises((AssertionError, SparkError), match=fault):
         keep_contract(place_of("own", sink=bad), spark, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("sink", "fault"),
+    [
+        (JsonLines, None),
+        (Forgetful, r"delivered\(\) of a new object returns 0 instead of 1"),
+        (partial(Noting, early=True), "of epoch 1 that failed, delivered"),
+        (partial(Noting, appends=True, by_row=True), r"of epoch 1 that failed, \d+ rows are there instead of 20"),
+        (Counting, r"delivered\(\) returns 3 instead of 4"),
+    ],
+    ids=["keeps it", "forgets", "notes too early", "appends", "counts"],
+)
+def test_what_users_have_for_their_tests(
+    sink: Callable[[str], Any], fault: str | None, spark: "SparkSession", tmp_path: Path
+) -> None:
+    def count() -> int:
+        return sum(len(file.read_text().splitlines()) for file in tmp_path.glob("*.jsonl"))
+
+    rows = epoch(spark, 0).drop(ROW)
+    if fault is None:
+        check_sink(lambda: sink(str(tmp_path)), count, rows)
+        return
+    with pytest.raises((AssertionError, SparkError), match=fault):
+        check_sink(lambda: sink(str(tmp_path)), count, rows)
