@@ -51,7 +51,7 @@ from falkirk.check import (
     types_of,
 )
 from falkirk.declare.application import Application
-from falkirk.declare.parts import Sink
+from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
 from falkirk.declare.stream import LatestValue, SourceNode, Step, steps_of
 from falkirk.errors import DefinitionError, LogError
@@ -87,7 +87,7 @@ class _Declared:
 
 def judge_sink(
     app: Application,
-    sink: Sink,
+    sink: Output,
     connection: Connection,
     session: SparkSession,
     space: Space | None = None,
@@ -143,7 +143,7 @@ class _Counted:
             yield record
 
 
-def _verdict(good: Frame, declared: _Declared, sink: Sink, records: _Counted, space: Space | None) -> Verdict:
+def _verdict(good: Frame, declared: _Declared, sink: Output, records: _Counted, space: Space | None) -> Verdict:
     if declared.keyed is None:
         types = types_of(_types(good.data.select(*good.columns)))
         rows = good.data.select(F.to_json(F.struct(*good.columns), JSON_OPTIONS).alias("value"), STAMP)
@@ -174,7 +174,7 @@ def _types(data: DataFrame) -> dict[str, str]:
     return {each.name: named[type(each.dataType)] for each in data.schema if type(each.dataType) in named}
 
 
-def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: Sink) -> None:
+def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: Output) -> None:
     """Refuse a minimum or maximum whose order JSON's values do not have, such as that of bytes in Base64."""
     ordered = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType)
     for name, function in model.aggregates.items():
@@ -184,7 +184,7 @@ def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: Sink) -> Non
                 raise _not_checkable(sink, f"{name} is in the order of {kind.simpleString()}")
 
 
-def _declared(app: Application, sink: Sink, recordings: Recordings) -> _Declared:
+def _declared(app: Application, sink: Output, recordings: Recordings) -> _Declared:
     steps: list[Step] = []
     name = sink.reads
     while name not in app.sources:
@@ -206,7 +206,7 @@ def _declared(app: Application, sink: Sink, recordings: Recordings) -> _Declared
     )
 
 
-def _recomputable(frame: Frame, step: Step, sink: Sink) -> Frame:
+def _recomputable(frame: Frame, step: Step, sink: Output) -> Frame:
     """Return the frame after a step that is deterministic.
 
     Raises: DefinitionError: `NOT_CHECKABLE`.
@@ -218,7 +218,7 @@ def _recomputable(frame: Frame, step: Step, sink: Sink) -> Frame:
     return after
 
 
-def _not_checkable(sink: Sink, reason: str) -> DefinitionError:
+def _not_checkable(sink: Output, reason: str) -> DefinitionError:
     return DefinitionError(
         "NOT_CHECKABLE",
         f"sink {sink.name!r} can't be recomputed: {reason}.",
@@ -237,7 +237,7 @@ def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
     return tuple(keys), step.arguments[1] if step.operation == "agg" else (F.count("*").alias("count"),)
 
 
-def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Sink) -> tuple[list[Any], AggregateModel]:
+def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Output) -> tuple[list[Any], AggregateModel]:
     """Return the columns that the aggregates read, and the model that recomputes them."""
     columns: list[Any] = []
     parts: dict[str, Aggregate] = {}

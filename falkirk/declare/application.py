@@ -23,7 +23,7 @@ from falkirk.declare.checks import (
 from falkirk.declare.cut import ByTime, Cut, OnArrival
 from falkirk.declare.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.declare.http import Http
-from falkirk.declare.parts import Iteration, Processor, Sink, Stamped, View
+from falkirk.declare.parts import Iteration, Output, Processor, Stamped, View
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
     Delivery,
@@ -35,6 +35,7 @@ from falkirk.declare.policy import (
     Policy,
     duration_s,
 )
+from falkirk.declare.sink import Sink
 from falkirk.declare.stream import Body, ProcessorNode, SourceNode, Stream, source_node
 from falkirk.declare.tls import Tls
 from falkirk.errors import DefinitionError
@@ -88,7 +89,7 @@ class Application:
         self.pushed: dict[str, Http] = {}
         self.folders: dict[str, Files] = {}
         self.processors: dict[str, Processor] = {}
-        self.sinks: dict[str, Sink] = {}
+        self.sinks: dict[str, Output] = {}
 
     def _claim(self, name: str, where: SourceLocation) -> None:
         for kind, taken in (("source", self.sources), ("source", self.folders), ("processor", self.processors)):
@@ -330,18 +331,18 @@ class Application:
         self,
         name: str,
         reads: "Body | Stream | str",
-        to: Endpoint,
+        to: "Endpoint | Sink",
         *,
         delivery: Delivery | str = Delivery.EXACTLY_ONCE,
     ) -> None:
         """Declare that the records of a processor are written to a topic or, from a batch, also to other targets.
 
-        Args: reads: the processor (its function or its name). to: the target. delivery: the promise to readers, see
-            `Delivery`.
+        Args: reads: the processor (its function or its name). to: the target; of a batch also a `Sink` of your own.
+            delivery: the promise to readers, see `Delivery`.
         """
         where = caller()
         check_name(name, "a sink", where)
-        as_endpoint(to, where)
+        target = as_endpoint(to, where)
         if name in self.sinks:
             raise DefinitionError(
                 "NAME_TAKEN",
@@ -351,7 +352,9 @@ class Application:
                 name=name,
             )
         upstream = self._upstream(name, reads, where)
-        self.sinks[name] = Sink(name=name, reads=upstream, to=to, delivery=as_delivery(delivery, where), where=where)
+        self.sinks[name] = Output(
+            name=name, reads=upstream, to=target, delivery=as_delivery(delivery, where), where=where
+        )
 
     def _upstream(self, sink: str, reads: object, where: SourceLocation) -> str:
         if isinstance(reads, str):

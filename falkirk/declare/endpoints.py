@@ -1,12 +1,23 @@
-"""Endpoints: the sources and targets of an application, as declared by the user."""
+"""Endpoints: the sources and targets of an application, as declared by the user.
+
+Every target has these properties:
+
+    address      where results go, as text without secrets
+    written_as   in which form; a home records both, and refuses to start if one of them changes
+    keys         the columns that identify a row
+    may_refuse   whether a row may become a dead letter there
+    remembers    whether it can be asked which epochs it has, so that each is there once
+"""
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
+from falkirk.declare.sink import OwnSink, Sink, as_own, is_sink
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation, caller
 
@@ -86,6 +97,28 @@ class Kafka:
         if self.key is None:
             return ()
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def address(self) -> str:
+        """Where results go."""
+        return f"topic {self.topic}"
+
+    @property
+    def written_as(self) -> str:
+        """The form of results: format, schema and key."""
+        schema = self.schema if self.format == "avro" else None
+        digest = "" if schema is None else f" with schema {sha256(schema.encode()).hexdigest()[:16]}"
+        return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {_key(self.keys)}"
+
+    @property
+    def may_refuse(self) -> bool:
+        """A record may be too large for the topic."""
+        return True
+
+    @property
+    def remembers(self) -> bool:
+        """Each record names its epoch."""
+        return True
 
     @property
     def ddl(self) -> str:
@@ -172,6 +205,21 @@ class Sql:
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
     @property
+    def address(self) -> str:
+        """Where results go. The database is not named: its URL has secrets."""
+        return f"table {self.table}"
+
+    @property
+    def written_as(self) -> str:
+        """The form of rows."""
+        return _key(self.keys)
+
+    @property
+    def remembers(self) -> bool:
+        """An epoch and its mark are one transaction."""
+        return True
+
+    @property
     def may_refuse(self) -> bool:
         """Whether the table may refuse rows: those with a null in a key, or a NUL character in a text."""
         return bool(self.keys) or self.url.startswith("postgresql")
@@ -212,6 +260,26 @@ class Files:
         """Files have no keys."""
         return ()
 
+    @property
+    def address(self) -> str:
+        """Where results go."""
+        return f"files in {self.path}"
+
+    @property
+    def written_as(self) -> str:
+        """The form of results."""
+        return self.format
+
+    @property
+    def may_refuse(self) -> bool:
+        """A file takes every row."""
+        return False
+
+    @property
+    def remembers(self) -> bool:
+        """A complete epoch has a folder."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Console:
@@ -241,23 +309,55 @@ class Console:
         """A console has no keys."""
         return ()
 
+    @property
+    def address(self) -> str:
+        """Where results go."""
+        return "the terminal"
 
-Endpoint = Kafka | Sql | Files | Console
+    @property
+    def written_as(self) -> str:
+        """The form of results."""
+        return "text"
+
+    @property
+    def may_refuse(self) -> bool:
+        """A terminal takes every row."""
+        return False
+
+    @property
+    def remembers(self) -> bool:
+        """A terminal can't be asked what it has shown."""
+        return False
+
+
+Endpoint = Kafka | Sql | Files | Console | OwnSink
+
+
+def _key(columns: tuple[str, ...]) -> str:
+    return f"key {', '.join(columns)}" if columns else "no key"
 
 
 def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
-    """Return `value` if results can be written to it.
+    """Return `value` if results can be written to it, and the declaration of a user's sink.
 
-    Raises: DefinitionError: `NOT_AN_ENDPOINT`.
+    Raises: DefinitionError: `NOT_AN_ENDPOINT`, `SINK_INVALID`.
     """
-    if not isinstance(value, Kafka | Sql | Files | Console):
+    if isinstance(value, Kafka | Sql | Files | Console):
+        return value
+    if not is_sink(value):
         raise DefinitionError(
             "NOT_AN_ENDPOINT",
-            f"results can't be written to {value!r}.",
+            f"results can't be written to {_shown(value)}.",
             where=where,
-            hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder") or fk.Console().',
+            hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder"), fk.Console(), or an '
+            "object with address, delivered() and deliver(epoch, rows) (fk.Sink).",
         )
-    return value
+    return as_own(cast(Sink, value), where)
+
+
+def _shown(value: object) -> str:
+    """Return a value that is no target. What an object of the user's shows of itself may be secret."""
+    return repr(value) if isinstance(value, str | type) else f"an object of class {type(value).__name__}"
 
 
 def as_source(value: object, where: SourceLocation) -> Kafka | Files:

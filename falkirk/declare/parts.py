@@ -78,7 +78,7 @@ class Processor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
+class Output:
     """A declared output: the processor whose records it gets, the target, and the promise to readers."""
 
     name: str

@@ -13,7 +13,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Sink
+from falkirk.declare.parts import Output
 from falkirk.errors import DefinitionError
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 
@@ -55,7 +55,7 @@ def _is_optional(kind: Any) -> bool:
     return kind == "null" or (isinstance(kind, list) and "null" in kind)
 
 
-def check_sink(sink: Sink, data: DataFrame, columns: list[str]) -> None:
+def check_sink(sink: Output, data: DataFrame, columns: list[str]) -> None:
     """See that rows can be written as a sink's schema has them.
 
     Raises: DefinitionError: `SCHEMA_MISMATCH`, `SCHEMA_INVALID`.
@@ -114,7 +114,7 @@ def _under(place: str, inner: str | None) -> str | None:
     return None if inner is None else place + inner
 
 
-def _mismatch(sink: Sink, to: Kafka, reason: str) -> DefinitionError:
+def _mismatch(sink: Output, to: Kafka, reason: str) -> DefinitionError:
     return DefinitionError(
         "SCHEMA_MISMATCH",
         f"what sink {sink.name!r} is to write does not fit the schema of topic {to.topic!r}: {reason}.",

@@ -15,7 +15,7 @@ from falkirk.analysis.columns import require
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.properties import of_batch
 from falkirk.declare.cut import SLICE, ByTime, Cut
-from falkirk.declare.parts import Processor, Sink
+from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import Lazy
 from falkirk.errors import DefinitionError
 from falkirk.errors.spark import SPARK_ERRORS, first_line
@@ -29,7 +29,7 @@ from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, Input, epoch_log
 from falkirk.plan.batch_determinism import Called, doubts_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
 from falkirk.plan.promises import check_key
-from falkirk.plan.published import address, form
+from falkirk.plan.published import form
 
 
 def stamped(given: Input, column: str, where: object) -> Input:
@@ -40,7 +40,7 @@ def stamped(given: Input, column: str, where: object) -> Input:
 
 def plan_batch(
     processor: Processor,
-    sinks: tuple[Sink, ...],
+    sinks: tuple[Output, ...],
     inputs: tuple[Input, ...],
     session: SparkSession,
     *,
@@ -122,7 +122,7 @@ def plan_batch(
             STATE: memory or "none",
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),
-            "writes": "; ".join(f"{s.name}: {address(s)}" for s in sinks) or "nothing outside",
+            "writes": "; ".join(f"{s.name}: {s.to.address}" for s in sinks) or "nothing outside",
             WRITTEN_AS: "; ".join(f"{s.name}: {form(s.to)}" for s in sinks) or "nothing outside",
             **of_session(session),
         },

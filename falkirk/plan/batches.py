@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
-from falkirk.declare.endpoints import Kafka, Sql
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError
@@ -62,8 +61,7 @@ class BatchPlanner:
         for sink in sinks:
             check_printed(sink)
         may_fail = any((i.topic is not None and not i.reads_hop) or i.folder is not None for i in inputs)
-        for to in (s.to for s in sinks):
-            may_fail = may_fail or isinstance(to, Kafka) or (isinstance(to, Sql) and to.may_refuse)
+        may_fail = may_fail or any(sink.to.may_refuse for sink in sinks)
         dead = self._dead_letters(name)
         batch = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead, may_fail=may_fail)
         if batch.dead_letter_topic is not None:

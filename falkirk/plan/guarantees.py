@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut
-from falkirk.declare.endpoints import Console
-from falkirk.declare.parts import Sink
+from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
+from falkirk.declare.sink import OwnSink
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
-from falkirk.plan.published import address
 from falkirk.plan.reasons import Reason, in_short, listed, merged
 from falkirk.plan.region import Region
 from falkirk.plan.shape import layout_of
@@ -58,7 +57,7 @@ class Promise:
             within_s: the longest wait in seconds, if it is known. held: the log in which results wait. cut: decides
             when an epoch of a batch is complete.
         reasons: the reasons, from the source on. advice: changes that would let results be published earlier.
-        redrawn: a repeated result may differ from the first one.
+        redrawn: a repeated result may differ. declared: the sink is the user's, and has to keep it.
         goes_back: for each region upstream, the regions that restart from a checkpoint when it fails. within: the
             processors of these regions.
         durable: the durable data on the way, and their places. costs: the costs of the promise.
@@ -75,6 +74,7 @@ class Promise:
     reasons: tuple[Reason, ...]
     advice: tuple[str, ...] = ()
     redrawn: bool = False
+    declared: bool = False
     goes_back: Mapping[str, tuple[str, ...]]
     within: Mapping[str, tuple[str, ...]]
     durable: tuple[str, ...] = ()
@@ -83,12 +83,13 @@ class Promise:
     @property
     def promise(self) -> str:
         """The promise in a few words."""
-        return f"{_SAID[self.delivery]}{', may differ' if self.redrawn else ''}"
+        return f"{_SAID[self.delivery]}{', may differ' if self.redrawn else ''}{', declared' if self.declared else ''}"
 
     @property
     def meaning(self) -> str:
-        """The meaning of the promise for a reader."""
-        return _REDRAWN if self.redrawn else _MEANS[self.delivery]
+        """What the promise means for a reader."""
+        kept = ", if your sink keeps the contract of fk.Sink" if self.declared else ""
+        return f"{_REDRAWN if self.redrawn else _MEANS[self.delivery]}{kept}"
 
     @property
     def when(self) -> str:
@@ -121,7 +122,8 @@ class Promise:
             "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held,
             "reasons": [str(reason) for reason in self.reasons], "details": [each.as_json() for each in self.reasons],
             "advice": list(self.advice), "durable": list(self.durable), "costs": list(self.costs),
-            "redrawn": self.redrawn, "promise": self.promise, "when": self.when, "why": self.why,
+            "redrawn": self.redrawn, "declared": self.declared, "promise": self.promise, "when": self.when,
+            "why": self.why,
             "goes_back": {name: list(others) for name, others in self.goes_back.items()},
             "processors": {name: list(processors) for name, processors in self.within.items()},
         }  # fmt: skip
@@ -190,11 +192,12 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
         yield replace(
             common,
             sink=sink.name,
-            to=address(sink),
-            delivery=Delivery.REPEATED if isinstance(sink.to, Console) else Delivery.EXACTLY_ONCE,
+            to=sink.to.address,
+            delivery=Delivery.EXACTLY_ONCE if sink.to.remembers else Delivery.REPEATED,
+            declared=isinstance(sink.to, OwnSink),
             release="behind a checkpoint" if awaited else "with its epoch",
             cut=batch.cut,
-            reasons=merged([*reasons, *_printed(sink), _of_epoch(batch)]),
+            reasons=merged([*reasons, *_of_sink(sink), _of_epoch(batch)]),
         )
 
 
@@ -222,8 +225,14 @@ def _of_epoch(batch: Batch) -> Reason:
     return Reason(kind="epoch", processor=batch.name, where=batch.where, text=f"An epoch is complete {batch.cut}.")
 
 
-def _printed(sink: Sink) -> Iterator[Reason]:
-    if isinstance(sink.to, Console):
+def _of_sink(sink: Output) -> Iterator[Reason]:
+    if isinstance(sink.to, OwnSink):
+        text = (
+            f"Sink {sink.name} is your own code. Each epoch is there once if it keeps the contract of fk.Sink. "
+            "Falkirk asks it before and after each epoch which epochs it has."
+        )
+        yield Reason(kind="sink", processor=sink.reads, where=sink.where, text=text)
+    if not sink.to.remembers:
         text = "The terminal can't be asked what it has shown, so an epoch may be printed again after a failure."
         yield Reason(
             kind="repeated", processor=sink.reads, where=sink.where, short="a terminal can't be read", text=text

@@ -17,7 +17,7 @@ Source: Delivery-consistency-determinism, §II; Falkirk Wheel, §1.
 
 from collections.abc import Iterable
 
-from falkirk.declare.parts import Processor, Sink
+from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
 from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError, GuaranteeError
@@ -93,7 +93,7 @@ def before_keyed(draft: Draft, processor: Processor) -> str | None:
     return None
 
 
-def check_sink(sink: Sink, cause: Undetermined | None, repeated_by: str | None) -> None:
+def check_sink(sink: Output, cause: Undetermined | None, repeated_by: str | None) -> None:
     """Check that a sink's promise is possible with the policies before it.
 
     Args: cause: the cause that makes it tentative. repeated_by: the acknowledged processor upstream, if there is one.

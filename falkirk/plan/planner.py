@@ -29,7 +29,7 @@ from falkirk.analysis.functions import DATED, ITSELF
 from falkirk.analysis.properties import Brought, Properties, of_live
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Processor, Sink
+from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import Delivery, Ephemeral
 from falkirk.declare.stream import SourceNode, Step, steps_of
 from falkirk.errors import DefinitionError
@@ -110,7 +110,7 @@ class _Planner:
     def __post_init__(self) -> None:
         self.batches = BatchPlanner(self.app, self.session, self)
 
-    def add_sink(self, sink: Sink) -> None:
+    def add_sink(self, sink: Output) -> None:
         if sink.reads in self.app.processors and self.app.processors[sink.reads].cut is not None:
             self.batches.add(self.app.processors[sink.reads])
             return

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from falkirk.analysis.columns import require
-from falkirk.declare.endpoints import Console, Kafka
-from falkirk.declare.parts import Sink
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.plan.reasons import Undetermined
 
 
-def check_key(sink: Sink, columns: Sequence[str]) -> None:
+def check_key(sink: Output, columns: Sequence[str]) -> None:
     """Check that a sink's key columns exist.
 
     Raises: DefinitionError: `COLUMN_MISSING`.
@@ -21,7 +21,7 @@ def check_key(sink: Sink, columns: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-def check_live(sink: Sink) -> None:
+def check_live(sink: Output) -> None:
     """Check that a live processor can write a sink.
 
     Raises: DefinitionError: `SINK_NEEDS_BATCH`.
@@ -36,12 +36,12 @@ def check_live(sink: Sink) -> None:
         )
 
 
-def check_printed(sink: Sink) -> None:
+def check_printed(sink: Output) -> None:
     """Refuse a promise that a terminal can't keep.
 
     Raises: GuaranteeError: `PRINTED_AGAIN`.
     """
-    if isinstance(sink.to, Console) and sink.delivery is not Delivery.REPEATED:
+    if not sink.to.remembers and sink.delivery is not Delivery.REPEATED:
         raise GuaranteeError(
             "PRINTED_AGAIN",
             f"sink {sink.name!r} is the terminal. An epoch may be printed again after a failure, so it can't be "
@@ -52,7 +52,7 @@ def check_printed(sink: Sink) -> None:
         )
 
 
-def check_at_most_once(sink: Sink, *, split: str | None, cause: Undetermined | None) -> None:
+def check_at_most_once(sink: Output, *, split: str | None, cause: Undetermined | None) -> None:
     """Check that a sink with at-most-once can have this promise.
 
     Args: split: the hop before it that may hold several records made from one. cause: the cause that makes it

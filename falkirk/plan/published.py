@@ -10,8 +10,7 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 from falkirk.analysis.formula import formulas
-from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
-from falkirk.declare.parts import Sink
+from falkirk.declare.endpoints import Endpoint, Sql
 from falkirk.errors import DefinitionError
 from falkirk.frames.stamped import Frame, key_column
 
@@ -20,30 +19,12 @@ _WHICH_DATABASE = frozenset({"host", "hostaddr", "port", "dbname", "service", "o
 _PORTS = {"postgresql": 5432}
 
 
-def address(sink: Sink) -> str:
-    """Return the address of a sink without its secrets."""
-    to = sink.to
-    if isinstance(to, Kafka):
-        return f"topic {to.topic}"
-    if isinstance(to, Console):
-        return "the terminal"
-    return f"table {to.table}" if isinstance(to, Sql) else f"files in {to.path}"
-
-
 def form(to: Endpoint) -> str:
     """Return the form of written results: format and schema, key, and the digest of a database's address.
 
     Raises: DefinitionError: `DATABASE_UNKNOWN`.
     """
-    if isinstance(to, Console):
-        return "text"
-    key = f"key {', '.join(to.keys)}" if to.keys else "no key"
-    if isinstance(to, Sql):
-        return f"rows of database {_database(to)}, {key}"
-    if isinstance(to, Files):
-        return to.format
-    schema = f" with schema {_digest(to.schema)}" if to.format == "avro" and to.schema else ""
-    return f"{'avro' if to.format == 'avro' else 'json'}{schema}, {key}"
+    return f"rows of database {_database(to)}, {to.written_as}" if isinstance(to, Sql) else to.written_as
 
 
 def partitioned_by(frame: Frame, keys: tuple[object, ...], began: dict[int, str]) -> str:

@@ -20,6 +20,7 @@ Kind = Literal[
     "unsaved",  # a value differs on replay, and the state that depends on it is not saved with each epoch
     "upstream",  # an input may be cancelled
     "repeated",  # the output asks for repeated results, or an acknowledged processor repeats them
+    "sink",  # the sink is the user's, and has to keep the promise
     "hop",  # why there is an internal topic
     "micro-batches",  # why a stream does not run live
     "epoch",  # when an epoch is complete

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Files, Kafka
-from falkirk.declare.parts import Sink
+from falkirk.declare.parts import Output
+from falkirk.declare.sink import OwnSink
 from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError, LogError
 from falkirk.kafka.internal import KEEP
@@ -16,9 +17,10 @@ from falkirk.plan.plan import Plan
 def check_declared(app: Application) -> None:
     """Check that no two declared topics or folders conflict.
 
-    Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`.
+    Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`, `SINK_SHARED`.
     """
-    written: dict[str, Sink] = {}
+    written: dict[str, Output] = {}
+    own: dict[str, str] = {}
     folders = {Path(files.path).absolute(): name for name, files in app.folders.items()}
     for sink in app.sinks.values():
         if isinstance(sink.to, Files) and (reader := folders.get(Path(sink.to.path).absolute())):
@@ -28,6 +30,14 @@ def check_declared(app: Application) -> None:
                 where=sink.where,
                 hint="Let processors read each other by name instead, or give each a separate folder.",
                 folder=sink.to.path,
+            )
+        if isinstance(sink.to, OwnSink) and (other := own.setdefault(sink.to.address, sink.name)) != sink.name:
+            raise DefinitionError(
+                "SINK_SHARED",
+                f"sinks {other!r} and {sink.name!r} have the same address, {sink.to.address!r}.",
+                where=sink.where,
+                hint="Give each sink a place of its own: it remembers one number of epochs.",
+                address=sink.to.address,
             )
         if not isinstance(sink.to, Kafka):
             continue

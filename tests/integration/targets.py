@@ -1,19 +1,27 @@
 """Targets of batches, of each kind, in a test of its own, and epochs for them."""
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.declare.endpoints import as_endpoint
+from falkirk.errors import SparkError
+from falkirk.errors.location import caller
 from falkirk.local.spark import observing
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
 from tests.integration.live import Wire
@@ -23,7 +31,19 @@ if TYPE_CHECKING:
 
 EPOCHS, ROWS = 3, 20
 FORMATS = ("parquet", "json", "csv")
-KINDS = ("topic", "postgres", "sqlite", *FORMATS)
+KINDS = ("topic", "postgres", "sqlite", *FORMATS, "own")
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
+
+
+def documented() -> SimpleNamespace:
+    """Return what the example of "Sinks of your own" in the reference defines."""
+    section = REFERENCE.read_text().partition("### Sinks of your own")[2]
+    found = re.search(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert found, "the section has an example"
+    assert found[1].count("\n") <= 40, "an example is short"
+    space: dict[str, Any] = {"__name__": "__docs__"}
+    exec(found[1], space)
+    return SimpleNamespace(**space)
 
 
 @dataclass
@@ -36,10 +56,12 @@ class Place:
     read: Callable[[], list[int]]
 
 
-def place(kind: str, context: Context, wire: Wire, url: str, name: str = "out") -> Place:
+def place(
+    kind: str, context: Context, wire: Wire, url: str, name: str = "out", sink: Callable[[str], Any] | None = None
+) -> Place:
     """Return a place that does not exist yet.
 
-    Args: url: of a PostgreSQL database.
+    Args: url: of a PostgreSQL database. sink: makes a user's sink, of a folder; by default the documented one.
     """
     folder = context.home.path
     endpoint: Any
@@ -56,6 +78,12 @@ def place(kind: str, context: Context, wire: Wire, url: str, name: str = "out") 
                 return []
             files = context.session.read.format(kind).option("header", "true").schema("id LONG")
             return [r.id for r in files.load(f"{folder}/{name}").collect()]
+    elif kind == "own":
+        sink = sink or documented().JsonLines
+
+        def read() -> list[int]:
+            files = sorted((folder / name).glob("*.jsonl"))
+            return [json.loads(line)["id"] for file in files for line in file.read_text().splitlines()]
     else:
         url = f"sqlite:///{folder}/{name}.db" if kind == "sqlite" else url
         endpoint = fk.Sql(url, f"{name}_{wire.tag.replace('-', '_')}")
@@ -67,7 +95,36 @@ def place(kind: str, context: Context, wire: Wire, url: str, name: str = "out") 
                 return list(db.execute(sql.text(f"SELECT id FROM {endpoint.table}")).scalars()) if there else []
 
     settle = partial(copying.settle, context)
-    return Place(kind, folder / name, lambda: target_of(endpoint, name, context, settle), read)
+
+    def make() -> Target:
+        to = endpoint if sink is None else as_endpoint(sink(str(folder / name)), caller())
+        return target_of(to, name, context, settle)
+
+    return Place(kind, folder / name, make, read)
+
+
+def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Release an epoch so that a part of it is there, as much as this kind lets in, and then nothing more is heard."""
+    with monkeypatch.context() as patch:
+        if place.kind == "topic":
+            place.make().deliver(number, epoch(spark, number, upto=ROWS // 2))
+            return
+        if place.kind in (*FORMATS, "own"):
+            patch.setattr("os.replace", cut_off)
+        else:
+            patch.setattr(TableTarget, "_set_mark", cut_off)
+        with pytest.raises(CutOff):
+            deliver(place, number, epoch(spark, number))
+
+
+def deliver(place: Place, number: int, rows: "DataFrame") -> None:
+    """Deliver an epoch. What cuts off a user's sink is told as its failure, and is raised here as it was."""
+    try:
+        place.make().deliver(number, rows)
+    except SparkError as error:
+        if isinstance(error.__cause__, CutOff):
+            raise error.__cause__ from error
+        raise
 
 
 def epoch(spark: "SparkSession", number: int, *, upto: int = ROWS) -> "DataFrame":

@@ -21,25 +21,11 @@ from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.topic import TopicTarget
 from tests.integration.live import Wire
-from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch
+from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch, release_in_part
 from tests.postgres import Postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Release an epoch so that a part of it is there, as much as this kind lets in, and then nothing more is heard."""
-    with monkeypatch.context() as patch:
-        if place.kind == "topic":
-            place.make().deliver(number, epoch(spark, number, upto=ROWS // 2))
-            return
-        if place.kind in FORMATS:
-            patch.setattr("os.replace", cut_off)
-        else:
-            patch.setattr(TableTarget, "_set_mark", cut_off)
-        with pytest.raises(CutOff):
-            place.make().deliver(number, epoch(spark, number))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,6 +1,8 @@
 """Releasing an epoch is cut off before and behind each thing that it does, in each kind of sink: nobody ever sees what
 is not so, and the next try makes it whole."""
 
+import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks import folder, table
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.topic import TopicTarget
-from tests.integration.targets import FORMATS, ROWS, CutOff, Place, epoch
+from tests.integration.targets import FORMATS, ROWS, CutOff, Place, deliver, epoch
 
 if TYPE_CHECKING:
     from falkirk.kafka.topics import TopicFacts
@@ -120,8 +122,25 @@ def in_a_topic(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def in_a_sink_of_a_user(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each thing that the documented sink does to a file or a folder, and some of the rows."""
+    dumps = json.dumps
+
+    def dump(row: Any, **options: Any) -> str:
+        if row["id"] % (ROWS // 3) == 0:
+            points.pass_by(f"before row {row['id']}")
+        return dumps(row, **options)
+
+    patch.setattr(json, "dumps", dump)
+    for name in ("replace", "fsync"):
+        patch.setattr(os, name, points.around(getattr(os, name), name))
+    yield
+
+
 CUTTING = {
-    "topic": in_a_topic, "postgres": in_a_table, "sqlite": in_a_table, **dict.fromkeys(FORMATS, in_a_folder)
+    "topic": in_a_topic, "postgres": in_a_table, "sqlite": in_a_table, "own": in_a_sink_of_a_user,
+    **dict.fromkeys(FORMATS, in_a_folder),
 }  # fmt: skip
 
 
@@ -158,7 +177,7 @@ def is_cut_off(out: Place, points: Points, spark: "SparkSession", number: int, m
     is such a point."""
     with monkeypatch.context() as patch, CUTTING[out.kind](points, patch):
         try:
-            out.make().deliver(number, epoch(spark, number))
+            deliver(out, number, epoch(spark, number))
         except CutOff:
             pass
         else:

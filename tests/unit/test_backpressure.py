@@ -39,7 +39,7 @@ class Sink:
     def seen(self) -> int:
         return len(self.taken)
 
-    def kept(self) -> int:
+    def delivered(self) -> int:
         return len(self.taken)
 
     def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:

@@ -19,7 +19,7 @@ LAYERS = (
     "cli",
 )  # fmt: skip
 #: The modules that users import, and what only they lead to.
-API = ("falkirk", "falkirk.app", "falkirk.reading")
+API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
 #: What is in the repository and not in the package. It may import all of the package.
 OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples")
 

@@ -11,7 +11,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.declare.endpoints import as_endpoint
+from falkirk.declare.sink import OwnSink
 from falkirk.errors import HomeError
+from falkirk.errors.location import caller
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Health
@@ -19,8 +22,9 @@ from falkirk.protocol.recovery import Wheel
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.outputs import Outputs
-from falkirk.runtime.sinks import folder
+from falkirk.runtime.sinks import folder, own
 from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochLogs, Outlet
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import RegionRecord, Store
@@ -36,17 +40,32 @@ class Sink:
     """A target that knows its number of epochs, and that can be restored."""
 
     def __init__(self) -> None:
-        self.has, self.delivered = 0, list[int]()
+        self.has, self.sent = 0, list[int]()
 
     def seen(self) -> int:
         return self.has
 
-    kept = seen
+    delivered = seen
 
     def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
         if epoch >= self.has:
-            self.delivered.append(epoch)
+            self.sent.append(epoch)
             self.has = epoch + 1
+
+
+class Own:
+    """The same sink, as users write it."""
+
+    address = "a store"
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def delivered(self) -> int:
+        return self._sink.has
+
+    def deliver(self, epoch: int, rows: object) -> None:
+        self._sink.deliver(epoch, rows)
 
 
 class Batch(BatchAtRest):
@@ -66,8 +85,8 @@ class Logs(EpochLogs):
 class World:
     """A home with complete epochs, and the wheels that start in it."""
 
-    def __init__(self, store: Store, path: Path, sink: Sink) -> None:
-        self.store, self.path, self.sink = store, path, sink
+    def __init__(self, store: Store, path: Path, sink: Sink, target: object) -> None:
+        self.store, self.path, self.sink, self.target = store, path, sink, target
         home = SimpleNamespace(store=store, checkpoint=lambda name: path, identity="deadbeef")
         topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
         self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
@@ -84,7 +103,7 @@ class World:
     def start(self, history: int = 0) -> Wheel:
         """Open the home as a new process does."""
         epochs = EpochLog(LOG, "b", self.path, self.store)
-        self.outlet = Outlet(epochs, {"out": cast(Any, self.sink)}, None, StructType())
+        self.outlet = Outlet(epochs, {"out": cast(Any, self.target)}, None, StructType())
         logs = BatchLogs(name="b", log=LOG, topics=(SOURCE,), files=(), sinks=("out",), dead_letters=None)
         stage = Stage(name="b", inputs=(SOURCE,), output=LOG)
         layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
@@ -100,18 +119,21 @@ class World:
             wheel.turn()
             return self.outlet.released() == self.epochs.end()
 
-        wait_until(is_out, 30, lambda: f"the release: {self.sink.delivered}, {self.outlet.detail}")
+        wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.outlet.detail}")
         wheel.turn()
 
 
-@pytest.fixture
-def world(store: Store, tmp_path: Path) -> World:
-    """Three epochs are complete and released."""
-    made = World(store, tmp_path / "epochs", Sink())
+@pytest.fixture(params=["own", "ours"])
+def world(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Three epochs are complete and released, to a sink of ours or to a user's."""
+    sink = Sink()
+    monkeypatch.setattr(own, "in_order", lambda rows, few: SimpleNamespace(drop=lambda column: rows))
+    declared = cast(OwnSink, as_endpoint(Own(sink), caller()))
+    made = World(store, tmp_path / "epochs", sink, OwnTarget(declared, "out") if request.param == "own" else sink)
     made.path.mkdir()
     made.complete(EPOCHS)
     made.release(made.start(history=EPOCHS))
-    assert made.sink.delivered == [0, 1, 2]
+    assert made.sink.sent == [0, 1, 2]
     return made
 
 
@@ -136,20 +158,20 @@ def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) 
 
 
 def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
-    world.sink.has, world.sink.delivered = 1, []
+    world.sink.has, world.sink.sent = 1, []
     wheel = world.start(history=EPOCHS)
     world.release(wheel)
-    assert world.sink.delivered == [1, 2], "no new epoch is complete, but these are sent again"
+    assert world.sink.sent == [1, 2], "no new epoch is complete, but these are sent again"
     world.complete(1)
     world.release(wheel)
-    assert world.sink.delivered == [1, 2, 3]
+    assert world.sink.sent == [1, 2, 3]
 
 
 def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(world: World) -> None:
     world.complete(2)
-    world.sink.has, world.sink.delivered = 1, []
+    world.sink.has, world.sink.sent = 1, []
     world.release(world.start())  # without history, they are kept for no other reason
-    assert world.sink.delivered == [1, 2, 3, 4]
+    assert world.sink.sent == [1, 2, 3, 4]
     assert not (world.path / "2-aa").exists()
 
 
@@ -167,30 +189,30 @@ def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: W
     wheel = world.start(history=2 * EPOCHS)
     world.complete(1)
     world.release(wheel)
-    world.sink.has, world.sink.delivered = 1, []
+    world.sink.has, world.sink.sent = 1, []
     world.complete(1)
 
     with pytest.raises(HomeError) as refused:
         world.release(wheel)
     assert (refused.value.condition, refused.value.parameters["kept"]) == ("SINK_BEHIND", 1)
-    assert world.sink.delivered == []
+    assert world.sink.sent == []
     world.release(world.start(history=2 * EPOCHS))
-    assert world.sink.delivered == [1, 2, 3, 4]
+    assert world.sink.sent == [1, 2, 3, 4]
 
 
 def test_a_table_tells_of_what_it_lost(tmp_path: Path) -> None:
     database = tmp_path / "sink.db"
     target = TableTarget(fk.Sql(f"sqlite:///{database}", "rows"), "deadbeef", "s")
-    assert (target.seen(), target.kept()) == (0, 0)
+    assert (target.seen(), target.delivered()) == (0, 0)
     with target._engine.begin() as db:
         target._set_mark(db, 4)
     copy = shutil.copy(database, tmp_path / "copy.db")
     with target._engine.begin() as db:
         target._set_mark(db, 7)
-    assert (target.seen(), target.kept()) == (8, 8)
+    assert (target.seen(), target.delivered()) == (8, 8)
     target._engine.dispose()
     shutil.copy(copy, database)
-    assert (target.seen(), target.kept()) == (5, 5)
+    assert (target.seen(), target.delivered()) == (5, 5)
 
 
 def test_a_folder_tells_what_it_lost_from_what_was_moved_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,16 +227,16 @@ def test_a_folder_tells_what_it_lost_from_what_was_moved_away(tmp_path: Path, mo
     deliver(0, 2)
     copy = shutil.copytree(path, tmp_path / "copy")
     deliver(2, 4)
-    assert (target.seen(), target.kept()) == (4, 4)
+    assert (target.seen(), target.delivered()) == (4, 4)
     for moved in path.glob("epoch=*"):
         moved.rmdir()
-    assert (target.seen(), target.kept()) == (4, 4), "its readers have moved the files"
+    assert (target.seen(), target.delivered()) == (4, 4), "its readers have moved the files"
     deliver(3, 4)
     assert not list(path.glob("epoch=*")), "otherwise an epoch would exist twice"
     shutil.rmtree(path)
-    assert target.kept() == 0
+    assert target.delivered() == 0
     shutil.copytree(copy, path, dirs_exist_ok=True)
-    assert (target.seen(), target.kept()) == (2, 2)
+    assert (target.seen(), target.delivered()) == (2, 2)
 
 
 def test_a_folder_whose_last_note_was_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,14 +244,14 @@ def test_a_folder_whose_last_note_was_not_written(tmp_path: Path, monkeypatch: p
     target = FolderTarget(fk.Files(str(tmp_path)), "deadbeef")
     target.deliver(0, cast(Any, None))
     (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef", "upto": 0}))
-    assert (target.seen(), target.kept()) == (1, 0)
+    assert (target.seen(), target.delivered()) == (1, 0)
     target.deliver(0, cast(Any, None))
-    assert (target.seen(), target.kept()) == (1, 1)
+    assert (target.seen(), target.delivered()) == (1, 1)
 
 
 def test_a_folder_of_an_older_falkirk_does_not_tell(tmp_path: Path) -> None:
     (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef"}))
-    assert FolderTarget(fk.Files(str(tmp_path)), "deadbeef").kept() is None
+    assert FolderTarget(fk.Files(str(tmp_path)), "deadbeef").delivered() is None
 
 
 @pytest.mark.parametrize(("incarnations", "refused"), [({1: 5}, None), ({1: 5, 2: 1}, 2), ({}, None)])
@@ -250,3 +272,18 @@ def test_records_of_an_incarnation_that_the_home_does_not_know(
         outputs.refuse_ahead(none, tail)
     assert error.value.condition == "SINK_AHEAD"
     assert error.value.parameters == {"sink": "dead", "seen": 2, "there": 1}
+
+
+def test_epochs_that_were_cancelled_are_not_missed(world: World) -> None:
+    """A sink can't remember an epoch that nobody delivered. It counted as an older copy of itself."""
+    world.complete(1)
+    recovery = world.store.open_recovery("test", {}, voids=((LOG, 0, EPOCHS, EPOCHS + 1),))
+    world.store.advance_recovery(recovery, "restored")
+    world.store.advance_recovery(recovery, "done")
+    wheel = world.start(history=2 * EPOCHS)
+    world.release(wheel)
+    world.complete(1)
+    world.release(wheel)
+    world.complete(1)
+    world.release(world.start(history=2 * EPOCHS))
+    assert world.sink.sent == [0, 1, 2, EPOCHS + 1, EPOCHS + 2]

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 from falkirk.plan.guarantees import epochs
 from falkirk.plan.plan import Plan
-from falkirk.plan.published import address
 
 
 def mermaid(plan: Plan) -> str:
@@ -67,7 +66,7 @@ class _Graph:
                 else:
                     read = self._log(given.log, given.name)
                 self._edges.append(f"{read} {'-. newest .->' if given.view else '-->'} {here}")
-            self._edges += [f"{here} --> {self._sink(address(sink), sink.name)}" for sink in batch.sinks]
+            self._edges += [f"{here} --> {self._sink(sink.to.address, sink.name)}" for sink in batch.sinks]
 
     def _log(self, topic: str, name: str) -> str:
         """Return the id of a topic that is an input, a hop, a held log or an output."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from falkirk.declare.endpoints import Console
 from falkirk.errors import DefinitionError
 from falkirk.plan.batch import Batch
 from falkirk.plan.guarantees import Promise, epochs, promises_of, seconds
@@ -153,7 +152,7 @@ def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:
     declared = sorted({word.name for known in shown.plan.properties.values() for word in known.words})
     if declared:
         yield f"Warning: you declare {', '.join(declared)} deterministic. Test it with falkirk audit."
-    printed = [sink.name for batch in shown.plan.batches for sink in batch.sinks if isinstance(sink.to, Console)]
+    printed = [sink.name for batch in shown.plan.batches for sink in batch.sinks if not sink.to.remembers]
     if printed:
         yield f"Warning: {', '.join(printed)}: the terminal may show an epoch twice after a failure."
 

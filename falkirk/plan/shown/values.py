@@ -1,12 +1,10 @@
 """The plan as plain values, for ``falkirk plan --json`` and whatever reads that."""
 
-from falkirk.declare.endpoints import Console
 from falkirk.declare.policy import Delivery
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
-from falkirk.plan.published import address
 from falkirk.plan.region import Hop, Region
 from falkirk.plan.slots import RegionSlots
 
@@ -40,8 +38,8 @@ def _batch(batch: Batch) -> dict[str, object]:
         "writes": [
             {
                 "sink": s.name,
-                "to": address(s),
-                "delivery": (Delivery.REPEATED if isinstance(s.to, Console) else Delivery.EXACTLY_ONCE).value,
+                "to": s.to.address,
+                "delivery": (Delivery.EXACTLY_ONCE if s.to.remembers else Delivery.REPEATED).value,
             }
             for s in batch.sinks
         ],

@@ -10,7 +10,7 @@ To the coordinator this is a log of one partition whose records are epochs.
 
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -165,8 +165,15 @@ class EpochLog:
     def has_all(self, first: int, last: int) -> bool:
         """Return whether the results of all epochs [first, last) still exist, except void ones."""
         there = {e.number for e in self.epochs() if self._is_there(e)}
+        return all(n in there for n in self._counting(first, last))
+
+    def any_counts(self, first: int, last: int) -> bool:
+        """Tell whether any epoch in [first, last) counts. A sink never gets the others, and can't remember them."""
+        return any(True for _ in self._counting(first, last))
+
+    def _counting(self, first: int, last: int) -> Iterator[int]:
         void = self._store.voided_ranges(self.name)
-        return all(n in there or any(v.first <= n < v.last_exclusive for v in void) for n in range(first, last))
+        return (n for n in range(first, last) if not any(v.first <= n < v.last_exclusive for v in void))
 
     def newest(self) -> int | None:
         """Return the newest epoch that is complete with all epochs before it; None: there is none."""

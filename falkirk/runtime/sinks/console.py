@@ -34,7 +34,7 @@ class ConsoleTarget:
         """See Target. Printed epochs bind nobody."""
         return 0
 
-    def kept(self) -> None:
+    def delivered(self) -> None:
         """See Target."""
 
     def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:

@@ -93,7 +93,7 @@ class FolderTarget:
         write_atomically(self._path / _NOTE, json.dumps({"application": self._application, "upto": upto}))
         private.publish(self._path / _NOTE)
 
-    def kept(self) -> int | None:
+    def delivered(self) -> int | None:
         """See Target. Raises: as `seen`."""
         self.seen()
         try:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Sink
+from falkirk.declare.parts import Output
 from falkirk.errors import HomeError, SparkError
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
@@ -126,16 +126,17 @@ class Outlet:
         except SparkError as error:
             self._fail(error)
             return released
-        if upto < released:
-            if not self.epochs.has_all(upto, released):
-                raise self._behind(sink, upto, released)
-            log.warning("sink %r lacks the epochs %d to %d: Falkirk sends them again", sink, upto, released - 1)
+        if not self.epochs.any_counts(upto, released):
+            return released
+        if not self.epochs.has_all(upto, released):
+            raise self._behind(sink, upto, released)
+        log.warning("sink %r lacks the epochs %d to %d: Falkirk sends them again", sink, upto, released - 1)
         return upto
 
     def _shortest(self, released: int) -> tuple[str, int]:
         """Return the sink that has kept the fewest released epochs, and the epoch up to which it has them."""
-        kept = {name: target.kept() for name, target in self._targets.items()}
-        known = [(upto, name) for name, upto in kept.items() if upto is not None]
+        delivered = {name: target.delivered() for name, target in self._targets.items()}
+        known = [(upto, name) for name, upto in delivered.items() if upto is not None]
         upto, name = min([*known, (released, "")])
         return name, upto
 
@@ -237,7 +238,7 @@ class Outlet:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
             session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
             sink, upto = self._shortest(self._done)
-            if upto < self._done:
+            if self.epochs.any_counts(upto, self._done):
                 raise self._behind(sink, upto, self._done)
             while self._done < (last := self._promised):  # further calls of `release` may raise it meanwhile
                 for epoch in self.epochs.complete(self._done, last):
@@ -283,7 +284,7 @@ def _is_open(epoch: Epoch) -> bool:
 
 def outlet_of(
     logs: BatchLogs,
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, Output],
     epochs: EpochLog,
     place: Place,
     settle: Callable[[str], dict[int, int]],

@@ -68,7 +68,7 @@ class TableTarget:
             _marks_metadata.create_all(db)
             return self._mark(db) + 1
 
-    def kept(self) -> int:
+    def delivered(self) -> int:
         """See Target. The mark also covers epochs without rows."""
         return self.seen()
 

@@ -16,12 +16,12 @@ NESTED = ("struct", "array", "map")
 
 
 class Target(Protocol):
-    """A place to which epochs are released."""
+    """A place to which epochs are released: `fk.Sink`, with the additional knowledge of Falkirk's own sinks."""
 
     def seen(self) -> int:
         """Return the epoch, exclusive, up to which readers outside may have seen results."""
 
-    def kept(self) -> int | None:
+    def delivered(self) -> int | None:
         """Return the epoch, exclusive, up to which it still has all delivered results; None: it can't report this.
 
         Called at a start, and before epochs are delivered. Raises: SparkError: `RELEASE_FAILED`: it does not answer.
@@ -32,7 +32,7 @@ class Target(Protocol):
 
         Epochs are delivered in order.
 
-        Args: few: the rows are so few that one task is enough.
+        Args: rows: with the column ROW, which orders them. few: they are so few that one task is enough.
         Returns: the rows that are too large for the target, as dead letters.
         """
 

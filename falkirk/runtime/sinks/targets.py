@@ -11,25 +11,34 @@ epoch is there twice.
     folder     The folder of an epoch gets its final name when it is complete.
 
     console    It stores nothing.
+
+    own        The user's sink reports how far it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from falkirk.declare.endpoints import Console, Endpoint, Files, Sql
+from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
+from falkirk.declare.sink import OwnSink
 from falkirk.runtime.context import Place
 from falkirk.runtime.sinks.console import ConsoleTarget
 from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.topic import Positions, TopicTarget
 
+Settle = Callable[[str], Positions]
+#: What makes the target of each kind of endpoint, of (endpoint, name of the sink, place, settle).
+_TARGETS: Mapping[type, Callable[[Any, str, Place, Settle], Target]] = {
+    Kafka: lambda to, sink, place, settle: TopicTarget(place, to, settle),
+    Sql: lambda to, sink, place, settle: TableTarget(to, place.home.identity, sink),
+    Files: lambda to, sink, place, settle: FolderTarget(to, place.home.identity),
+    Console: lambda to, sink, place, settle: ConsoleTarget(to, sink),
+    OwnSink: lambda to, sink, place, settle: OwnTarget(to, sink),
+}
 
-def target_of(to: Endpoint, sink: str, place: Place, settle: Callable[[str], Positions]) -> Target:
+
+def target_of(to: Endpoint, sink: str, place: Place, settle: Settle) -> Target:
     """Return the target for an endpoint."""
-    if isinstance(to, Sql):
-        return TableTarget(to, place.home.identity, sink)
-    if isinstance(to, Files):
-        return FolderTarget(to, place.home.identity)
-    if isinstance(to, Console):
-        return ConsoleTarget(to, sink)
-    return TopicTarget(place, to, settle)
+    return _TARGETS[type(to)](to, sink, place, settle)

@@ -47,7 +47,7 @@ class TopicTarget:
         """See Target."""
         return max((epoch + 1 for epoch, _ in self._found().values()), default=0)
 
-    def kept(self) -> None:
+    def delivered(self) -> None:
         """See Target. Epochs without rows leave nothing in a topic, and old records expire."""
 
     def _found(self) -> dict[int, tuple[int, int]]:

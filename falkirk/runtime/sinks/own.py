@@ -1,0 +1,114 @@
+"""A user's sink as a target: `fk.Sink` knows three things, and Falkirk adds what its own sinks know besides.
+
+What could break an epoch in somebody else's code:
+  - a try that was given up still writes, when the next one begins: deliveries to an address wait for each other;
+  - it does not answer: it is asked in a thread of its own, and whoever looks after the application goes on;
+  - it does not remember what it took, or takes less than it says: it is asked before and after each epoch.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import DataFrame
+
+from falkirk.declare.sink import OwnSink
+from falkirk.errors import SparkError
+from falkirk.errors.redaction import redact_urls
+from falkirk.errors.spark import first_line
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks.target import in_order
+
+log = logging.getLogger("falkirk")
+
+#: A sink says within this time which epochs it has, or counts as unreachable.
+ANSWER_S = 5.0
+#: Whoever delivers to an address has its lock. A thread of an application that was stopped may have it still.
+_busy: dict[str, threading.Lock] = {}
+
+
+class OwnTarget:
+    """A sink of the user's.
+
+    Args: name: of the sink.
+    """
+
+    def __init__(self, to: OwnSink, name: str) -> None:
+        self._sink, self._address, self._name = to.sink, to.address, name
+        self._asking: threading.Thread | None = None
+        self._told = ""
+
+    def seen(self) -> int:
+        """See Target. What is there of an epoch that is not complete does not count, and the next try replaces it."""
+        return self.delivered()
+
+    def delivered(self) -> int:
+        """See Target. Raises: SparkError: `RELEASE_FAILED`."""
+        if self._asking is not None and self._asking.is_alive():
+            raise self._failed("it has not answered delivered() yet")
+        answers: list[object] = []
+        errors: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                answers.append(self._sink.delivered())
+            except Exception as error:
+                errors.append(error)
+
+        self._asking = threading.Thread(target=ask, name=f"asks-{self._name}", daemon=True)
+        self._asking.start()
+        self._asking.join(ANSWER_S)
+        if errors:
+            raise self._raised("delivered()", errors[0]) from errors[0]
+        if not answers:
+            raise self._failed(f"it has not answered delivered() within {ANSWER_S:g} s")
+        (answer,) = answers
+        if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
+            raise self._failed(f"delivered() returned {answer!r}, and must return the number of the next epoch")
+        return answer
+
+    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> None:
+        """See Target. Raises: SparkError: `RELEASE_FAILED`."""
+        with self._alone():
+            if self.delivered() > epoch:
+                return
+            try:
+                self._sink.deliver(epoch, in_order(rows, few=few).drop(ROW))
+            except Py4JNetworkError:
+                raise  # there is no Spark any more
+            except Exception as error:
+                raise self._raised(f"deliver({epoch}, …)", error) from error
+            if (now := self.delivered()) != epoch + 1:
+                raise self._failed(
+                    f"deliver({epoch}, …) succeeded, and delivered() returns {now} instead of {epoch + 1}"
+                )
+        self._told = ""
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        lock = _busy.setdefault(self._address, threading.Lock())
+        if not lock.acquire(blocking=False):
+            raise self._failed("an earlier deliver() still runs")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _raised(self, call: str, error: Exception) -> SparkError:
+        reason = f"{call} raised {type(error).__name__}: {redact_urls(first_line(error))}"
+        if reason != self._told:  # once, and not at each try
+            log.warning("sink %r: %s", self._name, reason, exc_info=error)
+        self._told = reason
+        return self._failed(reason)
+
+    def _failed(self, reason: str) -> SparkError:
+        return SparkError(
+            "RELEASE_FAILED",
+            f"sink {self._name!r} ({self._address}) does not take results: {reason}.",
+            certainty="maybe",
+            hint="Falkirk tries again.",
+            sink=self._name,
+            address=self._address,
+        )
