@@ -12,6 +12,7 @@ a deterministic region it depends on the input alone. For any other it depends o
 A mark is recorded before a result that rests on it is released.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -48,41 +49,54 @@ class Marks:
         self._names = [n for n, s in layout.stages.items() if s.deterministic and n in live and s.output in layout.hops]
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
+        #: The points that were taken in last: the same ones come again in each turn.
+        self._taken: dict[str, dict[int, Point]] = {}
 
     @property
     def known(self) -> Mapping[str, Sequence[Mark]]:
         """All marks by region, recorded or not."""
         return self._marks
 
-    def take_in(self, name: str, points: Iterable[Point]) -> None:
+    def take_in(self, name: str, points: Sequence[Point]) -> None:
         """Take in what checkpoints of a region say."""
         if name not in self._marks:
             return
+        taken = self._taken.get(name, {})
+        self._taken[name] = {point.number: point for point in points}
         for point in points:
+            if taken.get(point.number) is point:
+                continue
             if not point.sent <= fixed_by(self._marks[name], point.read):
                 self._marks[name] += (Mark(read=point.read, sent=point.sent),)
                 self._unrecorded.add(name)
 
-    def record(self, kept: Callable[[str], Point]) -> None:
+    def record(self, kept: Callable[[str], Sequence[Point]]) -> None:
         """Record what is new.
 
-        Args: kept: returns the oldest checkpoint of a region that anything may ask for. Below it, nobody asks what
-            each mark says by itself.
+        Args: kept: returns the checkpoints of a region that anything may ask for, up to the newest that no
+            failure goes behind. Between two of these, nobody asks what each mark says by itself.
         """
         for name in sorted(self._unrecorded):
-            marks = _merged(self._marks[name], kept(name).read)
+            marks = _merged(self._marks[name], [point.read for point in kept(name)])
             self._store.record_marks(name, [(_positions(m.read), _positions(m.sent)) for m in marks])
             self._marks[name] = marks
             self._unrecorded.discard(name)
 
 
-def _merged(marks: tuple[Mark, ...], below: OffsetFrontier) -> tuple[Mark, ...]:
-    """Return marks that say the same of every frontier that holds `below`: older ones as one."""
-    older = [m for m in marks if m.read <= below]
-    if len(older) < 2:
-        return marks
-    union = reduce(lambda a, b: Mark(read=a.read | b.read, sent=a.sent | b.sent), older)
-    return (union, *(m for m in marks if not m.read <= below))
+def _merged(marks: Iterable[Mark], reads: Sequence[OffsetFrontier]) -> tuple[Mark, ...]:
+    """Return marks that say the same of each of these frontiers, which ascend, and of every one beyond the last.
+
+    Marks that none of the frontiers distinguishes become one.
+    """
+    groups: dict[int, list[Mark]] = {}
+    for mark in marks:
+        groups.setdefault(bisect_left(reads, True, key=mark.read.__le__), []).append(mark)
+    beyond = groups.pop(len(reads), [])
+    return (*(reduce(_union, groups[i]) for i in sorted(groups)), *beyond)
+
+
+def _union(a: Mark, b: Mark) -> Mark:
+    return Mark(read=a.read | b.read, sent=a.sent | b.sent)
 
 
 def _positions(frontier: OffsetFrontier) -> Positions:

@@ -16,14 +16,18 @@ def write(folder: Path, batches: int) -> Path:
     for name in ("commits", "offsets", "state/0/0", "state/0/1"):
         (folder / name).mkdir(parents=True)
     for n in range(batches):
-        ids = [[f"a{n}"], [f"b{n}"]]
-        commit = json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}})
-        (folder / "commits" / str(n)).write_text(f"v2\n{commit}")
-        (folder / "commits" / f".{n}.crc").write_text("crc")
-        (folder / "offsets" / str(n)).write_text(f'v1\n{{}}\n{{"pages":{{"0":{10 * n},"1":{n}}}}}')
-        for partition in (0, 1):
-            (folder / f"state/0/{partition}/{n + 1}_{ids[partition][0]}.changelog").write_text("state")
+        write_batch(folder, n)
     return folder
+
+
+def write_batch(folder: Path, n: int) -> None:
+    ids = [[f"a{n}"], [f"b{n}"]]
+    commit = json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}})
+    (folder / "commits" / str(n)).write_text(f"v2\n{commit}")
+    (folder / "commits" / f".{n}.crc").write_text("crc")
+    (folder / "offsets" / str(n)).write_text(f'v1\n{{}}\n{{"pages":{{"0":{10 * n},"1":{n}}}}}')
+    for partition in (0, 1):
+        (folder / f"state/0/{partition}/{n + 1}_{ids[partition][0]}.changelog").write_text("state")
 
 
 def test_whole_batches(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ To the coordinator it is a log of one partition whose records are epochs.
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ class EpochLog:
         self._slices: dict[str, frozenset[int]] = {}
         #: Epochs that will not change any more, from the oldest on: what is kept may be months of them.
         self._settled: tuple[Epoch, ...] = ()
+        #: Those of them whose states are not kept any more. No number is used twice.
+        self._forgotten: set[int] = set()
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the epochs that count, by number."""
@@ -106,6 +108,8 @@ class EpochLog:
         counting = [e for e in newer if not _is_in(e, void)]
         # All that are complete, but the last one: its state may be saved yet.
         known = settled + tuple(takewhile(lambda e: e.is_complete, counting))[:-1]
+        if self._forgotten:
+            known = tuple(replace(e, saved=False, state=None) if e.number in self._forgotten else e for e in known)
         self._settled = known  # another thread may have come further; it reads that once more
         found = known + tuple(counting[len(known) - len(settled) :])
         return tuple(e for e in found if not _is_in(e, void)) if void else found
@@ -270,6 +274,18 @@ class EpochLog:
         if number > self._states_from:
             self._drop(self._states_from, results_from=self._results_from, states_from=number)
             self._states_from = number
+
+    def forget_states(self, kept: Sequence[int]) -> None:
+        """Drop the states between these epochs: nobody goes back to them. The results of these epochs stay."""
+        for epoch in self.epochs():
+            if not kept[0] < epoch.number < kept[-1] or epoch.number in kept or not epoch.saved:
+                continue
+            known = self._store.checkpoints(self._region, epoch.number)[0].metadata
+            assert isinstance(known, dict), "epochs are recorded here"
+            self._store.replace_checkpoint(self._region, epoch.number, known, {**known, "state": None, "saved": False})
+            self._forgotten.add(epoch.number)
+            if epoch.state is not None and (epoch.state != epoch.folder or epoch.number < self._results_from):
+                self.drop(epoch.state)
 
     def _drop(self, first: int, *, results_from: int, states_from: int) -> None:
         """Drop what lies below either number. Args: first: below this one that was done before."""
