@@ -62,6 +62,13 @@ def test_missing_and_empty_state(tmp_path: Path) -> None:
     assert [damage(folder, n, "pages") is None for n in range(3)] == [True, False, False]
 
 
+def test_a_batch_without_the_offsets_of_the_batch_before_is_damaged(tmp_path: Path) -> None:
+    """Spark deletes both logs up to the same batch, and can't resume from the oldest one that is left."""
+    folder = write(tmp_path, 3)
+    (folder / "offsets/0").unlink()
+    assert [damage(folder, n, "pages") for n in (1, 2)] == ["offsets/0 is missing", None]
+
+
 def test_a_stateless_commit_names_no_state(tmp_path: Path) -> None:
     folder = write(tmp_path, 1)
     (folder / "commits/0").write_text('v1\n{"nextBatchWatermarkMs":0}')

@@ -66,6 +66,8 @@ def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
         end_offsets(checkpoint, batch, topic)
     except SparkError:
         return f"offsets/{batch} can't be read"
+    if batch > 0 and not (checkpoint / "offsets" / str(batch - 1)).exists():
+        return f"offsets/{batch - 1} is missing"  # Spark reads them too when it resumes
     try:
         version, text = (checkpoint / "commits" / str(batch)).read_text().split("\n", 1)
         content: dict[str, Any] = parse_json(text)
