@@ -1,13 +1,14 @@
 """History: the time to which a rollback can go is limited, and Spark keeps as many checkpoints."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 import falkirk as fk
+from falkirk.commands.running import _between as between
 from falkirk.errors import DefinitionError
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
@@ -53,6 +54,12 @@ def test_spark_keeps_what_is_not_thinned_yet() -> None:
     planned = plan(10.0)
     assert 60 + 100 < planned.retained_of(planned.regions[0], History(span_s=86_400.0)) < 200
     assert planned.retained_of(planned.regions[0], History(span_s=30.0)) < 120
+
+
+def test_a_span_of_time_names_its_day_once() -> None:
+    noon_s = datetime(2026, 11, 24, 12).timestamp()
+    assert between(noon_s, noon_s + 90).startswith("2026-11-24 12:00:00 to 12:01:30 ")
+    assert between(noon_s, noon_s + 86_400).startswith("2026-11-24 12:00:00 to 2026-11-25 12:00:00 ")
 
 
 def _region(interval_s: float, *, deterministic: bool) -> Region:
