@@ -15,7 +15,7 @@ from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import file_log
 from falkirk.plan.shape import Shape, read_shape
-from falkirk.protocol.kept import merged
+from falkirk.protocol.kept import NO_HISTORY, merged
 from falkirk.protocol.layout import cut
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import Wheel
@@ -89,7 +89,9 @@ class Visit:
     Raises: HomeError: `NEVER_RAN`, `HOME_DAMAGED`.
     """
 
-    def __init__(self, app: Application, home: Home, connection: Connection, *, runs: bool, history: History) -> None:
+    def __init__(
+        self, app: Application, home: Home, connection: Connection, *, runs: bool, history: History = NO_HISTORY
+    ) -> None:
         shape = read_shape(home.path)
         if shape is None:
             raise never_ran(home.path)
