@@ -22,9 +22,10 @@ class App(Application):
         buffer_timeout: how long a record may wait for others between two steps of a live region. Longer gives more
             throughput, shorter less latency.
         state_partitions: the number of state partitions of each keyed step, and of partitions of the hops before them.
-        history: how many checkpoints of each region to keep beyond those that a failure may need: for rollbacks on
-            request, and in case newer ones are damaged. Falkirk also keeps the records of hops and sources that they
-            need. At most 10,000: Spark keeps as many states, which takes disk space.
+        history: which checkpoints of each region to keep beyond those that a failure may need: for rollbacks on
+            request, and in case newer ones are damaged. A number of points, at most 10,000, or a duration such as
+            ``"2 days"``: then the older the checkpoints are, the fewer are kept. Checkpoints with no input and no
+            result in between count as one. Falkirk also keeps the records of hops and sources that they need.
         spare_checkpoints: how many of the newest checkpoints of a non-deterministic live region may be damaged without
             a recovery losing published results. Results that wait for a checkpoint wait for this many more; 0 or 1
             is usual.

@@ -121,7 +121,10 @@ def rollback(
 @of_application
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, as_json: bool) -> None:
-    """Print the points that FILE's application can go back to."""
+    """Print the points that FILE's application can go back to.
+
+    Points with nothing in between are one line, with the time from the first to the last of them.
+    """
     with _visit(file, broker, local, home) as (visit, _, _runs):
         past = visit.history()
         if as_json:
@@ -133,6 +136,7 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
                             "processors": list(visit.shape.processors[p.region]),
                             "point": p.point.number,
                             "made_at_s": p.point.made_at_s,
+                            "since_s": p.first.made_at_s,
                             "read": sum(int(n) for _, n in p.point.read.prefixes),
                             "results_since": p.since,
                             "outside": p.outside,
@@ -155,7 +159,11 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
             table.add_row(
                 p.region,
                 _point(p.point.number),
-                "" if made is None else f"{datetime.fromtimestamp(made).astimezone():%Y-%m-%d %H:%M:%S %Z}",
+                ""
+                if made is None
+                else _when(made)
+                if p.first is p.point
+                else _between(p.first.made_at_s or made, made),
                 "" if made is None else _ago(time.time() - made),
                 f"{sum(int(n) for _, n in p.point.read.prefixes):,}",
                 f"{p.since:,}" + (", outside" if p.outside and p.since else ""),
@@ -252,6 +260,17 @@ def _preview_json(preview: Preview) -> dict[str, Any]:
 
 def _point(number: int) -> str:
     return "start" if number < 0 else str(number)
+
+
+def _when(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(at_s).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _between(first_s: float, last_s: float) -> str:
+    """Return a span of time; of one within a day, the day once."""
+    first, last = (datetime.fromtimestamp(at_s).astimezone() for at_s in (first_s, last_s))
+    end = f"{last:%H:%M:%S %Z}" if first.date() == last.date() else _when(last_s)
+    return f"{first:%Y-%m-%d %H:%M:%S} to {end}"
 
 
 def _ago(seconds: float) -> str:

@@ -15,6 +15,7 @@ from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import file_log
 from falkirk.plan.shape import Shape, read_shape
+from falkirk.protocol.kept import NO_HISTORY, merged
 from falkirk.protocol.layout import cut
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import Wheel
@@ -28,6 +29,7 @@ from falkirk.runtime.outputs import settled_ends
 from falkirk.runtime.sinks.release import EpochLogs, outlet_of
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.history import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +61,15 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A point that a region can go back to, and the results since. outside: the results are published to users."""
+    """A point that a region can go back to, and the results since.
+
+    Args: first: the oldest point that equals it: nothing was read and nothing was sent between the two. outside: the
+        results are published to users.
+    """
 
     region: str
     point: Point
+    first: Point
     since: int
     outside: bool
 
@@ -82,7 +89,9 @@ class Visit:
     Raises: HomeError: `NEVER_RAN`, `HOME_DAMAGED`.
     """
 
-    def __init__(self, app: Application, home: Home, connection: Connection, *, runs: bool, history: int = 0) -> None:
+    def __init__(
+        self, app: Application, home: Home, connection: Connection, *, runs: bool, history: History = NO_HISTORY
+    ) -> None:
         shape = read_shape(home.path)
         if shape is None:
             raise never_ran(home.path)
@@ -190,16 +199,21 @@ class Visit:
         for name, region in self.regions.items():
             output = layout.stages[name].output
             end = _length(self.logs.ends(output))
-            for point in region.points():
+            for equal in merged(region.points()):
+                point = equal[-1]
                 since = end - _length(cut(point.sent, layout, output))
-                found.append(Past(region=name, point=point, since=since, outside=output in layout.sinks))
+                outside = output in layout.sinks
+                found.append(Past(region=name, point=point, first=equal[0], since=since, outside=outside))
         return tuple(found)
 
     def garbage(self) -> Garbage:
         """Return the numbers of checkpoints and records that are never needed again."""
         self.wheel.begin_again()
         kept, below = self.wheel.garbage()
-        checkpoints = {n: sum(p.number < kept[n] for p in r.points()) for n, r in self.regions.items()}
+        checkpoints = {
+            n: sum(p.number < kept[n][-1] and p.number not in kept[n] for p in r.points())
+            for n, r in self.regions.items()
+        }
         records = {}
         for topic, upto in below.items():
             first = self.logs.begins(topic)

@@ -5,17 +5,20 @@ A processor is a function whose parameters name what it reads. Its body runs whe
 
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 from falkirk.declare.address import DEFAULT, as_address
 from falkirk.declare.annotations import marks_of, refuse_marks
 from falkirk.declare.checks import (
+    HISTORY_MAX,
     as_delivery,
     by_clock_or_rows,
     by_time,
     check_counts,
     check_engine,
+    check_history,
     check_name,
     place_of,
     policy_misplaced,
@@ -43,9 +46,6 @@ from falkirk.errors.location import SourceLocation, caller
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.secret import Secret
 
-#: The largest `history`: at each start, the host reads the files of this many checkpoints of each live region.
-HISTORY_MAX = 10_000
-
 
 class Application:
     """The declared sources, processors, sinks and settings of an application. `falkirk.App` documents the arguments."""
@@ -58,7 +58,7 @@ class Application:
         home: str | Path | None = None,
         buffer_timeout: Duration = "1 ms",
         state_partitions: int = 2,
-        history: int = 10,
+        history: int | str | timedelta = 10,
         spare_checkpoints: int = 0,
         store: str | None = None,
         http: str = DEFAULT,
@@ -70,7 +70,6 @@ class Application:
         check_counts(
             where,
             state_partitions=(state_partitions, 1, None),
-            history=(history, 0, HISTORY_MAX),
             spare_checkpoints=(spare_checkpoints, 0, HISTORY_MAX),
         )
         duration_s(buffer_timeout)
@@ -79,7 +78,7 @@ class Application:
         self.home = Path(home) if home is not None else Path(".falkirk") / name
         self.buffer_timeout = buffer_timeout
         self.state_partitions = state_partitions
-        self.history = history
+        self.history = check_history(history, where)
         self.spare_checkpoints = spare_checkpoints
         self.store = store
         self.http = as_address(http, where)

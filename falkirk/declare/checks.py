@@ -1,13 +1,21 @@
 """Checks a user's declarations, and reads values from them, before anything is planned."""
 
 import inspect
+import math
 import re
+from datetime import timedelta
 
 from falkirk.declare.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
 from falkirk.declare.policy import Delivery, Duration, duration_s
 from falkirk.declare.stream import Body
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.theory.history import History
+
+#: The largest number of points that a `history` has: at each start, the host reads the files of as many checkpoints.
+HISTORY_MAX = 10_000
+#: Its longest time: ten years. Old points are kept one a day.
+HISTORY_S_MAX = 3650 * 86_400
 
 
 def by_clock_or_rows(every: Duration | None, rows: int | None, what: str, where: SourceLocation) -> Cut:
@@ -102,6 +110,28 @@ def check_counts(where: SourceLocation, **options: tuple[object, int, int | None
                 option=option,
                 value=value,
             )
+
+
+def check_history(history: object, where: SourceLocation) -> History:
+    """Return the history that a number of points or a duration means. Raises: DefinitionError: `OPTION_UNKNOWN`."""
+    if not isinstance(history, str | timedelta):
+        check_counts(where, history=(history, 0, HISTORY_MAX))
+        assert isinstance(history, int)
+        return History(points=history)
+    try:
+        span_s = duration_s(history)
+    except DefinitionError:
+        span_s = math.inf
+    if span_s > HISTORY_S_MAX:
+        raise DefinitionError(
+            "OPTION_UNKNOWN",
+            f"history={history!r} is not a duration of at most {HISTORY_S_MAX // 86_400:,} days.",
+            where=where,
+            hint='Write a number of points, such as 10, or a duration, such as "2 days".',
+            option="history",
+            value=history,
+        )
+    return History(span_s=span_s)
 
 
 def check_engine(engine: object, where: SourceLocation) -> None:

@@ -23,6 +23,7 @@ from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
 from falkirk.protocol.acceptance import Acceptance
+from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.recovery import Wheel
 from falkirk.protocol.rollback import Decision
 from falkirk.runtime import fence
@@ -34,6 +35,7 @@ from falkirk.runtime.sinks import copying
 from falkirk.runtime.status import RegionStatus
 from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, is_stray, refuse_split_keys
 from falkirk.system.disk import is_full
+from falkirk.theory.history import History
 
 log = logging.getLogger("falkirk")
 
@@ -55,8 +57,7 @@ class _Watched:
 class LiveHost:
     """The regions of one plan in one session. It watches the live regions; `BatchHost` watches the batches.
 
-    Args: history: how many checkpoints of each region to keep for a requested rollback. say: receives one line for the
-        user at each event.
+    Args: history: as of `Wheel`. say: receives one line for the user at each event.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class LiveHost:
         plan: Plan,
         context: Context,
         *,
-        history: int = 0,
+        history: History = NO_HISTORY,
         say: Callable[[str], None] = log.info,
     ) -> None:
         self._plan, self._context, self._history, self._say = plan, context, history, say

@@ -10,6 +10,7 @@ from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 from falkirk.plan.requests import PushSource
 from falkirk.plan.unit import Unit
+from falkirk.theory.history import History
 
 #: A failure may need a checkpoint of a region that is this many of its intervals old. One interval passes between two
 #: checkpoints, and a second one because two are kept. The number is doubled for a region that is late.
@@ -56,14 +57,18 @@ class Plan:
         known_s = [awaited_s for awaited_s in each_s if awaited_s is not None]
         return sum(known_s) if units and len(known_s) == len(units) else None
 
-    def retained_of(self, region: Region, history: int) -> int:
+    def retained_of(self, region: Region, history: History) -> int:
         """Return how many batches Spark must keep so that a live region can go back to them.
 
-        A failure may need the checkpoint that matches one of the slowest region, which may be late.
+        A failure may need the checkpoint that matches one of the slowest region, which may be late. The files of
+        older points of the history are set aside.
         """
         slowest_s = max(each.interval_s for each in self.regions)
         return (
-            history + self.spare_checkpoints + SPARE_BATCHES + INTERVALS_LATE * math.ceil(slowest_s / region.interval_s)
+            history.batches(region.interval_s)
+            + self.spare_checkpoints
+            + SPARE_BATCHES
+            + INTERVALS_LATE * math.ceil(slowest_s / region.interval_s)
         )
 
     def awaited_by(self, region: Region) -> tuple[Region, ...]:

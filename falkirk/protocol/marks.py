@@ -13,6 +13,7 @@ no marks.
 A mark is recorded before a result that depends on it is released.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -49,41 +50,54 @@ class Marks:
         self._names = [n for n, s in layout.stages.items() if s.deterministic and n in live and s.output in layout.hops]
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
+        #: The points that were taken in last: the same ones come again in each turn.
+        self._taken: dict[str, dict[int, Point]] = {}
 
     @property
     def known(self) -> Mapping[str, Sequence[Mark]]:
         """All marks by region, recorded or not."""
         return self._marks
 
-    def take_in(self, name: str, points: Iterable[Point]) -> None:
+    def take_in(self, name: str, points: Sequence[Point]) -> None:
         """Add the marks that checkpoints of a region give."""
         if name not in self._marks:
             return
+        taken = self._taken.get(name, {})
+        self._taken[name] = {point.number: point for point in points}
         for point in points:
+            if taken.get(point.number) is point:
+                continue
             if not point.sent <= fixed_by(self._marks[name], point.read):
                 self._marks[name] += (Mark(read=point.read, sent=point.sent),)
                 self._unrecorded.add(name)
 
-    def record(self, kept: Callable[[str], Point]) -> None:
+    def record(self, kept: Callable[[str], Sequence[Point]]) -> None:
         """Record the new marks.
 
-        Args: kept: returns the oldest checkpoint of a region that may still be needed. Nobody needs the single marks
-            below it, so they are merged.
+        Args: kept: returns the checkpoints of a region that may still be needed, up to the newest that no failure goes
+            behind. Nobody needs the single marks between two of these, so they are merged.
         """
         for name in sorted(self._unrecorded):
-            marks = _merged(self._marks[name], kept(name).read)
+            marks = _merged(self._marks[name], [point.read for point in kept(name)])
             self._store.record_marks(name, [(_positions(m.read), _positions(m.sent)) for m in marks])
             self._marks[name] = marks
             self._unrecorded.discard(name)
 
 
-def _merged(marks: tuple[Mark, ...], below: OffsetFrontier) -> tuple[Mark, ...]:
-    """Merge the marks up to `below` into one. The result gives the same φ for every frontier that contains `below`."""
-    older = [m for m in marks if m.read <= below]
-    if len(older) < 2:
-        return marks
-    union = reduce(lambda a, b: Mark(read=a.read | b.read, sent=a.sent | b.sent), older)
-    return (union, *(m for m in marks if not m.read <= below))
+def _merged(marks: Iterable[Mark], reads: Sequence[OffsetFrontier]) -> tuple[Mark, ...]:
+    """Return marks that give the same φ for each of these ascending frontiers, and for all beyond the last one.
+
+    Marks that none of the frontiers distinguishes become one.
+    """
+    groups: dict[int, list[Mark]] = {}
+    for mark in marks:
+        groups.setdefault(bisect_left(reads, True, key=mark.read.__le__), []).append(mark)
+    beyond = groups.pop(len(reads), [])
+    return (*(reduce(_union, groups[i]) for i in sorted(groups)), *beyond)
+
+
+def _union(a: Mark, b: Mark) -> Mark:
+    return Mark(read=a.read | b.read, sent=a.sent | b.sent)
 
 
 def _positions(frontier: OffsetFrontier) -> Positions:

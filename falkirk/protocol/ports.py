@@ -5,6 +5,7 @@ point. The next coordinator then repeats it, so each method says what a repetiti
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,8 +91,11 @@ class RegionPort(Protocol):
         and are not void.
         """
 
-    def discard_below(self, number: int) -> None:
-        """Delete the checkpoints before this one. They are never needed again. Idempotent."""
+    def keep_only(self, numbers: Sequence[int]) -> None:
+        """Keep these checkpoints until a later call omits them, and delete every other one before the last of them.
+
+        The others are never needed again. `numbers` ascend; checkpoints after the last one stay. Idempotent.
+        """
 
 
 class LogsPort(Protocol):

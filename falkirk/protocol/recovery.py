@@ -17,12 +17,14 @@ from functools import reduce
 
 from falkirk.errors import FalkirkError, GuaranteeError, UnrecoverableError
 from falkirk.protocol.down import Down
+from falkirk.protocol.kept import NO_HISTORY, KeptPoints
 from falkirk.protocol.layout import Layout, cut, sink_name, source_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import LogsPort, Point, RegionPort
 from falkirk.protocol.rollback import Decision, Points, contradiction, decide, none_left, refuse_loss
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
+from falkirk.theory.history import History
 from falkirk.theory.metadata import Anywhere, Metadata
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.times import OMEGA
@@ -35,7 +37,7 @@ class Wheel:
 
     Args:
         layout: the regions and logs. regions: by the layout's names.
-        history: how many checkpoints to keep for a requested rollback, in addition to those that a failure may need.
+        history: which checkpoints to keep for requested rollbacks, in addition to those that a failure may need.
         full_history: the regions of which all checkpoints are kept.
         live: the regions whose checkpoints Spark may find damaged. More than their newest checkpoint is kept.
         spare: how many of their checkpoints may be damaged without a loss. Results of a non-deterministic region wait
@@ -55,7 +57,7 @@ class Wheel:
         store: Store,
         clock: Clock,
         *,
-        history: int = 0,
+        history: History = NO_HISTORY,
         full_history: Collection[str] = (),
         live: Collection[str] = (),
         spare: int = 0,
@@ -64,10 +66,11 @@ class Wheel:
         before_start: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
-        self._full_history, self._live, self._spare = frozenset(full_history), frozenset(live), spare
-        self._history, self._say, self._on_failure, self._before_start = history, say, on_failure, before_start
+        self._live, self._spare = frozenset(live), spare
+        self._say, self._on_failure, self._before_start = say, on_failure, before_start
         self.down = Down(layout)
         self._points: dict[str, tuple[Point, ...]] = {}
+        self._kept = KeptPoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, self._live)
         #: For each region, the newest checkpoint that each monitor knows.
         self._restorable_to: dict[str, int] = {}
@@ -310,7 +313,7 @@ class Wheel:
 
     def _release(self) -> None:
         """Copy the results that can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by the restorable watermark."""
-        self._marks.record(self.kept)  # released results depend on them
+        self._marks.record(self.kept_points)  # released results depend on them
         for held, sink in sorted(self.layout.held.items()):
             edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
             settled = self.restorable.solution.chosen[edge.source].fixed(edge)
@@ -336,23 +339,21 @@ class Wheel:
 
     # -- garbage and acknowledgement ----------------------------------------------------------------------------------
 
-    def kept(self, name: str) -> Point:
-        """Return the oldest checkpoint of a region that a failure or a requested rollback may need.
+    def kept_points(self, name: str) -> tuple[Point, ...]:
+        """Return the checkpoints of a region that a failure or a requested rollback may need. All later ones are kept.
 
         Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
         """
-        points = self._points[name]
-        if not points:
+        if not self._points[name]:
             raise none_left(name)
-        if name in self._full_history:
-            return points[0]
-        watermark = self.retained.low_watermark(name)
-        within = [i for i, p in enumerate(points) if self.layout.metadata(name, p).frontier <= watermark]
-        return points[max(0, max(within, default=0) - self._history)]
+        return self._kept.of(name, self._points[name], self.retained.low_watermark(name))
 
-    def garbage(self) -> tuple[dict[str, int], dict[str, OffsetFrontier]]:
-        """Return the data that is no longer needed: per region, checkpoints before this number; per hop, records before
-        this position.
+    def kept(self, name: str) -> Point:
+        """Return the oldest of `kept_points`."""
+        return self.kept_points(name)[0]
+
+    def garbage(self) -> tuple[dict[str, tuple[int, ...]], dict[str, OffsetFrontier]]:
+        """Return the data to keep: per region, these checkpoints and all later ones; per hop, records from here on.
 
         A log is kept from the earliest point to which its readers or its writer may go back. The writer looks there for
         the results that it has sent since its checkpoint.
@@ -366,7 +367,7 @@ class Wheel:
             if topic in self.layout.held:
                 bounds.append(self.released(topic))
             below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
-        return {name: point.number for name, point in kept.items()}, below
+        return {name: tuple(p.number for p in self.kept_points(name)) for name in kept}, below
 
     def _needed(self, kept: Mapping[str, Point], topic: str) -> Iterable[OffsetFrontier]:
         return (kept[r.name].reads_from for r in self.layout.readers(topic))
@@ -374,8 +375,8 @@ class Wheel:
     def collect(self) -> None:
         """Delete the data that is no longer needed."""
         points, below = self.garbage()
-        for name, number in points.items():
-            self._regions[name].discard_below(number)
+        for name, numbers in points.items():
+            self._regions[name].keep_only(numbers)
         for name in self.layout.graph.processors:
             self.restorable.forget_below(name)
             self.retained.forget_below(name)

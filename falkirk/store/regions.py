@@ -1,6 +1,7 @@
 """Regions: what the checkpoints that Spark itself keeps rest on: incarnations and their fences, positions from which an
 output's tail may be read, marks, and input that is skipped."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import sqlalchemy as sql
@@ -150,15 +151,16 @@ class RegionStore(Part):
         with self._writing() as db:
             db.execute(tails.delete().where(tails.c.region == region, tails.c.valid_from_commit > restored_batch))
 
-    def forget_tails_before(self, region: str, batch: int) -> None:
-        """Drop the positions that no restore to this batch or a later one needs, but for the one before the first
-        start."""
+    def keep_tails(self, region: str, batches: Sequence[int]) -> None:
+        """Drop the positions that no restore to these batches, or to one after the last, needs. The position before the
+        first start stays."""
         mine = tails.c.region == region
         with self._writing() as db:
-            serves = sql.select(sql.func.max(tails.c.valid_from_commit)).where(mine, tails.c.valid_from_commit <= batch)
-            newest = int(db.execute(serves).scalar() or 0)
-            older = (tails.c.valid_from_commit >= 0) & (tails.c.valid_from_commit < newest)
-            db.execute(tails.delete().where(mine & older))
+            known = sorted(db.execute(sql.select(tails.c.valid_from_commit).where(mine)).scalars())
+            serving = {known[i - 1] for batch in batches if (i := bisect_right(known, batch))}
+            dropped = [n for n in known if 0 <= n < max(serving, default=0) and n not in serving]
+            for n in dropped:
+                db.execute(tails.delete().where(mine, tails.c.valid_from_commit == n))
 
     def distrust(self, region: str, batch: int, reason: str) -> None:
         """Record that the checkpoint of a batch is damaged: nobody goes on from it. A second time changes nothing."""

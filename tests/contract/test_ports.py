@@ -143,8 +143,11 @@ def test_old_checkpoints_and_records_go_for_good(rig: Rig) -> None:
     for _ in range(3):
         rig.feed(2)
         numbers.append(rig.save())
-    rig.region.discard_below(numbers[1])
-    rig.region.discard_below(numbers[1])
+    for _ in range(2):
+        rig.region.keep_only([-1, numbers[1]])
+        assert [p.number for p in rig.region.points()][:2] == [-1, numbers[1]], "what lies between is deleted"
+    rig.region.keep_only(numbers[1:2])
+    rig.region.keep_only(numbers[1:2])
     kept = [p.number for p in rig.region.points()]
     assert kept[0] == numbers[1]
     rig.region.fence()

@@ -197,12 +197,12 @@ def test_each_file_counts_once_whatever_is_cut_off(
 def _can_be_looked_at_and_taken_back(folder: Path, home: Path, database: str, broker: Broker) -> None:
     app = application(folder, home, database)
     with open_home(home, "files") as opened:
-        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=2)
+        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         points = [p.point.number for p in visit.history() if p.region == "totals"]
         assert len(points) >= 2
         preview = visit.preview({"totals": points[0]})
         assert [m.region for m in preview.moves if m.again > 0] == ["totals"]
         assert set(visit.garbage().checkpoints) == {"words", "totals"}
         (folder / f"{len(PLACES)}.json").unlink()  # only the newest point needs it no more
-        again = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=2)
+        again = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         assert len([p for p in again.history() if p.region == "totals"]) == 1

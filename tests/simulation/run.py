@@ -11,6 +11,7 @@ from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage, sink_name
 from falkirk.protocol.recovery import Wheel
 from falkirk.store import Store
+from falkirk.theory.history import History
 from falkirk.theory.metadata import Anywhere, Checkpoints
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition
@@ -18,6 +19,8 @@ from tests.simulation.memory import MemoryStore
 from tests.simulation.oracle import judge
 from tests.simulation.world import HUNG_AFTER_S, AnyStore, Crash, Element, SimRegion, World, partition_of
 
+#: How histories of a time are thinned, in the few minutes that a schedule takes.
+LEVELS = ((5.0, 2.0), (20.0, 10.0), (60.0, 30.0))
 #: The number of steps in a schedule, before everything comes to rest.
 _STEPS = 150
 
@@ -100,7 +103,10 @@ class Run:
         self._early = random.Random(seed + 1_000_000)
         self.world = World(random_layout(self._rng), self._rng, decided=0)
         self.world.late = random.Random(seed + 3_000_000)
-        self._history = self._rng.choice([0, 0, 1, 3])
+        self._history = History(points=self._rng.choice([0, 0, 1, 3]))
+        spans = random.Random(seed + 7_000_000)
+        if spans.random() < 0.3:
+            self._history = History(span_s=spans.choice([5.0, 60.0, 300.0]), levels=LEVELS)
         self._harm = random.Random(seed + 2_000_000)
         self._harm_share = self._harm.choice([0.0, 0.1])
         self._spare = self._harm.choice([0, 1]) if self._harm_share else 0

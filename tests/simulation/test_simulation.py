@@ -15,7 +15,7 @@ BLOCKS, BLOCK = 15, 100
 PATIENCE = 150
 #: Schedules that show what few do.
 RARE = {
-    "the_sink_is_not_asked": (261,), "marks_are_forgotten": (305,), "a_newer_checkpoint_counts_as_left": (1391,),
+    "the_sink_is_not_asked": (261,), "marks_are_forgotten": (995,), "a_newer_checkpoint_counts_as_left": (1391,),
     "what_was_drawn_counts_as_fixed": (118,),
 }  # fmt: skip
 #: So many schedules run with a real store, too.

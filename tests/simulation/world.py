@@ -8,7 +8,7 @@ deletes what it was told will never be read again, so whoever reads it after all
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from falkirk.protocol.layout import Layout, Stage
@@ -380,8 +380,8 @@ class SimRegion:
         self.progressed_at_s, self.stuck, self.failed = self.world.now_s, False, False
         self.world.call()
 
-    def discard_below(self, number: int) -> None:
+    def keep_only(self, numbers: Sequence[int]) -> None:
         for n in sorted(self.saved):
-            if n < number:
+            if n < numbers[-1] and n not in numbers:
                 self.world.call()
                 del self.saved[n]

@@ -16,14 +16,18 @@ def write(folder: Path, batches: int) -> Path:
     for name in ("commits", "offsets", "state/0/0", "state/0/1"):
         (folder / name).mkdir(parents=True)
     for n in range(batches):
-        ids = [[f"a{n}"], [f"b{n}"]]
-        commit = json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}})
-        (folder / "commits" / str(n)).write_text(f"v2\n{commit}")
-        (folder / "commits" / f".{n}.crc").write_text("crc")
-        (folder / "offsets" / str(n)).write_text(f'v1\n{{}}\n{{"pages":{{"0":{10 * n},"1":{n}}}}}')
-        for partition in (0, 1):
-            (folder / f"state/0/{partition}/{n + 1}_{ids[partition][0]}.changelog").write_text("state")
+        write_batch(folder, n)
     return folder
+
+
+def write_batch(folder: Path, n: int) -> None:
+    ids = [[f"a{n}"], [f"b{n}"]]
+    commit = json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}})
+    (folder / "commits" / str(n)).write_text(f"v2\n{commit}")
+    (folder / "commits" / f".{n}.crc").write_text("crc")
+    (folder / "offsets" / str(n)).write_text(f'v1\n{{}}\n{{"pages":{{"0":{10 * n},"1":{n}}}}}')
+    for partition in (0, 1):
+        (folder / f"state/0/{partition}/{n + 1}_{ids[partition][0]}.changelog").write_text("state")
 
 
 def test_whole_batches(tmp_path: Path) -> None:
@@ -56,6 +60,13 @@ def test_missing_and_empty_state(tmp_path: Path) -> None:
     (folder / "state/0/1/3_b2.changelog").write_text("")
     (folder / "state/0/0/2_a1.changelog").unlink()
     assert [damage(folder, n, "pages") is None for n in range(3)] == [True, False, False]
+
+
+def test_a_batch_without_the_offsets_of_the_batch_before_is_damaged(tmp_path: Path) -> None:
+    """Spark deletes both logs up to the same batch, and can't resume from the oldest one that is left."""
+    folder = write(tmp_path, 3)
+    (folder / "offsets/0").unlink()
+    assert [damage(folder, n, "pages") for n in (1, 2)] == ["offsets/0 is missing", None]
 
 
 def test_a_stateless_commit_names_no_state(tmp_path: Path) -> None:

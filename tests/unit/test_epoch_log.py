@@ -26,7 +26,7 @@ def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> N
         epochs = log.epochs()
         is_open = [e.number for e in epochs if not e.is_complete]
         done = [e for e in epochs if e.is_complete]
-        what = rng.choices(("decide", "complete", "save", "take back", "drop"), (4, 4, 2, 0.5, 1))[0]
+        what = rng.choices(("decide", "complete", "save", "take back", "drop", "thin"), (4, 4, 2, 0.5, 1, 1))[0]
         if what == "decide" and len(is_open) < 3:
             log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
         elif what == "complete" and is_open:
@@ -38,8 +38,36 @@ def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> N
         elif what == "drop" and done and not is_open:
             log.drop_results_below(rng.choice(done).number)
             log.drop_states_below(rng.choice(done).number)
+        elif what == "thin" and done:
+            log.forget_states(sorted(e.number for e in (*rng.choices(done, k=3), done[-1])))
         assert log.epochs() == log_of(store, tmp_path).epochs()
         assert log.end() == log_of(store, tmp_path).end()
+
+
+def saved(log: EpochLog, number: int) -> str:
+    """Decide and complete an epoch whose state is saved in a folder; return the folder."""
+    folder = log.new_folder(number, "state")
+    for name in (f"{number}-results", folder):
+        log.path(name).mkdir(parents=True)
+        (log.path(name) / "rows").write_text("rows")
+    log.decide({"t": {0: number}}, {"t": {0: number + 1}}, {}, 0.0)
+    log.record(number, folder=f"{number}-results", rows=1, dead=0, state=folder, saved=True)
+    return folder
+
+
+def test_states_that_a_history_drops_are_deleted_and_the_kept_ones_are_whole(store: Store, tmp_path: Path) -> None:
+    log = log_of(store, tmp_path)
+    folders = [saved(log, number) for number in range(8)]
+    log.forget_states([1, 4, 6])
+    log.forget_states([1, 4, 6])
+    for known in (log, log_of(store, tmp_path)):
+        points = [e for e in known.epochs() if e.saved]
+        assert [e.number for e in points] == [0, 1, 4, 6, 7], "those before the first are dropped by number"
+        for epoch in points:
+            known.state(epoch)
+        for epoch in known.epochs():
+            known.results(epoch)
+    assert [log.path(folder).exists() for folder in folders] == [n not in (2, 3, 5) for n in range(8)]
 
 
 def test_what_is_asked_does_not_grow(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,18 @@
 """History: the time to which a rollback can go is limited, and Spark keeps as many checkpoints."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 import falkirk as fk
+from falkirk.commands.running import _between as between
 from falkirk.errors import DefinitionError
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
+from falkirk.theory.history import History
 
 
 @pytest.mark.parametrize("option", ["history", "spare_checkpoints"])
@@ -25,7 +28,38 @@ def test_so_many_checkpoints_can_be_kept(option: str, number: Any) -> None:
 @pytest.mark.parametrize("number", [0, 101, 10_000])
 def test_any_number_between_is_taken(number: int) -> None:
     app = fk.App("a", history=number, spare_checkpoints=number)
-    assert (app.history, app.spare_checkpoints) == (number, number)
+    assert (app.history, app.spare_checkpoints) == (History(points=number), number)
+
+
+@pytest.mark.parametrize(
+    ("given", "span_s"),
+    [("2 days", 172_800), ("6 hours", 21_600), (timedelta(minutes=5), 300), ("3650 days", 315_360_000)],
+)
+def test_a_history_may_be_a_time(given: Any, span_s: int) -> None:
+    assert fk.App("a", history=given).history == History(span_s=span_s)
+
+
+@pytest.mark.parametrize(
+    "given", ["", "two days", "0 s", "-1 day", "3651 days", timedelta(0), timedelta(days=-1), "1e9 days"]
+)
+def test_no_other_time_is_taken(given: Any) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        fk.App("a", history=given)
+    assert refused.value.condition == "OPTION_UNKNOWN"
+    assert refused.value.parameters == {"option": "history", "value": given}
+
+
+def test_spark_keeps_what_is_not_thinned_yet() -> None:
+    """Files of older points are set aside, so that a time of days does not make Spark keep days of states."""
+    planned = plan(10.0)
+    assert 60 + 100 < planned.retained_of(planned.regions[0], History(span_s=86_400.0)) < 200
+    assert planned.retained_of(planned.regions[0], History(span_s=30.0)) < 120
+
+
+def test_a_span_of_time_names_its_day_once() -> None:
+    noon_s = datetime(2026, 11, 24, 12).timestamp()
+    assert between(noon_s, noon_s + 90).startswith("2026-11-24 12:00:00 to 12:01:30 ")
+    assert between(noon_s, noon_s + 86_400).startswith("2026-11-24 12:00:00 to 2026-11-25 12:00:00 ")
 
 
 def _region(interval_s: float, *, deterministic: bool) -> Region:
@@ -45,15 +79,15 @@ def plan(*intervals_s: float, spare: int = 0) -> Plan:
 def test_spark_keeps_the_history_and_more(history: int) -> None:
     """Before, Spark kept the last 100, so a rollback to a point that `falkirk history` showed could fail."""
     planned = plan(10.0)
-    assert planned.retained_of(planned.regions[0], history) > history + 100
+    assert planned.retained_of(planned.regions[0], History(points=history)) > history + 100
 
 
 def test_spark_keeps_what_belongs_to_a_checkpoint_of_a_region_that_saves_seldom() -> None:
     """A reader that saves every second rolls back to results of its writer, which saves every five minutes."""
     planned = plan(300.0, 1.0)
     slow, quick = planned.regions
-    assert planned.retained_of(quick, 0) > 2 * 300
-    assert planned.retained_of(slow, 0) < 200
+    assert planned.retained_of(quick, History()) > 2 * 300
+    assert planned.retained_of(slow, History()) < 200
 
 
 def test_a_spare_checkpoint_is_waited_for_of_what_is_not_deterministic() -> None:

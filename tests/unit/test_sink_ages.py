@@ -29,6 +29,7 @@ from falkirk.runtime.sinks.release import EpochLogs, Outlet
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import RegionRecord, Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.history import History
 from tests.support import wait_until
 from tests.unit.test_backpressure import session
 
@@ -108,7 +109,9 @@ class World:
         stage = Stage(name="b", inputs=(SOURCE,), output=LOG)
         layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
         port = Logs({LOG: epochs}, {LOG: self.outlet}, session())
-        wheel = Wheel(layout, {"b": Batch(logs, self.place)}, port, self.store, lambda: 0.0, history=history)
+        wheel = Wheel(
+            layout, {"b": Batch(logs, self.place)}, port, self.store, lambda: 0.0, history=History(points=history)
+        )
         wheel.open()
         return wheel
 

@@ -70,11 +70,21 @@ def test_observed_tails_replace_each_other_and_old_ones_go(store: Store) -> None
         store.observe_tail("counts", tail(commit, commit + 5))
     store.observe_tail("other", tail(0, 1))
     assert len(store.tails("counts")) == 31
-    store.forget_tails_before("counts", 195)
+    store.keep_tails("counts", [195])
     kept = store.tails("counts")
     assert [t.valid_from_commit for t in kept] == [-1, *range(190, 300, 10)]
     assert [t.positions["counts"] for t in kept[1:]] == [{0: c + 5, 11: 0} for c in range(190, 300, 10)]
     assert len(store.tails("other")) == 1
+
+
+def test_positions_of_kept_checkpoints_stay_and_those_between_go(store: Store) -> None:
+    store.create_region("counts", RECORD, {"counts": {0: 0}})
+    for commit in range(0, 100, 10):
+        store.observe_tail("counts", tail(commit, commit))
+    store.keep_tails("counts", [-1, 25, 29, 60, 75])
+    assert [t.valid_from_commit for t in store.tails("counts")] == [-1, 20, 60, 70, 80, 90]
+    store.keep_tails("counts", [25, 75])
+    assert [t.valid_from_commit for t in store.tails("counts")] == [-1, 20, 70, 80, 90]
 
 
 def test_damaged_checkpoints_are_known_until_they_are_dropped(store: Store) -> None:

@@ -21,7 +21,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "end_incarnation": lambda s: s.end_incarnation("counts", 1, ended="by the former", unsafe=True),
     "observe_tail": lambda s: s.observe_tail("counts", TailRecord(valid_from_commit=1, incarnation=1, positions={})),
     "forget_tails_after": lambda s: s.forget_tails_after("counts", -2),
-    "forget_tails_before": lambda s: s.forget_tails_before("counts", 9),
+    "keep_tails": lambda s: s.keep_tails("counts", [9]),
     "distrust": lambda s: s.distrust("counts", 1, "by the former"),
     "forget_distrust_after": lambda s: s.forget_distrust_after("counts", -2),
     "record_marks": lambda s: s.record_marks("counts", [({"hop": {0: 1}}, {"counts": {0: 2}})]),

@@ -1,6 +1,6 @@
 """Batches at rest: inspects a batch that does not run, and rolls it back. It needs no Spark."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from falkirk.declare.cut import Positions
 from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
@@ -101,11 +101,12 @@ class BatchAtRest:
         """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again."""
         self.epochs.drop_strays()
 
-    def discard_below(self, number: int) -> None:
+    def keep_only(self, numbers: Sequence[int]) -> None:
         """See RegionPort."""
-        if number > self._kept_from():
-            self._store.set_watermark(self.logs.name, "retained", number)
-            self.epochs.drop_states_below(number)
+        if numbers[0] > self._kept_from():
+            self._store.set_watermark(self.logs.name, "retained", numbers[0])
+            self.epochs.drop_states_below(numbers[0])
+        self.epochs.forget_states(numbers)
 
 
 def _rounds(epoch: Epoch) -> str:

@@ -11,7 +11,7 @@ To the coordinator this is a log of one partition whose records are epochs.
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ class EpochLog:
         self._slices: dict[str, frozenset[int]] = {}
         #: A cache of the epochs that will not change any more, oldest first. A log may hold months of epochs.
         self._settled: tuple[Epoch, ...] = ()
+        #: Those of them whose states are not kept any more. No number is used twice.
+        self._forgotten: set[int] = set()
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the epochs that are not void, by number."""
@@ -106,6 +108,8 @@ class EpochLog:
         counting = [e for e in newer if not _is_in(e, void)]
         # All complete epochs except the last one, because its state may still be saved.
         known = settled + tuple(takewhile(lambda e: e.is_complete, counting))[:-1]
+        if self._forgotten:
+            known = tuple(replace(e, saved=False, state=None) if e.number in self._forgotten else e for e in known)
         self._settled = known  # if another thread has cached more, it reads these epochs again
         found = known + tuple(counting[len(known) - len(settled) :])
         return tuple(e for e in found if not _is_in(e, void)) if void else found
@@ -278,6 +282,18 @@ class EpochLog:
         if number > self._states_from:
             self._drop(self._states_from, results_from=self._results_from, states_from=number)
             self._states_from = number
+
+    def forget_states(self, kept: Sequence[int]) -> None:
+        """Drop the states between these epochs: nobody goes back to them. The results of these epochs stay."""
+        for epoch in self.epochs():
+            if not kept[0] < epoch.number < kept[-1] or epoch.number in kept or not epoch.saved:
+                continue
+            known = self._store.checkpoints(self._region, epoch.number)[0].metadata
+            assert isinstance(known, dict), "epochs are recorded here"
+            self._store.replace_checkpoint(self._region, epoch.number, known, {**known, "state": None, "saved": False})
+            self._forgotten.add(epoch.number)
+            if epoch.state is not None and (epoch.state != epoch.folder or epoch.number < self._results_from):
+                self.drop(epoch.state)
 
     def _drop(self, first: int, *, results_from: int, states_from: int) -> None:
         """Delete the folders below either number. Args: first: all folders below this number are already deleted."""

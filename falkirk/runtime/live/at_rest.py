@@ -5,7 +5,7 @@ use this module alone for an application that does not run.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Disbelieved, Foreign, ForeignTally
@@ -13,6 +13,7 @@ from falkirk.plan.region import RegionLogs
 from falkirk.protocol.ports import Health, Point, Range
 from falkirk.runtime.context import Place
 from falkirk.runtime.live import checkpoint
+from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.store import Positions
 from falkirk.theory.frontier import OffsetFrontier
@@ -32,7 +33,8 @@ class RegionAtRest:
         self._ends: Positions | None = None
         #: Checkpoints with missing or torn files.
         self.damaged: set[int] = set()
-        self._discarded_below = -1
+        self._only: tuple[int, ...] = ()
+        self._kept = KeptCheckpoints(self._checkpoint, logs.source)
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -43,17 +45,26 @@ class RegionAtRest:
     def points(self) -> tuple[Point, ...]:
         """See RegionPort. The newest undamaged checkpoint is always included, older ones while their input exists.
 
-        The initial state is excluded once the first checkpoint was collected, because older results may be deleted too.
+        The initial state is excluded once it was collected, because older results may be deleted too.
         """
-        committed = checkpoint.committed_batches(self._checkpoint)
+        committed = self._committed()
         distrusted = self._store.distrusted(self.logs.name)
         batches = [n for n in committed if n not in distrusted and self._is_whole(n)]
         read = {n: self._read(n) for n in batches}
-        if not batches or committed[0] == 0:
+        if not batches or self._has_start(committed[0]):
             batches, read = [-1, *batches], {-1: self._start_offsets(), **read}
         oldest = self._place.topics.first_positions(self.logs.source) if len(batches) > 1 else {}
         reachable = [n for n in batches[:-1] if all(read[n].get(p, 0) >= o for p, o in oldest.items())]
         return self._points_of({n: read[n] for n in [*reachable, batches[-1]]})
+
+    def _committed(self) -> tuple[int, ...]:
+        """Return the numbers of all checkpoints, those of Spark and those that are set aside, oldest first."""
+        return tuple(sorted({*checkpoint.committed_batches(self._checkpoint), *self._kept.numbers}))
+
+    def _has_start(self, oldest: int) -> bool:
+        """Tell whether the initial state is kept. A home of an earlier version says so by its oldest checkpoint."""
+        kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]
+        return int(kept[0].frontier) < 0 if kept else oldest == 0
 
     def _points_of(self, read: dict[int, dict[int, int]]) -> tuple[Point, ...]:
         """Return the points of these checkpoints. `read` has the end of the input of each one."""
@@ -63,13 +74,13 @@ class RegionAtRest:
                 number=number,
                 read=frontier(self.logs.source, covered),
                 sent=frontier(self.logs.output, newest_serving(tails, number).positions.get(self.logs.output, {})),
-                made_at_s=None if number < 0 else checkpoint.committed_at_s(self._checkpoint, number),
+                made_at_s=None if number < 0 else checkpoint.committed_at_s(self._kept.folder(number), number),
             )
             for number, covered in read.items()
         )
 
     def _is_whole(self, batch: int) -> bool:
-        wrong = checkpoint.damage(self._checkpoint, batch, self.logs.source)
+        wrong = checkpoint.damage(self._kept.folder(batch), batch, self.logs.source)
         if wrong is not None and batch not in self.damaged:
             log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
             self.damaged.add(batch)
@@ -83,18 +94,23 @@ class RegionAtRest:
         """Return, per partition of the input, the end of the records that a checkpoint covers."""
         if number < 0:
             return self._start_offsets()
-        return checkpoint.end_offsets(self._checkpoint, number, self.logs.source)
+        return checkpoint.end_offsets(self._kept.folder(number), number, self.logs.source)
 
     def rewind(self, number: int) -> None:
         """See RegionPort."""
         checkpoint.rewind(self._checkpoint, number)
+        self._kept.restore(number)
+        self._only = ()
 
-    def discard_below(self, number: int) -> None:
+    def keep_only(self, numbers: Sequence[int]) -> None:
         """See RegionPort. Spark's own maintenance deletes state files that no checkpoint names."""
-        if number > self._discarded_below:
-            checkpoint.discard_below(self._checkpoint, number)
-            self._store.forget_tails_before(self.logs.name, number)
-            self._discarded_below = number
+        if tuple(numbers) != self._only:
+            if not self._only or self._only[0] != numbers[0]:
+                self._store.set_watermark(self.logs.name, "retained", numbers[0])
+            checkpoint.keep_only(self._checkpoint, numbers)
+            self._kept.delete({n for n in self._kept.numbers if n < numbers[-1] and n not in numbers})
+            self._store.keep_tails(self.logs.name, numbers)
+            self._only = tuple(numbers)
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 

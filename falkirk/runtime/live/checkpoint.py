@@ -6,6 +6,7 @@ A commit names its state files, so Falkirk finds a missing file before Spark nee
 """
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
         end_offsets(checkpoint, batch, topic)
     except SparkError:
         return f"offsets/{batch} can't be read"
+    if batch > 0 and not (checkpoint / "offsets" / str(batch - 1)).exists():
+        return f"offsets/{batch - 1} is missing"  # Spark reads them too when it resumes
     try:
         version, text = (checkpoint / "commits" / str(batch)).read_text().split("\n", 1)
         content: dict[str, Any] = parse_json(text)
@@ -97,14 +100,14 @@ def rewind(checkpoint: Path, batch: int) -> None:
                 file.unlink(missing_ok=True)
 
 
-def discard_below(checkpoint: Path, batch: int) -> None:
-    """Delete the log entries of batches before `batch`. Idempotent.
+def keep_only(checkpoint: Path, batches: Collection[int]) -> None:
+    """Delete the log entries of the batches before the last of these that are not among them. Idempotent.
 
-    When Spark resumes from a batch, it also reads the offsets of the batch before, so these stay. Commits are deleted
-    oldest first, so that a crash leaves no gap.
+    When Spark resumes from a batch, it also reads the offsets of the batch before, so these stay.
     """
-    for folder, first in (("commits", batch), ("offsets", batch - 1)):
+    kept, last = set(batches), max(batches)
+    for folder, needed in (("commits", kept), ("offsets", kept | {batch - 1 for batch in kept})):
         for number in sorted(int(f.name) for f in (checkpoint / folder).glob("*") if f.name.isdigit()):
-            if number < first:
+            if number < last and number not in needed:
                 (checkpoint / folder / f".{number}.crc").unlink(missing_ok=True)
                 (checkpoint / folder / str(number)).unlink(missing_ok=True)

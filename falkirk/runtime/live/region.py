@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
@@ -153,7 +153,7 @@ class LiveRegion(RegionAtRest):
         """
         assert self.opening is not None, "a region that was never started has loaded no checkpoint"
         restored = self.opening.restored_batch
-        for batch in checkpoint.committed_batches(self._checkpoint):
+        for batch in self._committed():
             if (restored if first is None else first) <= batch <= restored:
                 log.warning("%s: checkpoint %d is damaged (%s)", self.region.name, batch, reason)
                 self._store.distrust(self.region.name, batch, reason)
@@ -353,10 +353,13 @@ class LiveRegion(RegionAtRest):
         """See RegionPort. While the query runs: the points at the last `observe`; else they are read from the files."""
         return super().points() if self.query is None else self._points
 
-    def discard_below(self, number: int) -> None:
-        """See RegionPort."""
-        super().discard_below(number)
-        self._points = tuple(p for p in self._points if p.number >= number)
+    def keep_only(self, numbers: Sequence[int]) -> None:
+        """See RegionPort. First set the files of checkpoints aside that Spark is about to delete."""
+        newest = self._points[-1].number if self._points else -1
+        self._kept.set_aside(numbers, newest=newest, retain=self._retain)
+        if tuple(numbers) != self._only:
+            super().keep_only(numbers)
+            self._points = tuple(p for p in self._points if p.number >= numbers[-1] or p.number in numbers)
 
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""

@@ -1,0 +1,57 @@
+"""Kept points: the checkpoints that a failure, or a rollback on request, may ask for, of all that a region has.
+
+Whatever is kept besides them (records of logs, positions of outputs, marks) follows from these points.
+"""
+
+import math
+from collections.abc import Sequence
+
+from falkirk.protocol.layout import Layout
+from falkirk.protocol.ports import Point
+from falkirk.theory import history as rule
+from falkirk.theory.frontier import Frontier
+from falkirk.theory.history import History, Moment
+
+NO_HISTORY = History()
+
+
+class KeptPoints:
+    """The kept points of each region. Args: as of `Wheel`."""
+
+    def __init__(self, layout: Layout, history: History, full_history: frozenset[str]) -> None:
+        self._layout, self._history, self._full_history = layout, history, full_history
+        #: The last answer for each region, because several ask in each turn.
+        self._known: dict[str, tuple[tuple[Point, ...], Frontier, tuple[Point, ...]]] = {}
+
+    def of(self, name: str, points: tuple[Point, ...], watermark: Frontier) -> tuple[Point, ...]:
+        """Return the points to keep up to the newest one within the retained watermark, oldest first.
+
+        No failure goes back beyond that last one. The points before it are the history, and all points after it stay.
+        """
+        if name in self._full_history:
+            return points
+        known = self._known.get(name)
+        if known is None or known[0] is not points or known[1] != watermark:
+            known = self._known[name] = points, watermark, self._choose(name, points, watermark)
+        return known[2]
+
+    def _choose(self, name: str, points: tuple[Point, ...], watermark: Frontier) -> tuple[Point, ...]:
+        within = [i for i, p in enumerate(points) if self._layout.metadata(name, p).frontier <= watermark]
+        older = points[: max(within, default=0) + 1]
+        return tuple(older[i] for i in rule.kept(_moments(older), self._history, now_s=_made_at_s(points[-1])))
+
+
+def merged(points: Sequence[Point]) -> tuple[Sequence[Point], ...]:
+    """Return the points in groups between which nothing was read and nothing was sent, oldest first."""
+    return tuple(points[group.start : group.stop] for group in rule.merged(_moments(points)))
+
+
+def _moments(points: Sequence[Point]) -> list[Moment]:
+    """Describe points for the rule. The initial state is no checkpoint: it equals none, and is older than all."""
+    return [
+        Moment(made_at_s=_made_at_s(p), content="start" if p.number < 0 else (p.read, p.sent, p.needs)) for p in points
+    ]
+
+
+def _made_at_s(point: Point) -> float:
+    return -math.inf if point.made_at_s is None else point.made_at_s

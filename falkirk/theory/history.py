@@ -1,0 +1,103 @@
+"""History: which of the older points of a processor are kept for a rollback on request.
+
+An idle processor makes a checkpoint every few seconds, and each equals the one before. If a history counts points,
+equal ones push out the others within a minute. So points with nothing in between are *merged*: they count as one. A
+history may also be a time instead of a number: recent points are all kept, older ones are *thinned*, the fewer the
+older.
+
+Thinning divides time into slots, and keeps the newest point of each slot: the state at the end of the slot. A longer
+slot consists of whole shorter ones, and a slot counts only once all of it is old enough. So a point that was dropped is
+never wanted again, and thinning often keeps the same points as thinning once. Slots are the same for all processors, so
+the kept points of different processors lie near each other.
+
+    >>> moments = [Moment(made_at_s=60.0 * minute, content=minute) for minute in range(24 * 60)]
+    >>> len(kept(moments, History(points=3))), len(kept(moments, History(span_s=86_400)))
+    (4, 122)
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+#: (after, slot): of points older than `after`, one per `slot` is kept. Every slot divides the next one. A slot is at
+#: most a sixth of the age from which on it counts: so near is a kept point to any time.
+Levels = tuple[tuple[float, float], ...]
+LEVELS: Levels = ((600.0, 60.0), (3600.0, 600.0), (21_600.0, 3600.0), (604_800.0, 86_400.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What is kept for rollbacks on request, beyond what a failure may need.
+
+    Args:
+        points: this many points that differ.
+        span_s: instead, the points of this many seconds before the newest one, thinned.
+        levels: how they are thinned, from the youngest on.
+    """
+
+    points: int = 0
+    span_s: float | None = None
+    levels: Levels = LEVELS
+
+    def batches(self, interval_s: float) -> int:
+        """Return how many points in a row the history holds before it merges or thins any, one per interval."""
+        if self.span_s is None:
+            return self.points
+        return math.ceil(min(self.span_s, self.levels[0][0]) / interval_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A point. made_at_s: -inf for the initial state. content: equal for points with nothing in between; it never
+    returns to a former value."""
+
+    made_at_s: float
+    content: Hashable
+
+
+def merged(moments: Sequence[Moment]) -> tuple[range, ...]:
+    """Return the groups of points with nothing in between, oldest first, as ranges of indexes."""
+    starts = [i for i, m in enumerate(moments) if i == 0 or m.content != moments[i - 1].content]
+    return tuple(range(a, b) for a, b in zip(starts, [*starts[1:], len(moments)], strict=True))
+
+
+def kept(moments: Sequence[Moment], history: History, now_s: float | None = None) -> tuple[int, ...]:
+    """Return the indexes of the points to keep, ascending. The newest is always one of them.
+
+    Of each group the first and the last point stay: they say since when and until when nothing happened.
+
+    Args: moments: oldest first. now_s: the time of the newest point there is, by default the last one of these.
+    """
+    groups = merged(moments)
+    if not groups:
+        return ()
+    newest = len(moments) - 1
+    if history.span_s is None:
+        chosen: Sequence[range] = groups[-history.points - 1 :] if history.points else ()
+    else:
+        now_s = max(m.made_at_s for m in moments) if now_s is None else now_s
+        chosen = _thinned(groups, [moments[g[0]].made_at_s for g in groups], history.span_s, history.levels, now_s)
+    return tuple(sorted({newest, *(end for group in chosen for end in (group[0], group[-1]))}))
+
+
+def _thinned(
+    groups: Sequence[range], began_s: Sequence[float], span_s: float, levels: Levels, now_s: float
+) -> Sequence[range]:
+    """Return the newest group of each slot, and of those from before the span only the newest: the state at its start.
+
+    A group belongs to the time at which it began, because it is the state until the next group begins.
+    """
+    slots = {_slot(since_s, levels, now_s, i): i for i, since_s in enumerate(began_s)}
+    newest = sorted(slots.values())
+    before = [i for i in newest if began_s[i] <= now_s - span_s]
+    return [groups[i] for i in newest if i not in before[:-1]]
+
+
+def _slot(at_s: float, levels: Levels, now_s: float, index: int) -> tuple[float, float]:
+    """Return the longest slot that contains a time and has ended long enough ago. A recent point has its own slot."""
+    found = (0.0, float(index))
+    for after_s, slot_s in () if math.isinf(at_s) else levels:
+        number = math.floor(at_s / slot_s)
+        if (number + 1) * slot_s <= now_s - after_s:
+            found = (slot_s, number)
+    return found
