@@ -16,8 +16,8 @@ from rich.console import Console
 import falkirk as fk
 from falkirk.analysis.structure import tree_of
 from falkirk.cli import main
-from falkirk.declare.cut import ByRows
-from falkirk.plan.guarantees import promises_of
+from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival
+from falkirk.plan.guarantees import ends, epochs, promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
 from falkirk.plan.slots import region_slots
@@ -106,6 +106,27 @@ def test_too_few_slots_and_what_waits_are_told(spark: "SparkSession") -> None:
     assert "exactly once  after a checkpoint, ≤ 20 s  rand() in random, line " in text
     assert "Warning: 1 core slots are missing." in text
     assert "Add --why out " in text
+
+
+CUTS = [
+    (ByClock(every_s=60), "every 1 min", "every 1 min of wall-clock time", "every 60 s, by the clock"),
+    (ByRows(rows=1_000), "every 1,000 records", "after 1,000 records", "with 1,000 records"),
+    (OnArrival(), "on arrival", "as soon as a record arrives", "as soon as a record arrives"),
+    (
+        ByTime(column="at", every_us=60_000_000, late_us=10_000_000, over=5),
+        "every 1 min of at",
+        "when event time `at` passes a multiple of 1 min; it covers the last 5 min; rows may be up to 10 s late",
+        "when at has passed each 60 s, over 300 s, rows 10 s late at most",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cut", "cell", "sentence", "recorded"), CUTS, ids=lambda each: type(each).__name__)
+def test_table_and_sentence_name_the_end_of_an_epoch_in_one_unit(
+    cut: Cut | ByTime, cell: str, sentence: str, recorded: str
+) -> None:
+    """The text that homes have recorded does not change with them."""
+    assert (epochs(cut), ends(cut), str(cut)) == (cell, sentence, recorded)
 
 
 def test_no_line_is_wider_than_the_terminal(spark: "SparkSession") -> None:
