@@ -52,13 +52,31 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert "--why" in lines[-1]
 
 
+def readme_program(folder: Path, processor: str) -> str:
+    """Write the README's program with this processor to a file; return its path."""
+    programs = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (program,) = [text for text in programs if f"def {processor}(" in text]
+    file = folder / f"{processor}.py"
+    file.write_text(program)
+    return str(file)
+
+
 def test_the_plan_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    readme = README.read_text()
-    (program,) = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "def sales" in text]
-    (tmp_path / "shop.py").write_text(program)
-    code, text, _ = invoked(str(tmp_path / "shop.py"))
+    code, text, _ = invoked(readme_program(tmp_path, "sales"))
     assert code == 0
-    assert textwrap.indent(text, "    ", str.strip) in readme
+    assert textwrap.indent(text, "    ", str.strip) in README.read_text()
+
+
+def test_the_output_that_waits_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    file = readme_program(tmp_path, "vouchers")
+    code, text, _ = invoked(file)
+    _, outputs, _ = text.split("\n\n", 2)
+    assert code == 0
+    assert textwrap.indent(outputs, "    ") in README.read_text()
+    _, details, _ = invoked(file, "--why", "vouchers")
+    reason = "`uuid()` differs on replay and several results share it, so they wait for a checkpoint of vouchers."
+    assert reason in details
+    assert f'"{reason}"' in README.read_text().replace("\n", " ")
 
 
 def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
