@@ -19,7 +19,7 @@ from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import stamped as frames
-from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same
+from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same, seconds
 from falkirk.plan.region import BatchLogs
 
 #: The type of the stamps in a parameter that is marked `fk.Stamped`. For a row of a topic, `row` is 0. For a row of
@@ -138,6 +138,13 @@ class Batch:
         saves_by_the_clock = self.is_stateful and isinstance(self.policy, Lazy) and self.policy.when is None
         return waits_s + (self.policy.interval_s if saves_by_the_clock else 0.0)
 
+    @property
+    def saved_when(self) -> str:
+        """When its state is saved, in a few words."""
+        if self.saves_all or not isinstance(self.policy, Lazy):
+            return "at each epoch"
+        return f"every {seconds(self.policy.interval_s)}" if self.policy.when is None else "at the epochs of its policy"
+
     def logs(self) -> BatchLogs:
         """Return the facts that are needed about it while it does not run."""
         return BatchLogs(
@@ -215,7 +222,7 @@ class Batch:
         kept = "cut in the home, its results in their topic" if self.is_direct else "cut and results in the home"
         yield f"{self.name}: each epoch's {kept}"
         if self.is_stateful:
-            yield f"{self.name}: its state in the home, {self.fingerprint['saves']}"
+            yield f"{self.name}: state, saved in the home {self.saved_when}"
 
     def costs(self) -> Iterator[str]:
         """Yield what its promise costs."""

@@ -15,7 +15,7 @@ from falkirk.declare.sink import OwnSink
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
-from falkirk.plan.reasons import Reason, in_short, listed, merged
+from falkirk.plan.reasons import Reason, in_short, listed, merged, seconds
 from falkirk.plan.region import Region
 from falkirk.plan.shape import layout_of
 from falkirk.plan.unit import Unit
@@ -37,9 +37,11 @@ _SAID = {
 _MEANS = {
     Delivery.EXACTLY_ONCE: "each result is published once",
     Delivery.REPEATED: "the state is exact; results since the last checkpoint are published again after a failure",
-    Delivery.AT_MOST_ONCE: "input that waits during a failure is skipped",
+    Delivery.AT_MOST_ONCE: "after any restart, also a planned one, waiting input is skipped",
     Delivery.AT_LEAST_ONCE: "no result is lost, and some are published again after a failure",
 }
+#: The meaning of repeated epochs of a batch, which only a terminal has.
+_PRINTED = "each epoch is printed; after a failure, the last epochs may be printed twice"
 #: The meaning of repeated results that depend on a value that differs on replay.
 _REDRAWN = (
     "each input is counted once; results since the last checkpoint are published again after a failure, and may differ "
@@ -87,7 +89,9 @@ class Promise:
 
     @property
     def meaning(self) -> str:
-        """What the promise means for a reader."""
+        """The meaning of the promise for a reader."""
+        if self.delivery is Delivery.REPEATED and self.cut is not None:
+            return _PRINTED
         kept = ", if your sink keeps the contract of fk.Sink" if self.declared else ""
         return f"{_REDRAWN if self.redrawn else _MEANS[self.delivery]}{kept}"
 
@@ -108,7 +112,7 @@ class Promise:
             return f"A result is published after {whose}{longest}."
         if self.release == "on arrival":
             return "A result is published on arrival, within milliseconds."
-        return f"A result is published with its epoch. An epoch is complete {self.cut}."
+        return f"A result is published with its epoch. An epoch ends {ends(self.cut)}."
 
     @property
     def why(self) -> str:
@@ -129,14 +133,6 @@ class Promise:
         }  # fmt: skip
 
 
-def seconds(duration_s: float) -> str:
-    """Return a duration as text: in hours or minutes if these are whole, else in seconds."""
-    for unit_s, unit in ((3_600, "h"), (60, "min")):
-        if duration_s >= unit_s and duration_s % unit_s == 0:
-            return f"{duration_s / unit_s:g} {unit}"
-    return f"{duration_s:g} s"
-
-
 def epochs(cut: Cut | ByTime | None) -> str:
     """Return when an epoch is complete, in a few words."""
     if isinstance(cut, ByClock):
@@ -146,6 +142,20 @@ def epochs(cut: Cut | ByTime | None) -> str:
     if isinstance(cut, ByTime):
         return f"every {seconds(cut.every_us / 1e6)} of {cut.column}"
     return "on arrival"
+
+
+def ends(cut: Cut | ByTime | None) -> str:
+    """Return when an epoch ends, as a part of a sentence."""
+    if isinstance(cut, ByClock):
+        return f"every {seconds(cut.every_s)} of wall-clock time"
+    if isinstance(cut, ByRows):
+        return f"after {cut.rows:,} records"
+    if isinstance(cut, ByTime):
+        slice_s = cut.every_us / 1e6
+        over = f"; it covers the last {seconds(cut.over * slice_s)}" if cut.over > 1 else ""
+        late = f"; rows may be up to {seconds(cut.late_us / 1e6)} late" if cut.late_us else ""
+        return f"when event time `{cut.column}` passes a multiple of {seconds(slice_s)}{over}{late}"
+    return "as soon as a record arrives"
 
 
 def promises_of(plan: Plan) -> tuple[Promise, ...]:
@@ -181,11 +191,13 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
     reasons = [reason for each in path for reason in each.reasons(waits=True)]
     if awaited and batch not in awaited:
         names = common.awaits
+        covered = f"{'checkpoints' if len(names) > 1 else 'a checkpoint'} of {listed(names)}"
+        wait = "these checkpoints" if len(names) > 1 else "that checkpoint"
         reasons.append(
             Reason(
                 kind="upstream", processor=batch.name, where=batch.where, short=f"it reads {listed(names)}",
-                text=f"The input of {batch.name} from {listed(names)} may be cancelled until it is covered by a "
-                "checkpoint, and results with it.",
+                text=f"A failure can take back what {batch.name} reads from {listed(names)} until {covered} cover"
+                f"{'' if len(names) > 1 else 's'} it. So the results of {batch.name} wait for {wait}.",
             )
         )  # fmt: skip
     for sink in batch.sinks:
@@ -222,7 +234,7 @@ def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> 
 
 
 def _of_epoch(batch: Batch) -> Reason:
-    return Reason(kind="epoch", processor=batch.name, where=batch.where, text=f"An epoch is complete {batch.cut}.")
+    return Reason(kind="epoch", processor=batch.name, where=batch.where, text=f"An epoch ends {ends(batch.cut)}.")
 
 
 def _of_sink(sink: Output) -> Iterator[Reason]:
@@ -233,7 +245,9 @@ def _of_sink(sink: Output) -> Iterator[Reason]:
         )
         yield Reason(kind="sink", processor=sink.reads, where=sink.where, text=text)
     if not sink.to.remembers:
-        text = "The terminal can't be asked what it has shown, so an epoch may be printed again after a failure."
+        text = (
+            "The terminal can't be asked what it has shown. So after a failure, the last epochs may be printed twice."
+        )
         yield Reason(
             kind="repeated", processor=sink.reads, where=sink.where, short="a terminal can't be read", text=text
         )

@@ -23,7 +23,7 @@ from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.draft import Draft
-from falkirk.plan.reasons import Undetermined
+from falkirk.plan.reasons import Undetermined, seconds
 from falkirk.plan.region import Region
 
 #: The promises for which tentative results must wait in a held log.
@@ -156,31 +156,28 @@ def is_redrawn(region: Region) -> bool:
 
 
 def consequence(region: Region) -> str:
-    """Return what the policy of a region means for its results, in one sentence."""
+    """Return what the policy of a region means for its results, as sentences."""
     policy, interval_s = region.policy, region.interval_s
     if isinstance(policy, Acknowledged):
-        return (
-            f"acknowledgements: results of the {interval_s:g} s before a failure may be published again, and no result "
-            "waits"
-        )
+        return f"No result waits. Results of the {seconds(interval_s)} before a failure may be published again."
     if region.delivery is Delivery.REPEATED:
-        text = "repeated: after a failure, results since the last checkpoint are published again"
-        text += ", and may differ" if is_redrawn(region) else ""
+        text = "After a failure, results since the last checkpoint are published again"
+        text += ", and may differ." if is_redrawn(region) else "."
+    elif region.delivery is Delivery.AT_MOST_ONCE:
+        text = "After any restart, also a planned one, the region skips waiting input."
     elif isinstance(policy, Snapshots):
-        text = (
-            f"distributed snapshots: results are published once a checkpoint covers them, {interval_s / 2:g} s "
-            "later on average"
-        )
+        text = f"A result is published once a checkpoint covers it, {seconds(interval_s / 2)} later on average."
     elif not region.deterministic:
-        text = "exactly once by checkpoints: a replay may differ, so a result is published once a checkpoint covers it"
+        text = "A replay may give other results, so a result is published once a checkpoint covers it."
     elif isinstance(policy, LogSends):
-        text = "strong productions: results are logged before any reader gets them, and never cancelled"
+        text = "Results are in a log before any reader gets them, and no failure takes them back."
     else:
         text = (
-            "exactly once over determinism: after a failure a replay gives the same results, and drops published ones"
+            "After a failure the region recomputes the same results, and the barrier drops those that are already "
+            "published."
         )
     if region.repeated_by is not None:
-        text += f"; records that {region.repeated_by} repeats count again"
+        text += f" Records that {region.repeated_by} repeats count again."
     return text
 
 

@@ -112,6 +112,14 @@ def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     return (one, *(each for each in found if each.kind != "deterministic"))
 
 
+def seconds(duration_s: float) -> str:
+    """Return a duration as text: in hours or minutes if these are whole, else in seconds."""
+    for unit_s, unit in ((3_600, "h"), (60, "min")):
+        if duration_s >= unit_s and duration_s % unit_s == 0:
+            return f"{duration_s / unit_s:g} {unit}"
+    return f"{duration_s:g} s"
+
+
 def same(names: list[str]) -> str:
     """Return the sentence that all results of these are the same on a replay."""
     verb = "are" if len(names) > 1 or "," in names[0] else "is"

@@ -9,7 +9,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
 from falkirk.declare.stream import Node, SourceNode, Step, steps_of
 from falkirk.errors.location import SourceLocation
-from falkirk.plan.reasons import IN_STATE, SHARED, Reason, Undetermined, background, differing, in_place, same
+from falkirk.plan.reasons import IN_STATE, SHARED, Reason, Undetermined, background, differing, in_place, same, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +152,8 @@ class Region:
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
-                text=f"{self.name} is a hop, because {self.hop.reason}. The order of records in the hop "
-                "counts.",
+                text=f"{self.name} is a hop, because {self.hop.reason}. Every replay reads the records in the order in "
+                "which the hop stores them.",
             )  # fmt: skip
 
     def repeated_by_policy(self) -> Iterator[Reason]:
@@ -162,7 +162,8 @@ class Region:
             who = self.repeated_by or self.name
             yield Reason(
                 kind="repeated", processor=who, short=f"fk.Acknowledged() on {who}", where=self.where,
-                text=f"{who} has the policy fk.Acknowledged: after a failure it sends again what was not acknowledged.",
+                text=f"{who} has the policy fk.Acknowledged. After a failure, {who} reads the input since its last "
+                "acknowledgement again, and publishes those results again.",
             )  # fmt: skip
         elif self.delivery is Delivery.REPEATED:
             yield Reason(
@@ -176,9 +177,12 @@ class Region:
         if not self.reads_hop:
             yield f"input: topic {self.source.topic.topic}"
         kept = "state and offsets" if self.stateful else "offsets"
-        yield f"{self.name}: {kept} in the home, every {self.interval_s:g} s"
+        yield f"{self.name}: {kept} in the home, every {seconds(self.interval_s)}"
         if self.hop is not None:
-            yield f"hop {self.hop.topic}, about {self.record_bytes} bytes a record, until all readers have saved"
+            yield (
+                f"hop {self.hop.topic}, about {self.record_bytes} bytes a record, kept until the checkpoints of all "
+                "readers cover it"
+            )
 
     def costs(self) -> Iterator[str]:
         """Yield what its promise costs."""
@@ -186,7 +190,7 @@ class Region:
             yield f"{self.name}: each record is written once more, about {self.record_bytes} bytes"
         if self.released_to is not None:
             yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
-        yield f"{self.name}: records wait tenths of a second during a checkpoint, every {self.interval_s:g} s"
+        yield f"{self.name}: records wait tenths of a second during a checkpoint, every {seconds(self.interval_s)}"
 
     def awaited_s(self, spare: int) -> float:
         """Return how long its next checkpoint takes at most, with as many spare ones if it needs any."""

@@ -148,7 +148,7 @@ def test_all_that_is_sent_is_logged_before_a_sink_sees_it(spark: "SparkSession")
     assert first.hop is not None
     assert (first.hop.keys, first.interval_s, out.processors) == ((), 3, ())
     assert (out.source.topic.topic, out.output.topic, out.released_to) == (first.output.topic, "out", None)
-    assert "strong productions" in mechanisms.consequence(first)
+    assert "in a log before any reader gets them" in mechanisms.consequence(first)
     assert names(planned(spark, (passed, fk.Lazy()))) == ["out"], "which the hop is due to the policy alone"
 
 
@@ -207,7 +207,7 @@ def test_a_count_behind_it_has_a_barrier_of_its_own(spark: "SparkSession") -> No
     assert [r.repeats for r in plan.regions] == [True, *[False for _ in others]]
     assert {r.repeated_by for r in plan.regions} == {"p0"}
     assert first.delivery is fk.Delivery.AT_LEAST_ONCE
-    assert "records that p0 repeats count again" in mechanisms.consequence(others[-1])
+    assert "Records that p0 repeats count again." in mechanisms.consequence(others[-1])
 
 
 def test_it_has_no_state(spark: "SparkSession") -> None:

@@ -16,8 +16,8 @@ from rich.console import Console
 import falkirk as fk
 from falkirk.analysis.structure import tree_of
 from falkirk.cli import main
-from falkirk.declare.cut import ByRows
-from falkirk.plan.guarantees import promises_of
+from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival
+from falkirk.plan.guarantees import ends, epochs, promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
 from falkirk.plan.slots import region_slots
@@ -52,13 +52,31 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert "--why" in lines[-1]
 
 
+def readme_program(folder: Path, processor: str) -> str:
+    """Write the README's program with this processor to a file; return its path."""
+    programs = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (program,) = [text for text in programs if f"def {processor}(" in text]
+    file = folder / f"{processor}.py"
+    file.write_text(program)
+    return str(file)
+
+
 def test_the_plan_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    readme = README.read_text()
-    (program,) = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "def sales" in text]
-    (tmp_path / "shop.py").write_text(program)
-    code, text, _ = invoked(str(tmp_path / "shop.py"))
+    code, text, _ = invoked(readme_program(tmp_path, "sales"))
     assert code == 0
-    assert textwrap.indent(text, "    ", str.strip) in readme
+    assert textwrap.indent(text, "    ", str.strip) in README.read_text()
+
+
+def test_the_output_that_waits_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    file = readme_program(tmp_path, "vouchers")
+    code, text, _ = invoked(file)
+    _, outputs, _ = text.split("\n\n", 2)
+    assert code == 0
+    assert textwrap.indent(outputs, "    ") in README.read_text()
+    _, details, _ = invoked(file, "--why", "vouchers")
+    reason = "`uuid()` differs on replay and several results share it, so they wait for a checkpoint of vouchers."
+    assert reason in details
+    assert f'"{reason}"' in README.read_text().replace("\n", " ")
 
 
 def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
@@ -106,6 +124,27 @@ def test_too_few_slots_and_what_waits_are_told(spark: "SparkSession") -> None:
     assert "exactly once  after a checkpoint, ≤ 20 s  rand() in random, line " in text
     assert "Warning: 1 core slots are missing." in text
     assert "Add --why out " in text
+
+
+CUTS = [
+    (ByClock(every_s=60), "every 1 min", "every 1 min of wall-clock time", "every 60 s, by the clock"),
+    (ByRows(rows=1_000), "every 1,000 records", "after 1,000 records", "with 1,000 records"),
+    (OnArrival(), "on arrival", "as soon as a record arrives", "as soon as a record arrives"),
+    (
+        ByTime(column="at", every_us=60_000_000, late_us=10_000_000, over=5),
+        "every 1 min of at",
+        "when event time `at` passes a multiple of 1 min; it covers the last 5 min; rows may be up to 10 s late",
+        "when at has passed each 60 s, over 300 s, rows 10 s late at most",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cut", "cell", "sentence", "recorded"), CUTS, ids=lambda each: type(each).__name__)
+def test_table_and_sentence_name_the_end_of_an_epoch_in_one_unit(
+    cut: Cut | ByTime, cell: str, sentence: str, recorded: str
+) -> None:
+    """The text that homes have recorded does not change with them."""
+    assert (epochs(cut), ends(cut), str(cut)) == (cell, sentence, recorded)
 
 
 def test_no_line_is_wider_than_the_terminal(spark: "SparkSession") -> None:

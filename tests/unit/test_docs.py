@@ -133,7 +133,29 @@ def test_reference_has_every_public_name() -> None:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "status.md"], ids=name)
 def test_commands_in_the_docs_exist(page: Path) -> None:
-    named = set(re.findall(r"(?:`|^    )falkirk ([a-z]+)", page.read_text(), re.MULTILINE))
-    assert named <= set(cli.main.list_commands(click.Context(cli.main))), (
-        f"{name(page)} names commands that don't exist"
-    )
+    missing = unknown_commands(page.read_text(), r"(?:`|^    )falkirk ([a-z]+)(?: ([a-z]+)\b(?![.:/]))?")
+    assert not missing, f"{name(page)} names commands that don't exist"
+
+
+def test_commands_in_the_package_exist() -> None:
+    """Messages, hints, warnings and docstrings name no command that does not exist."""
+    missing = [
+        f"{name(file)}:{node.lineno}: falkirk {command}"
+        for file in sorted((ROOT / "falkirk").glob("**/*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for command in unknown_commands(node.value, r"(?<![\w./-])falkirk ([a-z]+)(?: ([a-z]+)\b(?![.:/]))?")
+    ]
+    assert not missing
+
+
+def unknown_commands(text: str, pattern: str) -> list[str]:
+    """Return the commands and subcommands in a text that `falkirk` does not have. Args: pattern: of one command."""
+    found = []
+    for word, following in re.findall(pattern, text, re.MULTILINE):
+        command = cli.main.commands.get(word)
+        if command is None:
+            found.append(word)
+        elif isinstance(command, click.Group) and following and following not in command.commands:
+            found.append(f"{word} {following}")
+    return found

@@ -12,13 +12,14 @@ from rich.text import Text
 
 from falkirk.errors import DefinitionError
 from falkirk.plan.batch import Batch
-from falkirk.plan.guarantees import Promise, epochs, promises_of, seconds
+from falkirk.plan.guarantees import Promise, epochs, promises_of
 from falkirk.plan.plan import Plan
+from falkirk.plan.reasons import seconds
 from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import table, wrapped
 from falkirk.plan.shown.mermaid import mermaid
 from falkirk.plan.shown.values import as_json
-from falkirk.plan.shown.why import why
+from falkirk.plan.shown.why import why, with_processors
 from falkirk.plan.slots import RegionSlots
 
 #: The widest that the overview becomes.
@@ -72,7 +73,10 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     """Return the overview of a plan, at most `width` characters wide."""
     promises, width = promises_of(shown.plan), min(width, WIDTH_MAX)
     outputs = [("OUTPUT", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
-    regions = [(r.name, f"live, checkpoint every {seconds(r.interval_s)}", _source(r)) for r in shown.plan.regions]
+    regions = [
+        (with_processors(r.name, r.processors), f"live, checkpoint every {seconds(r.interval_s)}", _source(r))
+        for r in shown.plan.regions
+    ]
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
     units = [("RUNS", "HOW", "READS"), *regions, *batches]
     ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"Add --why {_example(promises)} to "
@@ -151,10 +155,10 @@ def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:
             yield f"Warning: {promise.sink}: a result that is repeated after a failure may differ from the first one."
     declared = sorted({word.name for known in shown.plan.properties.values() for word in known.words})
     if declared:
-        yield f"Warning: you declare {', '.join(declared)} deterministic. Test it with falkirk audit."
+        yield f"Warning: you declare {', '.join(declared)} deterministic. Test it with `falkirk verify determinism`."
     printed = [sink.name for batch in shown.plan.batches for sink in batch.sinks if not sink.to.remembers]
     if printed:
-        yield f"Warning: {', '.join(printed)}: the terminal may show an epoch twice after a failure."
+        yield f"Warning: {', '.join(printed)}: the last epochs may be printed twice after a failure."
 
 
 def _example(promises: tuple[Promise, ...]) -> str:

@@ -6,10 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from falkirk.analysis.properties import Properties
-from falkirk.declare.policy import Lazy
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch, kept_in_words
-from falkirk.plan.guarantees import Promise, epochs, seconds
+from falkirk.plan.guarantees import Promise, epochs
 from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import listed
 from falkirk.plan.region import Region
@@ -46,7 +45,9 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
                 yield "why", f"  {reason.where}"
     yield from (("sooner", text) for text in promise.advice)
     yield from _path(plan, promise)
-    yield from (("steps", text) for name in _processors(promise) for text in _known(name, plan.properties.get(name)))
+    live = {name for region in plan.regions for name in region.processors}
+    for name in _processors(promise):
+        yield from (("steps", text) for text in _known(name, plan.properties.get(name), is_live=name in live))
     yield from (("durable", text) for text in promise.durable)
     yield from (("failure", text) for text in _failures(promise))
     yield from (("costs", text) for text in promise.costs)
@@ -55,8 +56,8 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
 def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for region in plan.regions:
         if region.name in promise.goes_back:
-            runs = f" ({', '.join(region.processors)})" if region.processors not in ((), (region.name,)) else ""
-            yield "runs", f"{region.name}{runs}: live, reads {region.source.topic.topic}, {_written(region)}"
+            runs = with_processors(region.name, region.processors)
+            yield "runs", f"{runs}: live, reads {region.source.topic.topic}, {_written(region)}"
             yield "runs", f"  {mechanisms.consequence(region)}"
     for batch in plan.batches:
         if batch.name in promise.goes_back:
@@ -74,35 +75,31 @@ def _keeps(batch: Batch) -> str:
     kept = kept_in_words(batch.state, batch.slots, batch.iteration)
     if not kept:
         return "nothing between epochs"
-    if batch.saves_all:
-        return f"{kept}, saved with each epoch"
-    assert isinstance(batch.policy, Lazy), "other policies save all"
-    when = f"every {seconds(batch.policy.interval_s)}" if batch.policy.when is None else "when its policy says so"
-    return f"{kept}, saved {when}"
+    return f"{kept}, saved {batch.saved_when}"
 
 
 def _processors(promise: Promise) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for region in promise.goes_back for name in promise.within[region]))
 
 
-def _known(name: str, known: Properties | None) -> Iterator[str]:
-    """Yield the inferred properties of a processor, in the paper's terms."""
+def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[str]:
+    """Yield the inferred properties of a processor that have consequences; `falkirk plan --json` has all of them.
+
+    An operation in a batch for which the order of rows matters is one of those that differ on a replay.
+    """
     if known is None:
         return
-    is_same = "declared deterministic" if known.words else "deterministic"
-    good = [
-        "" if known.differs else is_same, "" if known.ordered else "commutative", "" if known.adds_up else "idempotent",
-    ]  # fmt: skip
-    if any(good):
-        yield f"{name}: {', '.join(word for word in good if word)}"
+    if not known.differs:
+        yield f"{name}: {'declared deterministic' if known.words else 'deterministic'}"
     yield from (f"{name}: not deterministic: {reason}" for reason in known.differs)
-    yield from (f"{name}: not commutative: {reason}" for reason in known.ordered)
-    yield from (f"{name}: not idempotent: {reason}" for reason in known.adds_up)
+    if is_live:
+        for reason in known.ordered:
+            yield f"{name}: the order of records matters: {reason}, so Falkirk fixes the order of each key's records"
 
 
 def _failures(promise: Promise) -> Iterator[str]:
     """Yield sentences about the regions that restart when one of them fails."""
-    called = {name: _with_processors(name, processors) for name, processors in promise.within.items()}
+    called = {name: with_processors(name, processors) for name, processors in promise.within.items()}
     alone = [called[name] for name, others in promise.goes_back.items() if others == (name,)]
     if len(alone) == 1:
         yield f"If {alone[0]} fails, it restarts from its last checkpoint. No other region does."
@@ -113,6 +110,6 @@ def _failures(promise: Promise) -> Iterator[str]:
             yield f"If {called[name]} fails, {listed([called[other] for other in others])} restart from a checkpoint."
 
 
-def _with_processors(name: str, processors: tuple[str, ...]) -> str:
+def with_processors(name: str, processors: tuple[str, ...]) -> str:
     """Return the name of a region, with its processors if they have other names."""
     return name if processors in ((), (name,)) else f"{name} ({', '.join(processors)})"
