@@ -76,18 +76,7 @@ def application(events: str) -> fk.App:
 
         return fk.map_rows(counted, fk.deterministic(numbered), returns="s STRING, id STRING")
 
-    for name in (
-        "passed",
-        "summed",
-        "drawn",
-        "lied",
-        "written",
-        "counted",
-        "whichever",
-        "identified",
-        "kept",
-        "in_batches",
-    ):
+    for name in app.processors:
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-{events}"))
     return app
 

@@ -16,7 +16,7 @@ from falkirk.host.gateway import Gateway
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.secret import Secret
-from falkirk.plan.requests import bind
+from falkirk.plan.requests import bound
 
 SCHEMA = "id STRING NOT NULL, word STRING"
 
@@ -90,9 +90,11 @@ def test_a_source_without_a_schema_is_refused() -> None:
 
 
 def test_its_topic_is_of_one_home_and_keyed_by_the_id(app: fk.App) -> None:
-    bind(app, "0123abcd")
-    bind(app, "89abcdef")
-    topic = app.sources["queries"].topic
+    declared = app.sources["queries"]
+    topics = [bound(app, identity).sources["queries"].topic for identity in ("0123abcd", "89abcdef")]
+    assert app.sources["queries"] is declared
+    assert topics[0].topic == "falkirk.shop.0123abcd.queries"
+    topic = topics[1]
     assert (topic.topic, topic.keys, topic.ddl) == ("falkirk.shop.89abcdef.queries", ("id",), SCHEMA)
 
 
