@@ -6,7 +6,7 @@ An incarnation starts after the fence (falkirk/runtime/fence.py) and after the c
      position observed no later than the start of the batch after the restored checkpoint;
   3. run: start the query with these stamps as a constant filter;
   4. watch: observe output positions and commits, so that the next incarnation has little to read in step 2.
-After a crash between two steps, the records of the earlier steps remain, and the next incarnation starts at the fence.
+After a crash between two steps, the earlier records remain, and the next incarnation starts at the fence.
 """
 
 import json
@@ -76,8 +76,7 @@ class LiveRegion(RegionAtRest):
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         super().__init__(region.logs(), context)
-        self._retain = retain
-        self.region, self._context, self._on_progress = region, context, on_progress
+        self._retain, self.region, self._context, self._on_progress = retain, region, context, on_progress
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._reached: dict[tuple[int, int], int] = {}
@@ -89,8 +88,7 @@ class LiveRegion(RegionAtRest):
         #: The points at the last `observe`. While the query runs, `points` returns these.
         self._points: tuple[Point, ...] = ()
         #: When the region last made progress, and when it may be started again.
-        self.progressed_at_s = time.monotonic()
-        self.ready_at_s = 0.0
+        self.progressed_at_s, self.ready_at_s = time.monotonic(), 0.0
 
     def prepare(self) -> RegionRecord:
         """Check the topics against the record of this home; before the first start, make the record.
