@@ -238,6 +238,40 @@ def test_at_least_once_elsewhere_is_kept_by_what_keeps_exactly_once(spark: "Spar
     assert held.released_to is not None
 
 
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_texts_of_at_most_once_name_every_restart(spark: "SparkSession") -> None:
+    plan = planned(spark, (passed, fk.Lazy()), delivery="at-most-once")
+    (promise,), (region,) = promises_of(plan), plan.regions
+    assert "after any restart, also a planned one, waiting input is skipped" in promise.meaning
+    assert mechanisms.consequence(region) == "After any restart, also a planned one, the region skips waiting input."
+
+
+def test_a_terminal_may_show_the_last_epochs_twice(spark: "SparkSession") -> None:
+    app = fk.App("planned")
+    app.source("events", fk.Kafka("events", schema="s STRING, n INT"))
+
+    @app.batch(rows=10)
+    def told(events: Any) -> Any:
+        return events
+
+    app.sink("out", "told", fk.Console(), delivery="repeated")
+    (promise,) = promises_of(plan_application(app, spark, "deadbeef"))
+    assert promise.meaning == "each epoch is printed; after a failure, the last epochs may be printed twice"
+
+
+def test_the_texts_of_a_hop_and_of_an_order_say_what_follows(spark: "SparkSession") -> None:
+    def latest(stream: fk.Stream) -> fk.Stream:
+        return stream.groupBy("s").agg(fk.latest_value("n"))
+
+    text = explained(planned(spark, (latest, fk.Lazy("1 minute")), key=None))
+    assert "Every replay reads the records in the order in which the hop stores them." in text
+    assert "kept until the checkpoints of all readers cover it" in text
+    assert "so Falkirk fixes the order of each key's records" in text
+    assert "p0-by-s: offsets in the home, every 1 min" in text
+
+
 # -- elsewhere ---------------------------------------------------------------------------------------------------------
 
 
