@@ -92,8 +92,8 @@ def test_ordinary_annotations_stay_ordinary() -> None:
     assert declared(ordinary, batch=False).reads == found.reads
 
 
-def latest(events: Any, found: fk.View) -> Any: ...  # type: ignore[name-defined]
-def latest_inside(events: Any, found: Annotated[DataFrame, fk.View]) -> Any: ...  # type: ignore[name-defined]
+def latest(events: Any, found: fk.Latest) -> Any: ...  # type: ignore[name-defined]
+def latest_inside(events: Any, found: Annotated[DataFrame, fk.Latest]) -> Any: ...  # type: ignore[name-defined]
 def mistyped(events: Any, found: Annotated[DataFrame, "x", fk.Veiw]) -> Any: ...  # type: ignore[name-defined]
 def elsewhere(events: Any, found: renamed.view) -> Any: ...  # type: ignore[name-defined]
 def quoted(events: Any, found: Annotated[DataFrame, "fk.View"]) -> Any: ...
