@@ -30,7 +30,7 @@ from types import (
 )
 from typing import Any
 
-from falkirk.analysis.mentions import Mentions, globals_of, imports_of
+from falkirk.analysis.mentions import MentionedNames, globals_of, imports_of
 from falkirk.analysis.owned import PYTHON, installed, named, source_of
 from falkirk.declare.asserting import WORD
 from falkirk.errors import DefinitionError
@@ -120,7 +120,7 @@ class _Reader:
         #: The digests by identity, with the values, because Python reuses the identity of a deleted object.
         self._done: dict[int, tuple[str, Any]] = {}
         self._open: dict[int, int] = {}
-        self._mentions = Mentions()
+        self._mentions = MentionedNames()
         self._modules: dict[str, ModuleType] = {}
 
     def digest(self, value: Any) -> str:

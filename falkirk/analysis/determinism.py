@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from falkirk.analysis import clocks, python
 from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
 from falkirk.analysis.settled import settled
-from falkirk.analysis.structure import OF_ROWS, Leaves, structure_of, tree_of
+from falkirk.analysis.structure import OF_ROWS, KnownLeaves, structure_of, tree_of
 from falkirk.analysis.typed import of_types
 from falkirk.declare.asserting import Word
 
@@ -36,7 +36,7 @@ class InBatch:
     words: tuple[Word, ...]
 
     @classmethod
-    def of(cls, data: DataFrame, leaves: Leaves) -> "InBatch":
+    def of(cls, data: DataFrame, leaves: KnownLeaves) -> "InBatch":
         """Return the content of a DataFrame's plan. Args: leaves: known leaves, which the function reads or makes."""
         tree = tree_of(data)
         every = Counter(_names(tree))

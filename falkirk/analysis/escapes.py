@@ -25,7 +25,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from falkirk.analysis import clocks
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import ROWS_OF_PYTHON
-from falkirk.analysis.structure import IN_SQL, OF_ROWS, Leaves, leaves_of, name_of, tree_of
+from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, leaves_of, name_of, tree_of
 
 #: Methods whose results stay in Spark or are numbers of rows.
 _RUN = ("localCheckpoint", "checkpoint", "crosstab", "transpose", "count", "isEmpty")
@@ -36,7 +36,7 @@ _TO_PYTHON = (
 _FOREIGN = ("foreach", "foreachPartition", "toJSON")
 #: Leaves of a plan whose rows the program itself contains.
 _CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"}
-#: The names in `Leaves` for rows that a function has made or run.
+#: The names in `KnownLeaves` for rows that a function has made or run.
 _MADE, _RAN = "made", "run"
 
 
@@ -48,7 +48,7 @@ class Watched:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.found: list[InBatch] = []
-        self.leaves = Leaves.of(given)
+        self.leaves = KnownLeaves.of(given)
 
     def _ran(self, rows: Any, result: Any) -> Any:
         self.found.append(InBatch.of(rows, self.leaves))

@@ -16,7 +16,7 @@ _COMPUTING = {
 }  # fmt: skip
 
 
-class Mentions:
+class MentionedNames:
     """The names that appear in code.
 
     Attributes: names: the names of globals and attributes, and all texts that could be one. computes_names: some code

@@ -57,7 +57,7 @@ def of_live(steps: Iterable[Step], operations: Collection[str], word: Word | Non
 
 
 @dataclass(kw_only=True)
-class Brought:
+class IntroducedOperations:
     """The operations that the steps of a live processor introduce.
 
     Attributes: own: the operations since its last hop. logged: the earlier ones on which the log depends.

@@ -49,13 +49,13 @@ Leaf = tuple[str, int]
 
 
 @dataclass(kw_only=True)
-class Leaves:
+class KnownLeaves:
     """Known leaves of plans, by name: the name of an input, or of rows that the program makes itself."""
 
     names: dict[Leaf, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, frames: Mapping[str, DataFrame]) -> "Leaves":
+    def of(cls, frames: Mapping[str, DataFrame]) -> "KnownLeaves":
         """Return the leaves of DataFrames with these names."""
         leaves = cls()
         for name, data in frames.items():
@@ -113,7 +113,7 @@ def identity(data: DataFrame, leaf: Any) -> Leaf:
     return kind, int(session._jvm.System.identityHashCode(read))
 
 
-def structure_of(data: DataFrame, leaves: Leaves, tree: Any = None) -> list[Any]:
+def structure_of(data: DataFrame, leaves: KnownLeaves, tree: Any = None) -> list[Any]:
     """Return the structure of a DataFrame's plan. Args: tree: its JSON, if the caller has it."""
     text = str(analyzed(data).toString())
     read = [_rows(leaf) if name in (None, IN_SQL) else name for leaf, name in leaves.named(data)]

@@ -18,11 +18,11 @@ from falkirk.check.model import (
     StatelessModel,
     Sum,
 )
-from falkirk.check.piles import Space
 from falkirk.check.render import render, render_rules, rules_to_json, to_json
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
 from falkirk.check.run import Input, Output, Place, Values
+from falkirk.check.spill import Space
 from falkirk.check.topics import Record, decode_json, decode_key, outputs_of, read_topic
 from falkirk.check.types import read_typed, types_of
 from falkirk.check.unseen import bounds_now, moved, refuse_unseen

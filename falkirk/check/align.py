@@ -9,17 +9,17 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from falkirk.check.content import content, content_of
-from falkirk.check.echoes import Echoes
 from falkirk.check.explain import Move, Script, Step
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun
+from falkirk.check.run_index import RunIndex
 
 S = TypeVar("S")
 
 
 def align(run: KeyRun, model: Model[S]) -> Script:
     """Return a script for `run`. It may use any move except REAPPLY."""
-    end = _Walk(run, model, Echoes(run, model), (0,) * len(run.sources), model.initial())
+    end = _Walk(run, model, RunIndex(run, model), (0,) * len(run.sources), model.initial())
     script: list[Step] = []
     seen: set[Hashable] = set()
     for observed, each in enumerate(run.contents):
@@ -35,7 +35,7 @@ def align(run: KeyRun, model: Model[S]) -> Script:
 class _Walk(Generic[S]):
     """A point in the pass: the number of consumed rows of each source, and the state after them."""
 
-    def __init__(self, run: KeyRun, model: Model[S], echoes: Echoes, positions: tuple[int, ...], state: S) -> None:
+    def __init__(self, run: KeyRun, model: Model[S], echoes: RunIndex, positions: tuple[int, ...], state: S) -> None:
         self._run = run
         self._model = model
         self._echoes = echoes

@@ -26,7 +26,7 @@ Record = tuple[str, int, int]
 SEARCHED_AGAIN = 50
 
 
-class Standing(Enum):
+class Choices(Enum):
     """Which choices a key has about the rows that it has lost."""
 
     FIXED = "no other script is possible"
@@ -35,14 +35,14 @@ class Standing(Enum):
     EXACT = "nothing is lost, but a script may lose rows"
 
 
-def standing(diagnosis: Diagnosis | None, model: Model[S]) -> Standing:
+def standing(diagnosis: Diagnosis | None, model: Model[S]) -> Choices:
     """Return the standing of a key by its diagnosis. None is the diagnosis of a key whose outputs are exact."""
     if diagnosis is None:
-        return Standing.FIXED if model.every_row_answers else Standing.EXACT
+        return Choices.FIXED if model.every_row_answers else Choices.EXACT
     if diagnosis.script is None:
-        return Standing.OPEN
+        return Choices.OPEN
     # If no part of the inputs explains the key anyway, its script is not changed.
-    return Standing.FREE if diagnosis.chosen is Guarantee.AT_MOST_ONCE else Standing.FIXED
+    return Choices.FREE if diagnosis.chosen is Guarantee.AT_MOST_ONCE else Choices.FIXED
 
 
 def lost_places(diagnosis: Diagnosis) -> frozenset[Place]:
@@ -73,7 +73,7 @@ class Problem:
 
     rows: dict[Record, dict[Hashable, list[Place]]] = field(default_factory=dict)
     lost: dict[Hashable, frozenset[Place]] = field(default_factory=dict)
-    standings: dict[Hashable, Standing] = field(default_factory=dict)
+    standings: dict[Hashable, Choices] = field(default_factory=dict)
     runs: dict[Hashable, KeyRun] = field(default_factory=dict)
     diagnoses: dict[Hashable, Diagnosis] = field(default_factory=dict)
 
@@ -169,9 +169,9 @@ class _Resolver(Generic[S]):
 
     def _search(self, key: Hashable, record: Record, known: _Known, *, drop: bool) -> Script | Failure:
         """Search the key's script again with all its rows of `record` dropped or kept."""
-        if self.problem.standings[key] is Standing.FIXED:
+        if self.problem.standings[key] is Choices.FIXED:
             return Failure.IMPOSSIBLE
-        if self.problem.standings[key] is Standing.OPEN:
+        if self.problem.standings[key] is Choices.OPEN:
             return Failure.GAVE_UP
         diagnosis = self.problem.diagnoses.get(key)
         run = self.problem.runs[key] if diagnosis is None else diagnosis.run

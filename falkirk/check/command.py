@@ -8,11 +8,11 @@ import click
 from rich.console import Group
 
 from falkirk.check.described import Described, check_described
-from falkirk.check.piles import Space
 from falkirk.check.render import read_to_json, render, render_read, render_rules, rules_to_json, to_json
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
 from falkirk.check.secrets import refuse_password, setting
+from falkirk.check.spill import Space
 from falkirk.check.types import TYPES
 from falkirk.check.verdict import Guarantee, Verdict
 from falkirk.system.terminal import Terminal

@@ -25,10 +25,10 @@ from falkirk.check.model import (
     StatelessModel,
     Sum,
 )
-from falkirk.check.piles import Space
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Rule
 from falkirk.check.run import Input, Output, Values
+from falkirk.check.spill import Space
 from falkirk.check.verdict import RuleVerdict, Verdict
 from falkirk.errors import DefinitionError, LogError
 

@@ -7,10 +7,10 @@ from operator import attrgetter
 from typing import TypeVar
 
 from falkirk.check.align import align
-from falkirk.check.echoes import Echoes
 from falkirk.check.explain import PERMITTED, Failure, Limits, Move, Script, Search, follows_exactly
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun
+from falkirk.check.run_index import RunIndex
 from falkirk.check.verdict import REACHABLE, Guarantee
 
 S = TypeVar("S")
@@ -64,7 +64,7 @@ def _find(run: KeyRun, model: Model[S], guarantee: Guarantee, aligned: Script, n
     permitted = PERMITTED[guarantee]
     # No script costs less than the sum of missing and surplus outputs.
     cost = sum(step.move not in (Move.DELIVER, Move.SILENT) for step in aligned)
-    cheapest = model.every_row_answers and cost == Echoes(run, model).imbalance()
+    cheapest = model.every_row_answers and cost == RunIndex(run, model).imbalance()
     if cheapest and permitted.issuperset(step.move for step in aligned):
         return aligned
     if guarantee is Guarantee.BROKEN and len(run.sources) > 1:

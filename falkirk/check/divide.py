@@ -8,8 +8,8 @@ import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from falkirk.check.piles import Pile, Piles, Space
 from falkirk.check.run import Input, Output, Place, Values
+from falkirk.check.spill import Space, SpilledRows, SpillFiles
 
 #: A row as stored in a file: key, topic, partition, offset, sub-index, values.
 Row = tuple[Hashable, str, int, int, int, Values]
@@ -22,14 +22,14 @@ DEPTH_MAX = 4
 class Part:
     """Some keys with all their rows."""
 
-    went_in: Pile[Row]
-    came_out: Pile[Row]
+    went_in: SpilledRows[Row]
+    came_out: SpilledRows[Row]
 
     @classmethod
-    def several(cls, count: int, piles: Piles) -> "list[Part]":
+    def several(cls, count: int, piles: SpillFiles) -> "list[Part]":
         """Return new empty parts."""
-        went_in: list[Pile[Row]] = piles.several(count)
-        came_out: list[Pile[Row]] = piles.several(count)
+        went_in: list[SpilledRows[Row]] = piles.several(count)
+        came_out: list[SpilledRows[Row]] = piles.several(count)
         return [cls(went_in=top, came_out=bottom) for top, bottom in zip(went_in, came_out, strict=True)]
 
     @property
@@ -49,7 +49,7 @@ class Part:
             yield Output(key=key, place=Place(topic, partition, offset, sub_index), values=values)
 
 
-def divide(inputs: Iterable[Input], outputs: Iterable[Output], piles: Piles, space: Space) -> list[Part]:
+def divide(inputs: Iterable[Input], outputs: Iterable[Output], piles: SpillFiles, space: Space) -> list[Part]:
     """Return the run in non-empty parts, each small enough for `space` unless one key is too large."""
     went_in = ((row.key, *row.place, row.row) for row in inputs)
     came_out = ((output.key, *output.place, output.values) for output in outputs)
@@ -57,7 +57,7 @@ def divide(inputs: Iterable[Input], outputs: Iterable[Output], piles: Piles, spa
 
 
 def _divide(
-    went_in: Iterable[Row], came_out: Iterable[Row], piles: Piles, space: Space, *, count: int, depth: int
+    went_in: Iterable[Row], came_out: Iterable[Row], piles: SpillFiles, space: Space, *, count: int, depth: int
 ) -> list[Part]:
     among = Part.several(count, piles)
     for row in went_in:

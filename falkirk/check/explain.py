@@ -18,9 +18,9 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from falkirk.check.content import content, content_of
-from falkirk.check.echoes import Echoes
 from falkirk.check.model import Model
 from falkirk.check.run import Input, KeyRun, Place, Values
+from falkirk.check.run_index import RunIndex
 from falkirk.check.verdict import Guarantee
 
 S = TypeVar("S")
@@ -105,7 +105,7 @@ class Search(Generic[S]):
         self._ends = tuple(map(len, run.sources))
         first: dict[Hashable, int] = {}
         self._repeats = [first.setdefault(each, index) < index for index, each in enumerate(run.contents)]
-        self._echoes = Echoes(run, model)
+        self._echoes = RunIndex(run, model)
         self._must_explain = not moves & _DISCARDS_OUTPUT
 
     def find(self) -> Script | Failure:

@@ -7,7 +7,7 @@ is what the *first* inputs of its key give, so that the later ones are missing.
 
 from typing import TypeVar
 
-from falkirk.check.atomic import Standing
+from falkirk.check.atomic import Choices
 from falkirk.check.consistency import KeyConsistency
 from falkirk.check.content import content
 from falkirk.check.model import AggregateModel, DistinctModel, Model, StatelessModel
@@ -55,7 +55,7 @@ def judge_final(run: KeyRun, model: Model[S]) -> tuple[int, Note | None]:
         key=run.key,
         order=order_of(run),
         fits=fits,
-        standing=Standing.FIXED,
+        standing=Choices.FIXED,
         lost=frozenset(),
         kinds={kind: sum(each.kind is kind for each in anomalies) for kind in {each.kind for each in anomalies}},
         anomalies=tuple(anomalies),

@@ -16,10 +16,10 @@ from falkirk.check.divide import Part, divide
 from falkirk.check.final import judge_final
 from falkirk.check.model import Model, StatelessModel
 from falkirk.check.notes import Bounds, Note, RuleBreaks, Totals, judge_sequence, take_notes
-from falkirk.check.piles import Pile, Piles, Space
 from falkirk.check.rules import Rule
 from falkirk.check.run import Input, Output, group_by_key
 from falkirk.check.spanning import check_spanning
+from falkirk.check.spill import Space, SpilledRows, SpillFiles
 from falkirk.check.tally import Tally, final_notes, rule_verdicts
 from falkirk.check.verdict import Anomaly, RuleVerdict, Undecided, Verdict
 
@@ -58,9 +58,9 @@ def check_keyed(
     totals, tally = Totals(), Tally(bounds=bounds)
     breaks = RuleBreaks(rules=rules, shown=anomalies_shown)
     judge = partial(judge_final, model=model) if final else partial(judge_sequence, model=model, bounds=bounds)
-    with Piles(space) as piles:
+    with SpillFiles(space) as piles:
         parts: list[Part] = divide(inputs, outputs, piles, space)
-        notes: list[Pile[Note]] = piles.several(len(parts))
+        notes: list[SpilledRows[Note]] = piles.several(len(parts))
         lost = False
         with _no_collector():
             for part, noted in zip(parts, notes, strict=True):
@@ -121,7 +121,7 @@ def check_rules(
     """Judge outputs only by rules, without any inputs. Arguments as in `check_keyed`."""
     space = space or Space()
     breaks = RuleBreaks(rules=rules, shown=anomalies_shown)
-    with Piles(space) as piles:
+    with SpillFiles(space) as piles:
         for part in divide((), outputs, piles, space):
             for run in group_by_key((), part.outputs()):
                 breaks.look(run)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from falkirk.check.anomalies import anomalies_of
-from falkirk.check.atomic import Standing, lost_places, standing
+from falkirk.check.atomic import Choices, lost_places, standing
 from falkirk.check.consistency import KeyConsistency, check_consistency
 from falkirk.check.diagnose import Diagnosis, diagnose
 from falkirk.check.divide import Part
@@ -54,7 +54,7 @@ class Note:
     key: Hashable
     order: Order
     fits: Mapping[Guarantee, bool | None]
-    standing: Standing
+    standing: Choices
     lost: frozenset[Place]
     kinds: Mapping[Kind, int]
     anomalies: tuple[Anomaly, ...]

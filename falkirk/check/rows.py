@@ -32,8 +32,8 @@ from falkirk.check.formats import (
     kind_of,
     parquet_rows,
 )
+from falkirk.check.rows_read import RowsRead, Seen, raise_changed
 from falkirk.check.run import Place, Values
-from falkirk.check.sight import Seen, Sight, raise_changed
 from falkirk.check.topics import Bounds, read_topic
 from falkirk.check.types import read_typed, types_of
 from falkirk.check.unseen import moved, refuse_unseen
@@ -61,7 +61,7 @@ class Reading:
     types: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     expired: bool = False
-    sight: Sight = field(default_factory=Sight, compare=False)
+    sight: RowsRead = field(default_factory=RowsRead, compare=False)
 
     def rows(self, where: str) -> Iterator[Row]:
         """Yield the rows of a place, in the order of each log.

@@ -13,18 +13,18 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from falkirk.check.atomic import Atomicity, Problem, Record, Standing, check_atomicity, lost_places, standing
+from falkirk.check.atomic import Atomicity, Choices, Problem, Record, check_atomicity, lost_places, standing
 from falkirk.check.diagnose import diagnose
 from falkirk.check.divide import Part
 from falkirk.check.model import Model
 from falkirk.check.notes import Bounds, First, Note, note_of
-from falkirk.check.piles import Pile, Piles, Space
 from falkirk.check.run import Place, group_by_key
+from falkirk.check.spill import Space, SpilledRows, SpillFiles
 from falkirk.check.verdict import Anomaly
 
 S = TypeVar("S")
 #: The fate of a row: its record, its sub-index, its key, whether it is lost, and the standing of the key.
-Fate = tuple[Record, int, Hashable, bool, Standing]
+Fate = tuple[Record, int, Hashable, bool, Choices]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Spanning:
 
     partial: First[Anomaly]
     open: First[Record]
-    replaced: Pile[Note]
+    replaced: SpilledRows[Note]
     settled: set[Hashable] = field(default_factory=set)
 
     def add(self, atomicity: Atomicity) -> None:
@@ -48,7 +48,7 @@ class Spanning:
 
 
 def check_spanning(
-    parts: list[Part], notes: list[Pile[Note]], model: Model[S], bounds: Bounds, piles: Piles, space: Space
+    parts: list[Part], notes: list[SpilledRows[Note]], model: Model[S], bounds: Bounds, piles: SpillFiles, space: Space
 ) -> Spanning:
     """Return the inputs that are partial, over all parts.
 
@@ -73,11 +73,11 @@ def check_spanning(
 
 
 def _fates_by_record(
-    parts: list[Part], notes: list[Pile[Note]], model: Model[S], piles: Piles, space: Space
-) -> list[Pile[Fate]]:
+    parts: list[Part], notes: list[SpilledRows[Note]], model: Model[S], piles: SpillFiles, space: Space
+) -> list[SpilledRows[Fate]]:
     """Return the fate of every row, divided by record."""
     total = sum(part.came_out.bytes + part.went_in.bytes for part in parts)
-    fates: list[Pile[Fate]] = piles.several(max(space.parts, math.ceil(total / space.part_bytes)))
+    fates: list[SpilledRows[Fate]] = piles.several(max(space.parts, math.ceil(total / space.part_bytes)))
     exact = standing(None, model)
     for part, noted in zip(parts, notes, strict=True):
         by_key = {note.key: (note.standing, note.lost) for note in noted}
@@ -107,9 +107,9 @@ def _choosable(rows: list[Fate]) -> list[Hashable]:
 
     There are none unless some key has lost a row of the record, or may lose one.
     """
-    if not any(is_lost or stands is Standing.FREE for _, _, _, is_lost, stands in rows):
+    if not any(is_lost or stands is Choices.FREE for _, _, _, is_lost, stands in rows):
         return []
-    return list(dict.fromkeys(key for _, _, key, _, stands in rows if stands in (Standing.FREE, Standing.EXACT)))
+    return list(dict.fromkeys(key for _, _, key, _, stands in rows if stands in (Choices.FREE, Choices.EXACT)))
 
 
 class _Groups:
@@ -173,10 +173,10 @@ class _Work(Generic[S]):
     """The inputs from which the problem of a batch is assembled."""
 
     parts: list[Part]
-    fates: list[Pile[Fate]]
+    fates: list[SpilledRows[Fate]]
     model: Model[S]
     bounds: Bounds
-    piles: Piles
+    piles: SpillFiles
 
     def problems(self, batch_of: dict[Hashable, int]) -> Iterator[Problem]:
         """Yield the problem of each batch: all rows of its keys, and all records of these rows."""
@@ -189,7 +189,7 @@ class _Work(Generic[S]):
             for row in part.came_out:
                 if row[0] in batch_of:
                     batches[batch_of[row[0]]].came_out.add(row)
-        concerned: list[Pile[Fate]] = self.piles.several(count)
+        concerned: list[SpilledRows[Fate]] = self.piles.several(count)
         for pile in self.fates:
             for _, fates in _records(pile):
                 keys = [key for key in _choosable(fates) if key in batch_of]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from falkirk.check.notes import Bounds, First, Note, RuleBreaks, Totals, open_record, undecided_of
-from falkirk.check.piles import Pile
 from falkirk.check.spanning import Spanning
+from falkirk.check.spill import SpilledRows
 from falkirk.check.verdict import (
     REACHABLE,
     Anomaly,
@@ -96,7 +96,7 @@ class Tally:
         return Consistency(holds=holds, keys=self.inconsistent.count, first=first)
 
 
-def final_notes(notes: Iterable[Pile[Note]], spanning: Spanning | None) -> Iterator[Note]:
+def final_notes(notes: Iterable[SpilledRows[Note]], spanning: Spanning | None) -> Iterator[Note]:
     """Yield the final note on each key: for keys that were decided again, the new one."""
     for pile in notes:
         for note in pile:

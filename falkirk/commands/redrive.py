@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from falkirk.commands.offline import never_ran
 from falkirk.commands.running import home_of, local_broker, of_application
-from falkirk.commands.visit import never_ran
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import DefinitionError

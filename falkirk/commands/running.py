@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from falkirk.commands.visit import Preview, Visit, never_ran
+from falkirk.commands.offline import OfflineApplication, Preview, never_ran
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import DefinitionError, HomeError
@@ -62,14 +62,16 @@ def home_of(app: Application, home: Path | None) -> Iterator[tuple[Home, bool]]:
 
 
 @contextmanager
-def _visit(file: Path, broker: str | None, local: bool, home: Path | None) -> Iterator[tuple[Visit, Home, bool]]:
+def _offline(
+    file: Path, broker: str | None, local: bool, home: Path | None
+) -> Iterator[tuple[OfflineApplication, Home, bool]]:
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
     with home_of(app, home) as (held, runs):
         if not runs:
             held.kill_leftovers()
             await_executors(held.path)
-        yield Visit(app, held, connection, runs=runs, history=app.history), held, runs
+        yield OfflineApplication(app, held, connection, runs=runs, history=app.history), held, runs
 
 
 def local_broker() -> str:
@@ -94,7 +96,7 @@ def rollback(
 
     The command shows the effect first. It works on a running and on a stopped application.
     """
-    with _visit(file, broker, local, home) as (visit, held, runs):
+    with _offline(file, broker, local, home) as (visit, held, runs):
         asked = visit.asked(to)
         preview = visit.preview(asked)
         if as_json:
@@ -125,7 +127,7 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, as_j
 
     Points with nothing in between are one line, with the time from the first to the last of them.
     """
-    with _visit(file, broker, local, home) as (visit, _, _runs):
+    with _offline(file, broker, local, home) as (visit, _, _runs):
         past = visit.history()
         if as_json:
             click.echo(
@@ -205,7 +207,7 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
 
     A running application does this continuously.
     """
-    with _visit(file, broker, local, home) as (visit, held, runs):
+    with _offline(file, broker, local, home) as (visit, held, runs):
         garbage = visit.garbage()
         if as_json:
             click.echo(json.dumps({"checkpoints": garbage.checkpoints, "records": garbage.records}, indent=1))
@@ -222,7 +224,7 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
             click.echo("The application runs, and deletes these itself.", err=True)
         elif not dry_run:
             held.take_charge()
-            visit.wheel.collect()
+            visit.recovery.collect()
             click.echo("Done.", err=True)
 
 

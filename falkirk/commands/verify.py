@@ -101,7 +101,7 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
     """
     from falkirk.audit import Outcome
     from falkirk.audit import audit as run_audit
-    from falkirk.audit.told import as_json, findings_table
+    from falkirk.audit.shown import as_json, findings_table
     from falkirk.local.spark import session
 
     app = load_application(file)

@@ -81,7 +81,7 @@ class Tls:
         return bool(self.key_file.stat().st_mode & _OTHERS)
 
 
-class Renewed:
+class ReloadingContext:
     """A TLS context that reloads its files when they change, because certificates expire while an application runs.
 
     Args: say: takes one line for the user if new files can't be used; the former certificate then stays in use.

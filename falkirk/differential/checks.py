@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.python import expressions
-from falkirk.analysis.structure import Leaves
+from falkirk.analysis.structure import KnownLeaves
 from falkirk.differential.rows import OURS
 from falkirk.differential.schemas import timed
 from falkirk.errors import DefinitionError
@@ -69,7 +69,7 @@ def applied(
             hint=f"Name the columns: {', '.join(rows.columns)}.",
             operation=operation,
         )
-    doubtful = sorted(() if is_vouched else InBatch.of(like, Leaves.of({operation: rows})).undetermined)
+    doubtful = sorted(() if is_vouched else InBatch.of(like, KnownLeaves.of({operation: rows})).undetermined)
     if not is_deterministic or doubtful:
         raise DefinitionError(
             "NON_DETERMINISTIC",

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.graph import Graph, Result
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.routes import Routes
+from falkirk.differential.schedule import Rounds, Schedule
+from falkirk.differential.single_task import ALONE_MAX
 from falkirk.differential.state import State
-from falkirk.differential.turns import Rounds, Turns
 
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 #: Falkirk must run an operator even if the optimizer sees that its input is empty or that nobody reads its output:
@@ -62,7 +62,7 @@ class Flow:
         """
         graph, result = self._graph, self._graph.result
         jobs = self._jobs(state, inputs, name)
-        turns = Turns(graph, jobs, self._routes, state.cut_short)
+        turns = Schedule(graph, jobs, self._routes, state.cut_short)
         if not jobs.go_alone(turns):
             turns.run(result.scope, ())
         jobs.flush()

@@ -37,9 +37,9 @@ from falkirk.differential.ordered import First, Order, first_of, in_order, order
 from falkirk.differential.residue import residue
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
+from falkirk.differential.schedule import Schedule, Waiting
 from falkirk.differential.schemas import arrow_of, port_schema
-from falkirk.differential.task import FileName, Hand, act, hand_on, said_by, small
-from falkirk.differential.turns import Turns, Waiting
+from falkirk.differential.task import FileName, LaterReader, act, hand_on, said_by, small
 
 Files = dict[tuple[str, str], tuple[str, ...]]
 """The files of traces, by holder and kind."""
@@ -121,7 +121,7 @@ class InMemory:
             self.wait((result.name, "parked0", now), rows.append_column(HASH, pa.array(hashes)))
             self._round.is_empty = False
 
-    def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
+    def store(self, node: Node, now: Time, hands: list[LaterReader], sign: int = 1) -> None:
         """See Works."""
         frame = self._frame(node, now)
         if frame is None:
@@ -148,7 +148,7 @@ class InMemory:
         """See Works."""
         return FileName.parse(Path(rows).name).residue if isinstance(rows, str) else residue(rows)
 
-    def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
+    def go_round(self, turns: Schedule, left: Left, now: Time, count: int) -> int:
         """See Works."""
         return 0
 

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from falkirk.differential.alone import Alone, Outcome, given_by, prepare
 from falkirk.differential.graph import (
     Concat,
     Entered,
@@ -35,10 +34,11 @@ from falkirk.differential.graph import (
 )  # fmt: skip
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
+from falkirk.differential.schedule import Schedule, Waiting
 from falkirk.differential.schemas import arrow_of, port_names, port_schema, port_types, timed
+from falkirk.differential.single_task import Outcome, SingleTask, given_by, prepare
 from falkirk.differential.state import State
-from falkirk.differential.task import PORT, FileName, Hand, Merge, Task, small
-from falkirk.differential.turns import Turns, Waiting
+from falkirk.differential.task import PORT, FileName, LaterReader, Merge, Task, small
 
 log = logging.getLogger("falkirk")
 
@@ -122,11 +122,11 @@ class Jobs:
         """Add a step that stores the changes of the result, equal rows together."""
         frame = self.frame(result.of, now)
         if frame is not None:
-            hand = Hand(holder=result.name, port=0, names=port_names(result, 0))
+            hand = LaterReader(holder=result.name, port=0, names=port_names(result, 0))
             hashed = F.xxhash64(*[F.col(f"`{n}`") for n in result.schema.names])
             self._store_frame(result, frame.repartition(self._partitions, hashed), now, [hand])
 
-    def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
+    def store(self, node: Node, now: Time, hands: list[LaterReader], sign: int = 1) -> None:
         """Add a step that stores the changes of a node for a later job."""
         frame = self._even(node, now)
         if frame is not None:
@@ -136,7 +136,7 @@ class Jobs:
                 frame = frame.withColumn(DIFFERENCE, -F.col(DIFFERENCE))
             self._store_frame(node, frame, now, hands)
 
-    def _store_frame(self, node: Node, frame: DataFrame, now: Time, hands: list[Hand]) -> None:
+    def _store_frame(self, node: Node, frame: DataFrame, now: Time, hands: list[LaterReader]) -> None:
         schema = arrow_of(node.schema, len(now))
         task = Task(
             holder=f"store-{len(self._open.ends)}", operator=None, now=now, inputs=(schema,), output=schema,
@@ -272,7 +272,7 @@ class Jobs:
         """See Works."""
         return FileName.parse(Path(rows).name).residue
 
-    def go_round(self, turns: Turns, left: Left, now: Time, count: int) -> int:
+    def go_round(self, turns: Schedule, left: Left, now: Time, count: int) -> int:
         """See Works: one task computes rounds while few rows wait."""
         waiting = turns.waiting(left.loop)
         rows = sum(FileName.parse(Path(path).name).rows for key in waiting for path in self.pending[key])
@@ -285,7 +285,7 @@ class Jobs:
             self._too_much[left.loop] = rows // 2
         return outcome.count
 
-    def go_alone(self, turns: Turns) -> bool:
+    def go_alone(self, turns: Schedule) -> bool:
         """Let one task compute the whole epoch if it can. Return whether it did."""
         everything = self._graph.result.scope
         # A first epoch is a load, which usually has many rows.
@@ -295,11 +295,11 @@ class Jobs:
         return given is not None and self._go_alone(turns, everything, given.coalesce(1), None) is not None
 
     def _go_alone(
-        self, turns: Turns, scope: Scope, given: DataFrame, rest: tuple[Left, Time, int] | None
+        self, turns: Schedule, scope: Scope, given: DataFrame, rest: tuple[Left, Time, int] | None
     ) -> Outcome | None:  # fmt: skip
         waiting = turns.waiting(scope)
         holders = {h.name for h in self._graph.holders() if h.scope.is_within(scope)}
-        task = Alone(
+        task = SingleTask(
             graph=self._graph, rest=rest, entered=frozenset(self.entered),
             traces=self._absolute({t: files for t, files in self.traces.items() if t[0] in holders}),
             pending=self._absolute({key: self.pending[key] for key in waiting}), rounds=turns.rounds,

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from falkirk.analysis import structure
 from falkirk.analysis.code import function_digest
 from falkirk.analysis.python import functions
-from falkirk.analysis.structure import Leaves, structure_of
+from falkirk.analysis.structure import KnownLeaves, structure_of
 from falkirk.differential.graph import Graph, Left, Mapped, Node, Variable, inputs_of
 from falkirk.differential.schemas import timed
 from falkirk.errors import DefinitionError
@@ -81,7 +81,7 @@ def _text(node: Node, session: SparkSession) -> str:
         rows, given = _made(node, session)
         # Spark's plan has only the name of a Python function.
         digests = [_function(found, node) for found in functions(rows)]
-        return structure.digest([structure_of(rows, Leaves.of({"rows": given})), digests])
+        return structure.digest([structure_of(rows, KnownLeaves.of({"rows": given})), digests])
     if isinstance(node, Variable):
         return str(node.start is not None)
     return str(getattr(node, "operator", "")) + str(getattr(node, "name", ""))

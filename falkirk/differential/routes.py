@@ -21,7 +21,7 @@ from falkirk.differential.graph import (
     inputs_of,
 )  # fmt: skip
 from falkirk.differential.schemas import port_names
-from falkirk.differential.task import Hand, Move
+from falkirk.differential.task import LaterReader, Move
 
 Position = tuple[Scope, int]
 """A scope, and the number of loops directly in it that have ended before."""
@@ -40,7 +40,7 @@ class Routes:
     """
 
     graph: Graph
-    hands: dict[int, list[Hand]] = field(default_factory=dict)
+    hands: dict[int, list[LaterReader]] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)
     emits: Counter[int] = field(default_factory=Counter)
     mixed: set[str] = field(default_factory=set)
@@ -65,12 +65,12 @@ class Routes:
                     else:
                         self.keeps.add(id(holder))
 
-    def handed(self, holder: Joined | Reduced) -> tuple[Hand, ...]:
+    def handed(self, holder: Joined | Reduced) -> tuple[LaterReader, ...]:
         """Return where an operator's results are stored for later jobs: `hands`, and its own name if needed."""
         hands = tuple(self.hands.get(id(holder), ()))
         if id(holder) not in self.keeps:
             return hands
-        return (*hands, Hand(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
+        return (*hands, LaterReader(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
 
     def _numbered(self) -> dict[int, int]:
         """Return the number of loops that end before each holder in its scope, and in each scope in all."""
@@ -107,7 +107,7 @@ class Routes:
             scope, part = left.scope, self._parts[id(left)] - 1  # a loop begins in the part that precedes its end
         return part == self._parts[id(holder)]
 
-    def _hands(self, node: Node, end: Node) -> Iterator[Hand]:
+    def _hands(self, node: Node, end: Node) -> Iterator[LaterReader]:
         """Return the readers of a node's rows beyond the end of a loop."""
         assert isinstance(end, Variable | Left)
         move: Move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"
@@ -118,7 +118,7 @@ class Routes:
         if len(direct) < len(readers) or limit == 1:
             direct = [(end, 0)]
         for reader, port in direct:
-            yield Hand(holder=reader.name, port=port, names=port_names(reader, port), move=move, rounds=limit)
+            yield LaterReader(holder=reader.name, port=port, names=port_names(reader, port), move=move, rounds=limit)
 
 
 def _is_end(reader: Node, node: Node) -> bool:

@@ -70,7 +70,7 @@ class FileName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
+class LaterReader:
     """A reader for which results are stored without a shuffle, for a later job.
 
     Args: holder, port: the reader and its input. names: the columns of that input. move: how the time of the rows
@@ -130,7 +130,7 @@ class Task:
     files: Mapping[str, tuple[str, ...]]
     folder: str
     partitions: int
-    hands: tuple[Hand, ...]
+    hands: tuple[LaterReader, ...]
     emits: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,7 +186,7 @@ def act(
     return done.out
 
 
-def hand_on(rows: pa.Table, depth: int, hands: Sequence[Hand], place: Place) -> None:
+def hand_on(rows: pa.Table, depth: int, hands: Sequence[LaterReader], place: Place) -> None:
     """Store results for the readers that get them without a shuffle."""
     for hand in hands:
         moving, there = moved(rows, depth, hand.move)

@@ -13,7 +13,7 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.region import BatchRegion
-from falkirk.runtime.sinks.release import EpochLogs, Outlet, outlet_of
+from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser, releaser_of
 from falkirk.runtime.status import RegionStatus
 
 
@@ -31,17 +31,17 @@ class BatchHost:
         self._files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
         for region in self.regions.values():
             region.reads_from(logs, self._files)
-        self._outlets: dict[str, Outlet] = {
-            r.batch.log: outlet_of(
+        self._releasers: dict[str, EpochReleaser] = {
+            r.batch.log: releaser_of(
                 r.logs, {s.name: s for s in r.batch.sinks}, r.epochs, context, settle, r.batch.schema
             )
             for r in self.regions.values()
             if r.batch.is_held
         }
         for region in self.regions.values():
-            if (outlet := self._outlets.get(region.batch.log)) is not None:
-                region.jobs.behind, region.jobs.direct.outlet = outlet.behind, outlet
-        self.logs = EpochLogs(logs, self._outlets, observing(context.session))
+            if (releaser := self._releasers.get(region.batch.log)) is not None:
+                region.jobs.behind, region.jobs.direct.releaser = releaser.behind, releaser
+        self.logs = EpochLogs(logs, self._releasers, observing(context.session))
         self._status = {name: RegionStatus(name=name) for name in self.regions}
         #: The newest complete epoch and the number of published epochs when dead letters were last counted.
         self._counted: dict[str, tuple[int, int]] = {}
@@ -66,16 +66,16 @@ class BatchHost:
             status = self._status[name]
             epochs = region.epochs.epochs()
             complete = [e for e in epochs if e.is_complete]
-            outlet = self._outlets.get(region.batch.log)
+            releaser = self._releasers.get(region.batch.log)
             if complete:
                 status.last_commit = complete[-1].number
                 # Dead letters are published with the epoch's results, which is later.
-                so_far = status.last_commit, 0 if outlet is None else outlet.released()
+                so_far = status.last_commit, 0 if releaser is None else releaser.released()
                 if self._counted.get(name) != so_far:
                     self._counted[name], status.dead_letters = so_far, self._dead_letters(region)
             made_at_s = complete[-1].made_at_s if complete else None
             status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
-            status.detail = "; ".join(d for d in (region.jobs.detail, "" if outlet is None else outlet.detail) if d)
+            status.detail = "; ".join(d for d in (region.jobs.detail, "" if releaser is None else releaser.detail) if d)
             status.state = "running" if region.health().runs else "starting"
 
     def _dead_letters(self, region: BatchRegion) -> int:
@@ -110,8 +110,8 @@ class BatchHost:
         """Stop all batches and all releases."""
         for region in self.regions.values():
             region.leave_off()  # all at once: callers wait only for a limited time
-        for outlet in self._outlets.values():
-            outlet.stop()
+        for releaser in self._releasers.values():
+            releaser.stop()
         for name, region in self.regions.items():
             region.end()
             self._status[name].state = "stopped"

@@ -18,11 +18,12 @@ from aiohttp import web
 from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
-from falkirk.declare.tls import Renewed
+from falkirk.declare.tls import ReloadingContext
 from falkirk.errors import MachineError
 from falkirk.home.credentials import former_port, publish, token_of
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
+from falkirk.push.bridge import Answers, KafkaBridge, Progress
 from falkirk.push.connections import (
     ARRIVING_MAX,
     CONNECTIONS_MAX,
@@ -31,10 +32,9 @@ from falkirk.push.connections import (
     QuietLogger,
     crosses_in_clear,
 )
-from falkirk.push.desk import Desk
 from falkirk.push.errors import passing_error
-from falkirk.push.line import Answers, Line, Progress
 from falkirk.push.server import Counter, application
+from falkirk.push.service import RequestService
 from falkirk.runtime.context import Place
 
 #: At the stop, clients with a response have this long to receive it.
@@ -51,12 +51,12 @@ class Gateway:
 
     def __init__(self, app: Application, connection: Connection, home: Home, say: Callable[[str], None]) -> None:
         self._app, self._connection, self._home, self._say = app, connection, home, say
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, KafkaBridge] = {}
         self._counters: dict[str, Counter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
-        self._renewed: Renewed | None = None
+        self._renewed: ReloadingContext | None = None
 
     def __enter__(self) -> "Gateway":
         """Accept connections from now on; requests are refused until the application runs.
@@ -76,7 +76,7 @@ class Gateway:
     def _start(self) -> None:
         token, shown = token_of(self._home.path, self._app.http_token)
         tls = self._app.http_tls
-        self._renewed = None if tls is None else Renewed(tls, self._say)
+        self._renewed = None if tls is None else ReloadingContext(tls, self._say)
         ready: Future[str] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run(token, ready)), name="falkirk-gateway", daemon=True
@@ -113,10 +113,10 @@ class Gateway:
                     Progress(accepted=_positions(told["accepted"]), acknowledged=_positions(told["acknowledged"]))
                 )
 
-    def _line(self, counter: Counter, topic: str, answers: str | None) -> Line:
+    def _line(self, counter: Counter, topic: str, answers: str | None) -> KafkaBridge:
         assert self._loop is not None
         desk, window_s = counter.desk, counter.http.window_s
-        line = Line(self._connection, topic, self._answers(answers), window_s, desk, self._loop)
+        line = KafkaBridge(self._connection, topic, self._answers(answers), window_s, desk, self._loop)
         line.start()
         return line
 
@@ -151,7 +151,7 @@ class Gateway:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         for name, http in self._app.pushed.items():
             # The line exists before the desk opens, and a closed desk sends nothing.
-            desk = Desk(lambda entry, value, name=name: self._lines[name].send(entry, value))  # type: ignore[misc]
+            desk = RequestService(lambda entry, value, name=name: self._lines[name].send(entry, value))  # type: ignore[misc]
             self._counters[name] = Counter(http=http, desk=desk)
         by_path = {counter.http.path: counter for counter in self._counters.values()}
         busy: set[object] = set()

@@ -24,7 +24,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision
 from falkirk.runtime import fence
 from falkirk.runtime.context import Context
@@ -57,7 +57,7 @@ class _Watched:
 class LiveHost:
     """The regions of one plan in one session. It watches the live regions; `BatchHost` watches the batches.
 
-    Args: history: as of `Wheel`. say: receives one line for the user at each event.
+    Args: history: as of `RecoveryProtocol`. say: receives one line for the user at each event.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LiveHost:
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
         for name, region in self._batches.regions.items():
             region.jobs.on_complete = partial(self._completed.put, name)
-        self._wheel: Wheel | None = None
+        self._recovery: RecoveryProtocol | None = None
         self._acceptance: Acceptance | None = None
         self._executors = Executors(context.session, context.home.path)
         self._releases_failed = 0
@@ -107,25 +107,25 @@ class LiveHost:
             self._batches.prepare()
             shape = shape_of(self._plan, self._context.topics)
             shape.write(self._context.home.path)
-            self._wheel = self._govern(shape)
+            self._recovery = self._govern(shape)
             self._context.home.store.fail_taken(
                 "rollback", "the application ended before it was done; it may be done or not"
             )
-            if not self._serve(self._wheel.open):
-                self._wheel.open(force=force)
+            if not self._serve(self._recovery.open):
+                self._recovery.open(force=force)
             self._refresh()
         except BaseException:
             self.stop()
             raise
 
-    def _govern(self, shape: Shape) -> Wheel:
+    def _govern(self, shape: Shape) -> RecoveryProtocol:
         context = self._context
         lives = {name: watched.live for name, watched in self._watched.items()}
         topics = KafkaLogs(shape.layout, context, partial(copying.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
             self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.topic for s in self._plan.push])
-        return Wheel(
+        return RecoveryProtocol(
             shape.layout,
             {**lives, **self._batches.regions},
             logs,
@@ -169,7 +169,7 @@ class LiveHost:
 
         Raises: as `poll`.
         """
-        assert self._wheel is not None, "a host that was not started waits for nothing"
+        assert self._recovery is not None, "a host that was not started waits for nothing"
         until_s = time.monotonic() + timeout_s
         while (left_s := until_s - time.monotonic()) > 0 and not stopping.is_set():
             try:
@@ -178,22 +178,22 @@ class LiveHost:
                 break
             while not self._completed.empty():
                 names.add(self._completed.get())
-            self._attempt(partial(self._wheel.release_of, names))
+            self._attempt(partial(self._recovery.release_of, names))
         return stopping.is_set()
 
     def _look_after(self) -> None:
-        assert self._wheel is not None, "a host that was not started can't be polled"
+        assert self._recovery is not None, "a host that was not started can't be polled"
         for watched in self._watched.values():
             self._look_at(watched)
         for name, error in self._batches.failures():
-            self._wheel.keep_down(name, error)
+            self._recovery.keep_down(name, error)
         self._batches.look()
         if self._context.home.store.is_asked("rollback"):
-            self._go_back(self._wheel)
-        self._wheel.turn()
+            self._go_back(self._recovery)
+        self._recovery.turn()
         self._releases_failed = 0
         if self._acceptance is not None:
-            self._acceptance.take_in(self._wheel.points)
+            self._acceptance.take_in(self._recovery.points)
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Run an action that may have to wait for the broker or the store. Raises: as `poll`."""
@@ -208,7 +208,7 @@ class LiveHost:
 
     # -- requests of commands -----------------------------------------------------------------------------------------
 
-    def _go_back(self, wheel: Wheel) -> None:
+    def _go_back(self, recovery: RecoveryProtocol) -> None:
         if writes_elsewhere(self._context.session):
             raise SparkError(
                 "SESSION_LOST",
@@ -216,7 +216,7 @@ class LiveHost:
                 certainty="maybe",
                 hint="The Spark application is restarted and goes back before it starts anything.",
             )
-        self._serve(lambda **asked: wheel.recover(frozenset(), "asked for", **asked))
+        self._serve(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
 
     def _serve(self, recover: Callable[..., Decision]) -> bool:
         """Take the oldest request to roll back, if there is one; return whether it was carried out."""
@@ -265,9 +265,9 @@ class LiveHost:
             live.distrust_checkpoints(found.first, found.reason)
         live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
         if fatal is not None:
-            assert self._wheel is not None, "it has started the query"
+            assert self._recovery is not None, "it has started the query"
             fatal.__cause__ = error
-            self._wheel.keep_down(status.name, fatal)
+            self._recovery.keep_down(status.name, fatal)
             return
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
@@ -351,20 +351,20 @@ class LiveHost:
     @property
     def down(self) -> Mapping[str, FalkirkError]:
         """The processors that failed for good and stay down, with their errors, oldest first."""
-        return {} if self._wheel is None else self._wheel.down.errors
+        return {} if self._recovery is None else self._recovery.down.errors
 
     def push(self) -> list[dict[str, object]]:
         """Return the facts that the gateway needs about each source of requests: falkirk/host/gateway.py."""
         found = {s.name: s.describe() for s in self._plan.push}
-        if (wheel := self._wheel) is not None and self._acceptance is not None and wheel.points:
-            released = {held: wheel.released(held) for held in wheel.layout.held}
+        if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.points:
+            released = {held: recovery.released(held) for held in recovery.layout.held}
             for source in self._plan.push:
                 topic = source.topic.topic
                 for what, upto in (
                     ("accepted", self._acceptance.accepted(topic, released)),
-                    ("acknowledged", wheel.acknowledged(topic)),
+                    ("acknowledged", recovery.acknowledged(topic)),
                 ):
-                    found[source.name][what] = {e.partition: upto.length(e) for e in wheel.layout.sequences(topic)}
+                    found[source.name][what] = {e.partition: upto.length(e) for e in recovery.layout.sequences(topic)}
         return list(found.values())
 
     @property

@@ -55,7 +55,7 @@ def tag_of(key: bytes, header: bytes, partition: int, record_key: bytes | None, 
     return hashlib.sha256(covered).hexdigest()[:TAG_DIGITS]
 
 
-class Believed(NamedTuple):
+class VerifiedHeader(NamedTuple):
     """The contents of a verified header. Args: numbers: of the stamp. signed: the header has a correct tag."""
 
     incarnation: int
@@ -65,7 +65,7 @@ class Believed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Disbelieved:
+class RejectedHeader:
     """Why a record is not the home's own.
 
     Args: text: a description for people. may_be_ours: the home can't tell, since it was restored from a copy that is
@@ -76,13 +76,13 @@ class Disbelieved:
     may_be_ours: bool = False
 
 
-NO_HEADER = Disbelieved("no header of Falkirk")
-MALFORMED = Disbelieved("a malformed header")
-OF_ANOTHER = Disbelieved("the header of another home")
-UNSIGNED = Disbelieved("a header without a tag")
-WRONG_TAG = Disbelieved("a tag that does not fit")
-UNKNOWN_TAG = Disbelieved("a tag that was made with a key that this home does not have", may_be_ours=True)
-UNEXPLAINED = Disbelieved("a stamp of no record of the input")
+NO_HEADER = RejectedHeader("no header of Falkirk")
+MALFORMED = RejectedHeader("a malformed header")
+OF_ANOTHER = RejectedHeader("the header of another home")
+UNSIGNED = RejectedHeader("a header without a tag")
+WRONG_TAG = RejectedHeader("a tag that does not fit")
+UNKNOWN_TAG = RejectedHeader("a tag that was made with a key that this home does not have", may_be_ours=True)
+UNEXPLAINED = RejectedHeader("a stamp of no record of the input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Foreign:
 
     partition: int
     offset: int
-    reason: Disbelieved
+    reason: RejectedHeader
 
 
 class ForeignTally:
@@ -132,7 +132,7 @@ class Verifier:
 
     def verify(
         self, partition: int, offset: int, header: bytes | None, record_key: bytes | None, value: bytes | None
-    ) -> Believed | Disbelieved:
+    ) -> VerifiedHeader | RejectedHeader:
         """Return the contents of a record's header if this home wrote the record, otherwise the reason why not."""
         if header is None:
             return NO_HEADER
@@ -152,14 +152,14 @@ class Verifier:
             made = tag_of(self._key_of(incarnation), header[:-TAG_DIGITS], partition, record_key, value)
             if not hmac.compare_digest(made, tag):
                 return UNKNOWN_TAG if is_old else WRONG_TAG
-        return Believed(int(incarnation), numbers, state, tag is not None)
+        return VerifiedHeader(int(incarnation), numbers, state, tag is not None)
 
-    def verify_message(self, message: "Message") -> Believed | Disbelieved:
+    def verify_message(self, message: "Message") -> VerifiedHeader | RejectedHeader:
         """Verify a message, as `verify` does."""
         header = header_value(message.headers())
         return self.verify(message.partition(), message.offset(), header, message.key(), message.value())
 
-    def verify_record(self, record: "LogRecord") -> Believed | Disbelieved:
+    def verify_record(self, record: "LogRecord") -> VerifiedHeader | RejectedHeader:
         """Verify a record of a range, as `verify` does."""
         return self.verify(record.partition, record.offset, record.raw_header, record.key, record.value)
 

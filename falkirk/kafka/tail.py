@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.header import header_value, stamp_of
 from falkirk.kafka.ranges import read_messages
-from falkirk.kafka.signing import Disbelieved, Foreign, ForeignTally, Verifier
+from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
 from falkirk.kafka.void import Void
 from falkirk.theory.channel import Channel, Regression, ReleasedTail
 from falkirk.theory.stamp import Stamp
@@ -92,10 +92,10 @@ class TailFold:
         """Add the record at `offset` with this header."""
         self._records += 1
         found = self._verifier.verify(partition, offset, header, key, value)
-        if self._void.has(partition, offset, None if isinstance(found, Disbelieved) else found.incarnation):
+        if self._void.has(partition, offset, None if isinstance(found, RejectedHeader) else found.incarnation):
             self._void_count += 1
             return
-        if isinstance(found, Disbelieved):
+        if isinstance(found, RejectedHeader):
             self._foreign.add(Foreign(partition=partition, offset=offset, reason=found))
             return
         incarnation, numbers, state, _ = found

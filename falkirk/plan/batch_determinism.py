@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import ITSELF
-from falkirk.analysis.structure import IN_SQL, OF_ROWS, Leaves, structure_of
+from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, structure_of
 from falkirk.declare.asserting import Word
 from falkirk.declare.parts import Processor
 from falkirk.errors import GuaranteeError
@@ -25,7 +25,7 @@ class Called:
     result: DataFrame
     kept: DataFrame | None
     rehearsal: Rehearsal
-    leaves: Leaves
+    leaves: KnownLeaves
     escaped: Sequence[InBatch] = ()
 
     @property
@@ -60,7 +60,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchDoubts:
+class BatchDifferences:
     """The operations that may differ on a replay.
 
     Args: found: all operations. in_state: some of the differing ones are in the state with which later epochs begin.
@@ -73,7 +73,7 @@ class BatchDoubts:
     words: tuple[Word, ...] = ()
 
 
-def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -> BatchDoubts:
+def differences_of(processor: Processor, call: Called, again: Callable[[], Called]) -> BatchDifferences:
     """Return the operations that may differ when an epoch is computed again.
 
     Args: again: calls the function a second time. A clock or a random number that Python reads is a literal for Spark,
@@ -84,7 +84,7 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
     every = [*apart, *computed]
     names = tuple(frozenset[str]().union(*(each.operations for each in every)))
     if processor.word is not None:
-        return BatchDoubts(found=names, words=(processor.word,))
+        return BatchDifferences(found=names, words=(processor.word,))
     doubtful = set[str]().union(*(each.undetermined for each in every))
     if sum(bool(each.undetermined) for each in apart) > 1:
         raise GuaranteeError(
@@ -105,7 +105,7 @@ def doubts_of(processor: Processor, call: Called, again: Callable[[], Called]) -
         if in_state or (not doubtful and _plans(every) != then):
             doubtful.add(ITSELF)
     words = dict.fromkeys(word for each in every for word in each.words)
-    return BatchDoubts(found=names, operations=tuple(sorted(doubtful)), in_state=in_state, words=tuple(words))
+    return BatchDifferences(found=names, operations=tuple(sorted(doubtful)), in_state=in_state, words=tuple(words))
 
 
 def _plans(several: Sequence[InBatch]) -> list[Any]:

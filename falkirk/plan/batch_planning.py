@@ -26,7 +26,7 @@ from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, Input, epoch_log, kept_in_words
-from falkirk.plan.batch_determinism import Called, doubts_of
+from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
 from falkirk.plan.promises import check_key
 from falkirk.plan.published import form
@@ -71,7 +71,7 @@ def plan_batch(
     try:
         with frames.quiet():
             call = called(body)
-            doubts = doubts_of(processor, call, lambda: called(processor.body_again or body))
+            doubts = differences_of(processor, call, lambda: called(processor.body_again or body))
     except (*SPARK_ERRORS, TypeError, AttributeError) as error:
         raise DefinitionError(
             "BATCH_INVALID",

@@ -18,7 +18,7 @@ from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 
 
-def told_direct(regions: Sequence[Region], batches: Sequence[Batch], session: SparkSession) -> tuple[Batch, ...]:
+def as_direct(regions: Sequence[Region], batches: Sequence[Batch], session: SparkSession) -> tuple[Batch, ...]:
     """Return the batches of an application; the direct ones are marked.
 
     No batch is direct if executors run on other machines, because the producers of a failed job can't be flushed there.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from falkirk.analysis.functions import spoken
 from falkirk.declare.stream import Node, SourceNode
 from falkirk.frames.stamped import Frame
-from falkirk.plan.live_determinism import Doubts
+from falkirk.plan.live_determinism import LiveDifferences
 from falkirk.plan.reasons import Undetermined
 
 
@@ -48,7 +48,7 @@ class Draft:
     repeated_by: str | None = None
     ordered_by: str | None = None
     decided: str = ""
-    doubts: Doubts = field(default_factory=Doubts)
+    doubts: LiveDifferences = field(default_factory=LiveDifferences)
 
     @property
     def undetermined(self) -> Undetermined | None:

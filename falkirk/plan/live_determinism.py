@@ -28,7 +28,7 @@ from falkirk.plan.reasons import IN_KEY, IN_STATE, SHARED, Undetermined
 
 
 @dataclass(kw_only=True)
-class Doubts:
+class LiveDifferences:
     """The operations in the steps of one region so far that may differ on a replay.
 
     Attributes:

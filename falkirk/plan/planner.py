@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from falkirk.analysis import columns, determinism
 from falkirk.analysis.formula import deciding
 from falkirk.analysis.functions import DATED, ITSELF
-from falkirk.analysis.properties import Brought, Properties, of_live
+from falkirk.analysis.properties import IntroducedOperations, Properties, of_live
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output, Processor
@@ -41,7 +41,7 @@ from falkirk.frames.topics import KAFKA_DDL, parse, parsing
 from falkirk.kafka.internal import internal_topic
 from falkirk.plan import mechanisms, promises
 from falkirk.plan.batches import BatchPlanner
-from falkirk.plan.direct import told_direct
+from falkirk.plan.direct import as_direct
 from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import DECIDING, fingerprint
@@ -81,7 +81,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
                 hint="Give the sink another name.",
                 name=region.name,
             )
-    regions, batches = tuple(planner.regions), told_direct(planner.regions, planner.batches.planned, session)
+    regions, batches = tuple(planner.regions), as_direct(planner.regions, planner.batches.planned, session)
     return Plan(
         application=app.name,
         regions=regions,
@@ -240,7 +240,7 @@ class _Planner:
                 processor=processor.name,
             )
         mechanisms.enter(draft, processor)
-        steps, brought = steps_of(node_of(result)), Brought()
+        steps, brought = steps_of(node_of(result)), IntroducedOperations()
         for step in steps:
             draft = self._step(draft, step, processor, brought)
         if processor.word is None and DATED in brought.own | brought.logged:
@@ -252,7 +252,7 @@ class _Planner:
         mechanisms.leave(draft, processor)
         return draft
 
-    def _step(self, draft: Draft, step: Step, processor: Processor, brought: Brought) -> Draft:
+    def _step(self, draft: Draft, step: Step, processor: Processor, brought: IntroducedOperations) -> Draft:
         """Return the draft with one more step. Args: brought: receives the operations that the step introduces."""
         if step.operation in ("agg", "count"):
             frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned

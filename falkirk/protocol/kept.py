@@ -16,7 +16,7 @@ NO_HISTORY = History()
 
 
 class KeptPoints:
-    """The kept points of each region. Args: as of `Wheel`."""
+    """The kept points of each region. Args: as of `RecoveryProtocol`."""
 
     def __init__(self, layout: Layout, history: History, full_history: frozenset[str]) -> None:
         self._layout, self._history, self._full_history = layout, history, full_history

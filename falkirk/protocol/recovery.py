@@ -32,7 +32,7 @@ from falkirk.theory.times import OMEGA
 Clock = Callable[[], float]
 
 
-class Wheel:
+class RecoveryProtocol:
     """Controls the regions and logs of one application.
 
     Args:

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, fault, quiet_options
-from falkirk.push.book import Entry
 from falkirk.push.elapsed import header_of
+from falkirk.push.registry import Entry
 
 #: The broker aborts the open transaction of a dead gateway after this time. Until then readers wait.
 _TRANSACTION_MS = 30_000

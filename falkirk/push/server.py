@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from falkirk.declare.http import Http
 from falkirk.push import fits
-from falkirk.push.book import Entry
-from falkirk.push.desk import Desk
 from falkirk.push.errors import RequestError, passing_error
+from falkirk.push.registry import Entry
+from falkirk.push.service import RequestService
 
 #: The largest size of a request, and of the value that is sent for it; below Kafka's default limit of a record.
 BODY_BYTES_MAX = 512 << 10
@@ -30,7 +30,7 @@ class Counter:
     """One source and its desk. `schema` is known once the application is planned."""
 
     http: Http
-    desk: Desk
+    desk: RequestService
     schema: StructType | None = field(default=None)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from falkirk.kafka.ranges import read_messages
-from falkirk.kafka.signing import Believed, Disbelieved, Foreign, ForeignTally
+from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader
 from falkirk.operators.python import FAILED
 from falkirk.plan.batch import is_file_log
 from falkirk.runtime.context import Place
@@ -21,7 +21,7 @@ Origin = tuple[str, int, int]
 Kind = Literal["input", "result", "file", "row", "foreign", "unknown"]
 #: The character that replaces bytes that are not text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
-_NO_INPUT = Disbelieved("a place where no input can be")
+_NO_INPUT = RejectedHeader("a place where no input can be")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +77,19 @@ def read_letters(
     for message in read_messages(place.connection, dead_letters, first, last, committed=True):
         found = verifier.verify_message(message)
         letter = Letter(region=region, kind="foreign")
-        if not isinstance(found, Disbelieved):
+        if not isinstance(found, RejectedHeader):
             letter = letter_of(region, message.key(), message.value(), sources)
             if letter.origin is not None and letter.origin[0] not in ends:
                 ends[letter.origin[0]] = topics.readable_positions(letter.origin[0])
             if not _can_be(letter, found, ends, stamped=stamped):
                 letter, found = Letter(region=region, kind="foreign"), _NO_INPUT
-        if isinstance(found, Disbelieved):
+        if isinstance(found, RejectedHeader):
             foreign.add(Foreign(partition=message.partition(), offset=message.offset(), reason=found))
         yield letter
     place.note_foreign(dead_letters, foreign, refuse=False)
 
 
-def _can_be(letter: Letter, header: Believed, ends: Mapping[str, Mapping[int, int]], *, stamped: bool) -> bool:
+def _can_be(letter: Letter, header: VerifiedHeader, ends: Mapping[str, Mapping[int, int]], *, stamped: bool) -> bool:
     """Return whether the input that a letter names can exist, and equals the input that its header names."""
     if letter.origin is None:
         return True

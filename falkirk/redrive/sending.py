@@ -25,7 +25,7 @@ from falkirk.kafka.faults import ClientErrors, away, fault, is_away, quiet_optio
 from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import KEEP, internal_topic
 from falkirk.kafka.ranges import read_messages
-from falkirk.kafka.signing import NO_HEADER, Disbelieved, Foreign, ForeignTally, Verifier, tag_of
+from falkirk.kafka.signing import NO_HEADER, Foreign, ForeignTally, RejectedHeader, Verifier, tag_of
 from falkirk.redrive.letters import Kind, Letter, Origin
 from falkirk.runtime.context import Place
 from falkirk.system.stored import parse_json
@@ -79,10 +79,10 @@ class Notes:
             reason = verifier.verify_message(message)
             # Notes of earlier versions have no header.
             is_old = reason is NO_HEADER and verifier.is_old(message.partition(), message.offset())
-            is_ours = is_old or not isinstance(reason, Disbelieved)
+            is_ours = is_old or not isinstance(reason, RejectedHeader)
             origins = noted(message.value()) if is_ours else None
             if origins is None:
-                why = reason if isinstance(reason, Disbelieved) else NO_HEADER
+                why = reason if isinstance(reason, RejectedHeader) else NO_HEADER
                 foreign.add(Foreign(partition=message.partition(), offset=message.offset(), reason=why))
             else:
                 found |= origins

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from falkirk.errors import LogError
 from falkirk.kafka.ranges import read_range
-from falkirk.kafka.signing import Disbelieved
+from falkirk.kafka.signing import RejectedHeader
 from falkirk.plan.batch import is_epoch_log, is_file_log
 from falkirk.protocol.layout import Layout
 from falkirk.runtime.context import Place
@@ -117,7 +117,7 @@ class KafkaLogs:
         holes: dict[int, list[int]] = {p: [] for p in there}
         for record in read_range(self._place.connection, held, first, last):
             found = verifier.verify_record(record)
-            incarnation = None if isinstance(found, Disbelieved) else found.incarnation
+            incarnation = None if isinstance(found, RejectedHeader) else found.incarnation
             if record.offset not in there[record.partition] and not void.has(
                 record.partition, record.offset, incarnation
             ):

@@ -12,7 +12,7 @@ from functools import partial
 from falkirk.errors import HomeError, LogError
 from falkirk.kafka.header import stamp_of
 from falkirk.kafka.ranges import LogRecord, read_range
-from falkirk.kafka.signing import Believed, Disbelieved, Foreign, ForeignTally, Verifier, explained_by
+from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader, Verifier, explained_by
 from falkirk.kafka.tail import Tail, read_tail
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
@@ -79,7 +79,7 @@ def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: 
         first = {p: min(o, max(known.get(p, 0), oldest.get(p, 0))) for p, o in ends[topic].items()}
         for record in read_range(place.connection, topic, first, ends[topic]):
             found = verifier.verify_record(record)
-            if not isinstance(found, Disbelieved):
+            if not isinstance(found, RejectedHeader):
                 raise _moving(topic, record.partition, record.offset, "a record of this home", where)
             foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
         place.note_foreign(topic, foreign)
@@ -163,7 +163,7 @@ def own_back_to(
         reached = set()
         for record in read_range(place.connection, topic, first, last):
             what = verifier.verify_record(record)
-            if isinstance(what, Disbelieved):
+            if isinstance(what, RejectedHeader):
                 continue
             stamp = stamp_of(what.numbers)
             if is_older(record.partition, stamp):
@@ -179,14 +179,14 @@ def own_back_to(
 
 def last_own(
     place: Place, topic: str, begin: Mapping[int, int], ends: Mapping[int, int], reach: int | None = None
-) -> tuple[dict[int, tuple[LogRecord, Believed]], ForeignTally]:
+) -> tuple[dict[int, tuple[LogRecord, VerifiedHeader]], ForeignTally]:
     """Return this home's last record in [begin, ends) of each partition, if any, and later records of others.
 
     It reads backwards, in growing steps. So a topic without records of others costs one record per partition.
     Args: reach: read no more records per partition than this, or ten times as many; None: all.
     """
     verifier = place.verifier(topic)
-    found: dict[int, tuple[LogRecord, Believed]] = {}
+    found: dict[int, tuple[LogRecord, VerifiedHeader]] = {}
     foreign = ForeignTally()
     last, step, looked = dict(ends), 1, 0
     while any(last[p] > begin[p] for p in last) and (reach is None or looked < reach):
@@ -194,7 +194,7 @@ def last_own(
         behind: list[Foreign] = []
         for record in read_range(place.connection, topic, first, last):
             what = verifier.verify_record(record)
-            if isinstance(what, Disbelieved):
+            if isinstance(what, RejectedHeader):
                 behind.append(Foreign(partition=record.partition, offset=record.offset, reason=what))
             else:
                 found[record.partition] = (record, what)

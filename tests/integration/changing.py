@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
 from falkirk.differential import Collection
-from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.flow import Advanced, Flow
 from falkirk.differential.graph import Scope, Source
 from falkirk.differential.rows import DIFFERENCE
+from falkirk.differential.single_task import ALONE_MAX
 from falkirk.differential.state import State
 
 Row = tuple[Any, ...]

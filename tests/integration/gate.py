@@ -9,8 +9,8 @@ from typing import Any
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import KEEP
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
-from falkirk.push.desk import Desk
-from falkirk.push.line import Answers, Line, Progress
+from falkirk.push.bridge import Answers, KafkaBridge, Progress
+from falkirk.push.service import RequestService
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -28,9 +28,9 @@ class Gate:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.foreign: list[ForeignTally] = []
-        self.desk = Desk(lambda entry, value: self.line.send(entry, value))
+        self.desk = RequestService(lambda entry, value: self.line.send(entry, value))
         connection = Connection.of(wire.bootstrap)
-        self.line = Line(
+        self.line = KafkaBridge(
             connection, self.requests, self._answers() if answers else None, window_s, self.desk, self._loop
         )  # fmt: skip
         self.line.start()

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee
-from falkirk.commands.visit import Visit
+from falkirk.commands.offline import OfflineApplication
 from falkirk.errors import GuaranteeError, HomeError
 from falkirk.home.folder import Home, open_home
 from falkirk.home.requests import ask_to_go_back
@@ -119,7 +119,7 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
     steps, answered = search.walk.rows(), search.answered.rows()
     assert Counter(map(_text, search.told())) == Counter(map(_text, answered))
     with open_home(home, app.name) as opened:
-        visit = Visit(app, opened, connection, runs=False, history=app.history)
+        visit = OfflineApplication(app, opened, connection, runs=False, history=app.history)
         points = [p.point.number for p in visit.history() if p.region == "weights"]
         asked = visit.asked(f"weights@{points[-2]}")
         preview = visit.preview(asked)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from falkirk.check import Described, Reading, Space, Verdict, check_described
-from falkirk.check.sight import Sight
+from falkirk.check.rows_read import RowsRead
 from falkirk.errors import FalkirkError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
@@ -81,7 +81,7 @@ def test_a_compacted_topic_is_judged_as_long_as_no_offset_is_missing(broker: Bro
     assert judged(broker, went_in, came_out, expired=True).read[1].notes
 
 
-class Meanwhile(Sight):
+class Meanwhile(RowsRead):
     """A sight during which records come, after all was read and before the verdict."""
 
     def __init__(self, broker: Broker, topic: str) -> None:

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.differential import connected_components, in_memory, runs, shortest_paths
-from falkirk.differential.alone import ALONE_MAX, Alone
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.differential.hashing import hash_of, partition_of
 from falkirk.differential.jobs import Jobs
+from falkirk.differential.single_task import ALONE_MAX, SingleTask
 from tests.integration.changing import EDGES, Changing, Row, added, components, shuffled, sources, taken, there
 
 KEYS = "a LONG, b INT, c STRING, d STRING NOT NULL, e BOOLEAN, f DATE, g TINYINT, h TIMESTAMP, i DOUBLE"
@@ -152,7 +152,7 @@ def test_jobs_would_miss_what_a_task_has_left_elsewhere(
     else:
         monkeypatch.setattr(in_memory, "hash_of", lambda columns, rows: np.zeros(rows, dtype=np.int64))
     monkeypatch.setattr(Jobs, "go_alone", lambda *_: False)  # its input exists no more
-    monkeypatch.setattr(Alone, "outcome", lambda task: task.work({}))
+    monkeypatch.setattr(SingleTask, "outcome", lambda task: task.work({}))
     with pytest.raises((AssertionError, PySparkException)):  # the result is wrong or impossible
         epochs(Changing(session, tmp_path, connected_components, partitions=3, edges=EDGES), seed=7)
 

@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.differential import connected_components, jobs
-from falkirk.differential.alone import ALONE_MAX, Alone
 from falkirk.differential.runs import DAMAGED
+from falkirk.differential.single_task import ALONE_MAX, SingleTask
 from falkirk.differential.state import sweep
 from falkirk.differential.task import Merge, Task
 from tests.dying import dying
@@ -22,8 +22,8 @@ PLACES: list[Place] = [
     (Task, "heard0", 0),
     (Task, "said", 0),
     (Merge, "heard0", 0),
-    (Alone, "heard0", ALONE_MAX),
-    (Alone, "parked0", ALONE_MAX),
+    (SingleTask, "heard0", ALONE_MAX),
+    (SingleTask, "parked0", ALONE_MAX),
     (Task, "parked0", 0),
     (Task, "woken", 0),
 ]

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from falkirk.differential import Collection
-from falkirk.differential.alone import ALONE_MAX
+from falkirk.differential.single_task import ALONE_MAX
 from tests.integration.changing import Changing, Row, Rows, added, row_of, taken, there
 
 NUMBERS = [None, 0.0, -0.0, math.nan, 1.0, -1.5, math.inf, -math.inf]

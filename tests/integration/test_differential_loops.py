@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.differential import Collection, connected_components, fixpoint, jobs
-from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.program import digest, program_of
-from falkirk.differential.turns import Rounds
+from falkirk.differential.schedule import Rounds
+from falkirk.differential.single_task import ALONE_MAX
 from tests.integration.changing import (
     EDGES,
     Changing,

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.differential import Collection
-from falkirk.differential.alone import ALONE_MAX
+from falkirk.differential.single_task import ALONE_MAX
 from tests.integration.changing import Changing
 from tests.looping import STEPS, Built, Plain, Rows, changed, drawn
 

@@ -18,7 +18,7 @@ from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.analysis.structure import Leaves, digest, structure_of
+from falkirk.analysis.structure import KnownLeaves, digest, structure_of
 from falkirk.declare.policy import Policy
 from falkirk.errors import HomeError, InternalError
 from falkirk.frames import stamped as frames
@@ -274,7 +274,7 @@ def program(spark: "SparkSession", added: str) -> str:
     rows = rows.select(F.expr(added).alias("n"), F.transform("several", lambda x: x + 1).alias("several"))
     rows = rows.select("n", F.to_json(F.struct("several"), {"ignoreNullFields": "false"}).alias("half"))
     result = rows.observe(Observation(), F.count("*").alias("rows"))
-    return digest([structure_of(result, Leaves()), _around(batch, spark)])
+    return digest([structure_of(result, KnownLeaves()), _around(batch, spark)])
 
 
 def test_rows_that_are_alike_are_there_as_often(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.visit import Visit
+from falkirk.commands.offline import OfflineApplication
 from falkirk.errors import DefinitionError
 from falkirk.frames.files import rows_of
 from falkirk.frames.stamped import BAD, STAMP
@@ -197,12 +197,12 @@ def test_each_file_counts_once_whatever_is_cut_off(
 def _can_be_looked_at_and_taken_back(folder: Path, home: Path, database: str, broker: Broker) -> None:
     app = application(folder, home, database)
     with open_home(home, "files") as opened:
-        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
+        visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         points = [p.point.number for p in visit.history() if p.region == "totals"]
         assert len(points) >= 2
         preview = visit.preview({"totals": points[0]})
         assert [m.region for m in preview.moves if m.again > 0] == ["totals"]
         assert set(visit.garbage().checkpoints) == {"words", "totals"}
         (folder / f"{len(PLACES)}.json").unlink()  # only the newest point needs it no more
-        again = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
+        again = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         assert len([p for p in again.history() if p.region == "totals"]) == 1

@@ -13,7 +13,7 @@ import falkirk as fk
 from falkirk.host.query import Query
 from falkirk.kafka.header import header_value
 from falkirk.kafka.ranges import read_messages
-from falkirk.kafka.signing import KEY_MARK, Believed, SigningKey, Verifier
+from falkirk.kafka.signing import KEY_MARK, SigningKey, VerifiedHeader, Verifier
 from falkirk.local.broker import Broker
 from falkirk.runtime.signed import signed_headers
 from tests.integration.live import Wire, settle
@@ -59,7 +59,7 @@ def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
     rows = frame.select("*", F.get(headers, F.lit(0))["value"].alias("header")).collect()
     verifiers = {0: Verifier("out", "deadbeef", signing), 11: Verifier("dead", "deadbeef", signing)}
     found = [verifiers[r.partition].verify(r.partition, r.offset, r.header, r.key, r.value) for r in rows]
-    assert found == [Believed(2, (0, r.partition, r.offset), "3", True) for r in rows]
+    assert found == [VerifiedHeader(2, (0, r.partition, r.offset), "3", True) for r in rows]
     printed = frame.select(headers.alias("headers"))._jdf.queryExecution().toString()
     assert KEY_MARK.hex().upper() not in printed, "a plan shows a key"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.commands.visit import Visit
+from falkirk.commands.offline import OfflineApplication
 from falkirk.declare.policy import Policy
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
@@ -58,18 +58,18 @@ def test_all_of_it_is_kept(
     finally:
         query.stop()
     with open_home(home, app.name) as opened:
-        visit = Visit(app, opened, connection, runs=False, history=app.history)
+        visit = OfflineApplication(app, opened, connection, runs=False, history=app.history)
         visit.garbage()
-        visit.wheel.collect()
+        visit.recovery.collect()
     with open_home(home, app.name) as opened:
-        visit = Visit(app, opened, connection, runs=False, history=app.history)
+        visit = OfflineApplication(app, opened, connection, runs=False, history=app.history)
         assert len([p for p in visit.history() if p.region == "second"]) == kept
         folders = [e for e in visit.regions["first"].epochs.epochs() if visit.regions["first"].epochs._is_there(e)]
         assert len(folders) == kept - 1, "of what it reads as much is there"
     if kept == 1:
         return
     with open_home(home, app.name) as opened:
-        Visit(app, opened, connection, runs=False).roll_back({"second": -1}, force=True)
+        OfflineApplication(app, opened, connection, runs=False).roll_back({"second": -1}, force=True)
     query = run_here(app, connection)
     try:
         await_one(query, lambda: len(table.rows()) == 2 * EPOCHS * ROWS, "all of it done once more")

@@ -11,7 +11,7 @@ import networkx as nx
 import pytest
 
 import falkirk as fk
-from falkirk.commands.visit import Visit
+from falkirk.commands.offline import OfflineApplication
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
 from falkirk.errors import InternalError
@@ -244,7 +244,7 @@ def test_an_epoch_is_taken_back_and_done_again(
     run_until_cut_off(app, broker, None, lambda: edges.change(4 * EDGES), is_done)
     with open_home(home, app.name) as opened:
         before = kept(opened)
-        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
+        visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         points = [p.point.number for p in visit.history() if p.region == "components"]
         preview = visit.preview(visit.asked(f"components@{points[-3]}"))
         assert {m.region for m in preview.moves} == {"components"}, "degrees has read none of it"
@@ -299,7 +299,7 @@ def test_to_go_back_is_to_go_on_from_an_older_state(
 
     run_until_cut_off(app, broker, None, lambda: wire.send(topic, sent), lambda _: len(found()) >= 4)
     with open_home(home, app.name) as opened:
-        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
+        visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         points = [p.point.number for p in visit.history() if p.region == "degrees"]
         visit.roll_back(visit.asked(f"degrees@{points[-3]}"), force=True)
     if not goes_back:

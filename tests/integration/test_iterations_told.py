@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.commands.visit import Visit
+from falkirk.commands.offline import OfflineApplication
 from falkirk.declare.parts import UNFINISHED
 from falkirk.differential import Collection, connected_components
-from falkirk.differential.alone import ALONE_MAX
 from falkirk.differential.flow import Flow
+from falkirk.differential.single_task import ALONE_MAX
 from falkirk.differential.state import State
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
@@ -106,7 +106,7 @@ def test_a_loop_that_was_cut_short_is_told_of_until_it_has_come_to_rest(
         finally:
             query.stop()
     with open_home(home, app.name) as opened:
-        visit = Visit(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
+        visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
         told = [past.point.detail for past in visit.history() if past.point.number >= 0]
     assert len(told) == len(EPOCHS)
     assert all(re.match(r"\d+ rounds\b", detail) for detail in told), told

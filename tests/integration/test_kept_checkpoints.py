@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.visit import Visit
+from falkirk.commands.offline import OfflineApplication
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
@@ -69,7 +69,7 @@ def test_a_point_from_before_an_idle_time_can_be_gone_back_to(
         spark.conf.set(RETAIN, str(retained))
     with open_home(home, "kept") as opened:
         opened.take_charge()
-        visit = Visit(
+        visit = OfflineApplication(
             application(wire, home), opened, connection, runs=False, history=fk.App("kept", history=2).history
         )
         past = [p for p in visit.history() if p.region == "counts"]

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import DATED, PRESENT
-from falkirk.analysis.structure import Leaves
+from falkirk.analysis.structure import KnownLeaves
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ SAME = [
 
 def found(spark: "SparkSession", text: str) -> set[str]:
     rows = spark.createDataFrame([], SCHEMA)
-    return set(InBatch.of(rows.select(F.expr(text).alias("x")), Leaves.of({"rows": rows})).undetermined)
+    return set(InBatch.of(rows.select(F.expr(text).alias("x")), KnownLeaves.of({"rows": rows})).undetermined)
 
 
 @pytest.mark.parametrize("text", DIFFER)
@@ -59,4 +59,4 @@ def test_a_date_of_python_is_a_value(spark: "SparkSession") -> None:
     """Two calls of the function show whether it is another one."""
     rows = spark.createDataFrame([], SCHEMA)
     dated = rows.select(F.lit(date(2020, 1, 1)).alias("x"))
-    assert not InBatch.of(dated, Leaves.of({"rows": rows})).undetermined
+    assert not InBatch.of(dated, KnownLeaves.of({"rows": rows})).undetermined

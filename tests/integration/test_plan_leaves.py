@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import Nature, entry_of
-from falkirk.analysis.structure import Leaves
+from falkirk.analysis.structure import KnownLeaves
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 
@@ -125,7 +125,7 @@ def test_a_function_of_a_catalog_is_not_known(spark: "SparkSession", name: str) 
         session.conf.set("spark.sql.catalog.falkirktest", "falkirktest.Functions")
         rows = session.createDataFrame([], SCHEMA)
         called = rows.select(F.expr(f"falkirktest.{name}(n)").alias("x"))
-        undetermined = InBatch.of(called, Leaves.of({"rows": rows})).undetermined
+        undetermined = InBatch.of(called, KnownLeaves.of({"rows": rows})).undetermined
     finally:
         thread.setContextClassLoader(before)
     assert undetermined == {"StaticInvoke" if name == "drawn" else "Invoke"}
@@ -137,5 +137,5 @@ def test_all_of_a_window_is_in_the_table(spark: "SparkSession", bounds: str) -> 
     windowed = rows.select(F.expr(f"sum(n) OVER (PARTITION BY s ORDER BY n {bounds})"))
     plain = rows.select(F.sum("n").over(Window.partitionBy("s").orderBy("n").rowsBetween(-1, 1)))
     for data in (windowed, plain):
-        found = InBatch.of(data, Leaves.of({"rows": rows})).operations
+        found = InBatch.of(data, KnownLeaves.of({"rows": rows})).operations
         assert not [name for name in found if entry_of(name).nature is Nature.UNKNOWN]

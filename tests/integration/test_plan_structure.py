@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from falkirk.analysis.structure import Leaves, digest, structure_of
+from falkirk.analysis.structure import KnownLeaves, digest, structure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ SCHEMA = "s STRING, n INT, tax_2024 INT, tax_2025 INT"
 def program(spark: "SparkSession", how: "How") -> str:
     """Return what stands for a program of two inputs, `a` and `b`."""
     given = {name: spark.createDataFrame([], SCHEMA) for name in ("a", "b")}
-    return digest(structure_of(how(given["a"], given["b"]), Leaves.of(given)))
+    return digest(structure_of(how(given["a"], given["b"]), KnownLeaves.of(given)))
 
 
 def in_sql(text: str) -> "How":
@@ -103,6 +103,6 @@ def test_an_input_is_what_it_is_whatever_it_reads_this_time(spark: "SparkSession
     def read(number: int) -> str:
         spark.range(number).select(F.col("id").alias("n")).write.mode("overwrite").parquet(str(tmp_path / str(number)))
         a = spark.read.schema("n LONG").parquet(str(tmp_path / str(number)))
-        return digest(structure_of(a.groupBy("n").count().join(a, "n"), Leaves.of({"a": a})))
+        return digest(structure_of(a.groupBy("n").count().join(a, "n"), KnownLeaves.of({"a": a})))
 
     assert read(1) == read(2)

@@ -18,11 +18,13 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.reader import Reader
 from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
-from falkirk.push import desk, fits, line, sender
-from falkirk.push.book import Book, Entry
-from falkirk.push.desk import Desk
+from falkirk.push import bridge as line
+from falkirk.push import fits, sender
+from falkirk.push import service as desk
 from falkirk.push.errors import RequestError
+from falkirk.push.registry import Entry, RequestRegistry
 from falkirk.push.sender import Sender
+from falkirk.push.service import RequestService
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire
 from tests.support import suspend, wait_until
@@ -96,7 +98,7 @@ def test_a_retry_after_a_restart_is_sent_once_because_the_topic_is_remembered(
     gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch, remembers: bool
 ) -> None:
     if not remembers:
-        monkeypatch.setattr(line, "read_back", lambda records: Book())
+        monkeypatch.setattr(line, "read_back", lambda records: RequestRegistry())
     gate = gates()
     gate.ask("a", timeout_s=600)
     gate.await_sent(1)
@@ -113,7 +115,7 @@ def test_a_gateway_that_starts_after_the_clock_was_set_forgets_nothing_of_the_wi
     gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two requests the clock was set forward by twice the window."""
-    trims, forget, now = [], Desk.forget, time.time
+    trims, forget, now = [], RequestService.forget, time.time
     monkeypatch.setattr(line, "_TRIM_S", 0.1)
     gate = gates(answers=False)
     gate.ask("a", wants_answer=False)
@@ -123,11 +125,11 @@ def test_a_gateway_that_starts_after_the_clock_was_set_forgets_nothing_of_the_wi
     gate.await_sent(2)
     gate.close()
 
-    def counted(self: Desk, *arguments: Any) -> Any:
+    def counted(self: RequestService, *arguments: Any) -> Any:
         trims.append(forget(self, *arguments))
         return trims[-1]
 
-    monkeypatch.setattr(Desk, "forget", counted)
+    monkeypatch.setattr(RequestService, "forget", counted)
     other = gates(answers=False)
     other.progress(acknowledged=True)
     assert other.ask("b", wants_answer=False)().is_accepted

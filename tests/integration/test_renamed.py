@@ -54,5 +54,5 @@ def test_it_is_refused(kind: str, spark: "SparkSession", broker: Broker, home: P
 
 
 def _is_released(query: Any) -> bool:
-    (outlet,) = query._host._batches._outlets.values()
-    return bool(outlet.seen() and not outlet.behind())
+    (releaser,) = query._host._batches._releasers.values()
+    return bool(releaser.seen() and not releaser.behind())

@@ -13,7 +13,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.protocol import rollback
 from falkirk.protocol.ports import Point
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision
 from tests.chaos.harness import Load
 from tests.integration.live import Wire
@@ -31,26 +31,26 @@ class Decided:
     """Every decision of a wheel, with the points that it was made from."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.made: list[tuple[Wheel, Decision, Mapping[str, tuple[Point, ...]]]] = []
-        decide = Wheel.decide
+        self.made: list[tuple[RecoveryProtocol, Decision, Mapping[str, tuple[Point, ...]]]] = []
+        decide = RecoveryProtocol.decide
 
-        def remember(wheel: Wheel, *arguments: Any, **options: Any) -> Decision:
-            decision = decide(wheel, *arguments, **options)
+        def remember(recovery: RecoveryProtocol, *arguments: Any, **options: Any) -> Decision:
+            decision = decide(recovery, *arguments, **options)
             if current_thread().name != WATCH:
                 return decision  # a test that asks
-            points = {name: region.points() for name, region in wheel._regions.items()}
-            self.made.append((wheel, decision, points))
+            points = {name: region.points() for name, region in recovery._regions.items()}
+            self.made.append((recovery, decision, points))
             return decision
 
-        patch.setattr(Wheel, "decide", remember)
+        patch.setattr(RecoveryProtocol, "decide", remember)
 
     def mistakes(self, restored: Mapping[str, int]) -> list[str]:
         """Return which regions went on from another checkpoint than the solver's answer says."""
-        wheel, decision, points = self.made[-1]
+        recovery, decision, points = self.made[-1]
         wrong = []
         for name, batch in restored.items():
             answer = decision.solution.chosen[name].frontier
-            fitting = [p.number for p in points[name] if wheel.layout.metadata(name, p).frontier <= answer]
+            fitting = [p.number for p in points[name] if recovery.layout.metadata(name, p).frontier <= answer]
             if batch != max(fitting):
                 wrong.append(f"{name} went on from {batch}, the solver's answer is {max(fitting)}")
         return wrong
@@ -74,13 +74,13 @@ class Run:
 
     def let_the_reader_save_what_is_not_fixed(self) -> None:
         """Wait until the second region has saved a state that rests on what the first would draw again."""
-        wheel = self.query._host._wheel
-        assert wheel is not None
+        recovery = self.query._host._recovery
+        assert recovery is not None
 
         def saved() -> bool:
             assert self.query.isActive, self.query.exception()
-            decision = wheel.decide(frozenset({DRAWN}))
-            newest = wheel._regions[COUNTS].points()[-1]
+            decision = recovery.decide(frozenset({DRAWN}))
+            newest = recovery._regions[COUNTS].points()[-1]
             return decision.goes[DRAWN] >= 0 and decision.goes[COUNTS] < newest.number
 
         wait_until(saved, 120, "a checkpoint of the reader that is ahead")
@@ -137,10 +137,10 @@ class Run:
 
     def _moves(self) -> bool:
         """Tell whether the held log still has something that is not in the sink."""
-        wheel = self.query._host._wheel
-        assert wheel is not None
-        held = next(iter(wheel.layout.held))
-        return not wheel._logs.ends(held) <= wheel.released(held)
+        recovery = self.query._host._recovery
+        assert recovery is not None
+        held = next(iter(recovery.layout.held))
+        return not recovery._logs.ends(held) <= recovery.released(held)
 
 
 def test_all_go_back_and_nothing_released_is_contradicted(

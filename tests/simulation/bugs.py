@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.protocol import recovery as wheel
+from falkirk.protocol import recovery as recovery
 from falkirk.protocol import rollback
 from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import Point
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.theory import constraints
 from falkirk.theory import rollback as figure_6
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -94,9 +94,9 @@ def swapped_inclusion(patch: Patch) -> None:
 
 def collected_one_too_far(patch: Patch) -> None:
     """The logs between regions are deleted up to one record more than may be."""
-    delete = wheel.Wheel.collect
+    delete = recovery.RecoveryProtocol.collect
 
-    def collect(self: Wheel) -> None:
+    def collect(self: RecoveryProtocol) -> None:
         logs = self._logs
 
         class OneMore:
@@ -109,41 +109,41 @@ def collected_one_too_far(patch: Patch) -> None:
         finally:
             self._logs = logs
 
-    patch.setattr(Wheel, "collect", collect)
+    patch.setattr(RecoveryProtocol, "collect", collect)
 
 
 def collected_without_asking_the_readers(patch: Patch) -> None:
     """The logs between regions are deleted by what their writer needs alone."""
 
-    def collect(self: Wheel) -> None:
+    def collect(self: RecoveryProtocol) -> None:
         for topic in self.layout.hops:
             writer = self.layout.writer(topic)
             assert writer is not None
             self._logs.delete_below(topic, cut(self.kept(writer.name).sent, self.layout, topic))
 
-    patch.setattr(Wheel, "collect", collect)
+    patch.setattr(RecoveryProtocol, "collect", collect)
 
 
 def acknowledged_by_what_can_be_restored(patch: Patch) -> None:
     """A replay's own input is collected: the watermark for release is used to acknowledge."""
 
-    def acknowledge(self: Wheel) -> None:
+    def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
             assert self.restorable.low_watermark(source_name(topic)).is_top
             self._logs.acknowledge(topic, self._logs.ends(topic))
 
-    patch.setattr(Wheel, "_acknowledge", acknowledge)
+    patch.setattr(RecoveryProtocol, "_acknowledge", acknowledge)
 
 
 def acknowledged_by_the_fastest_reader(patch: Patch) -> None:
     """A source is acknowledged up to what one of its readers has, not up to what all have."""
 
-    def acknowledge(self: Wheel) -> None:
+    def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
             reads = [self.kept(r.name).read for r in self.layout.readers(topic)]
             self._logs.acknowledge(topic, cut(reduce(lambda a, b: a | b, reads), self.layout, topic))
 
-    patch.setattr(Wheel, "_acknowledge", acknowledge)
+    patch.setattr(RecoveryProtocol, "_acknowledge", acknowledge)
 
 
 def released_on_arrival(patch: Patch) -> None:
@@ -177,9 +177,9 @@ def released_without_looking(patch: Patch) -> None:
 
 def recorded_before_it_is_released(patch: Patch) -> None:
     """A release is written down first; cut off in between, it never happens."""
-    feed = Wheel._release
+    feed = RecoveryProtocol._release
 
-    def release(self: Wheel) -> None:
+    def release(self: RecoveryProtocol) -> None:
         logs, store, later = self._logs, self._store, []
 
         class Later:
@@ -200,20 +200,20 @@ def recorded_before_it_is_released(patch: Patch) -> None:
         for what in later:
             logs.copy(*what)
 
-    patch.setattr(Wheel, "_release", release)
+    patch.setattr(RecoveryProtocol, "_release", release)
 
 
 def cut_off_recovery_is_forgotten(patch: Patch) -> None:
     """A recovery that was cut off counts as done."""
-    opened = Wheel.open
+    opened = RecoveryProtocol.open
 
-    def forget(self: Wheel) -> None:
+    def forget(self: RecoveryProtocol) -> None:
         unfinished = self._store.unfinished_recovery()
         if unfinished is not None:
             self._store.advance_recovery(unfinished.recovery, "done")
         opened(self)
 
-    patch.setattr(Wheel, "open", forget)
+    patch.setattr(RecoveryProtocol, "open", forget)
 
 
 def the_sink_is_not_asked(patch: Patch) -> None:
@@ -225,19 +225,19 @@ def the_sink_is_not_asked(patch: Patch) -> None:
 
 def everybody_goes_back(patch: Patch) -> None:
     """A failure moves all regions, as a global snapshot does."""
-    recover = Wheel.recover
+    recover = RecoveryProtocol.recover
 
-    def all_of_them(self: Wheel, failed: frozenset[str], reason: str, **options: Any) -> Any:
+    def all_of_them(self: RecoveryProtocol, failed: frozenset[str], reason: str, **options: Any) -> Any:
         return recover(self, frozenset(self.layout.stages), reason, **options)
 
-    patch.setattr(Wheel, "recover", all_of_them)
+    patch.setattr(RecoveryProtocol, "recover", all_of_them)
 
 
 def released_by_the_wrong_watermark(patch: Patch) -> None:
     """Results wait for what may be collected instead of for what can no longer be taken back."""
-    release = Wheel._release
+    release = RecoveryProtocol._release
 
-    def by_retained(self: Wheel) -> None:
+    def by_retained(self: RecoveryProtocol) -> None:
         kept = self.restorable
         self.restorable = self.retained
         try:
@@ -245,18 +245,18 @@ def released_by_the_wrong_watermark(patch: Patch) -> None:
         finally:
             self.restorable = kept
 
-    patch.setattr(Wheel, "_release", by_retained)
+    patch.setattr(RecoveryProtocol, "_release", by_retained)
 
 
 def acknowledged_without_the_history(patch: Patch) -> None:
     """Points are kept to go back to by hand, and the input behind them is not."""
 
-    def acknowledge(self: Wheel) -> None:
+    def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
             upto = cut(self.retained.low_watermark(source_name(topic)), self.layout, topic)  # type: ignore[arg-type]
             self._logs.acknowledge(topic, upto)
 
-    patch.setattr(Wheel, "_acknowledge", acknowledge)
+    patch.setattr(RecoveryProtocol, "_acknowledge", acknowledge)
 
 
 def late_records_count(patch: Patch) -> None:
@@ -283,28 +283,28 @@ def readers_start_first(patch: Patch) -> None:
 
 def a_lost_checkpoint_is_overlooked(patch: Patch) -> None:
     """A recovery voids published results, and other results follow them."""
-    patch.setattr(wheel, "refuse_loss", lambda layout, decision, voids: None)
+    patch.setattr(recovery, "refuse_loss", lambda layout, decision, voids: None)
 
 
 def one_checkpoint_is_kept(patch: Patch) -> None:
     """Nothing is kept to go back to when the newest checkpoint is damaged."""
-    new = Wheel._new
+    new = RecoveryProtocol._new
 
-    def all_of_them(self: Wheel, name: str, points: Any, upto: dict[str, int], may_lose: int) -> Any:
+    def all_of_them(self: RecoveryProtocol, name: str, points: Any, upto: dict[str, int], may_lose: int) -> Any:
         return new(self, name, points, upto, 0 if upto is self._retained_to else may_lose)
 
-    patch.setattr(Wheel, "_new", all_of_them)
+    patch.setattr(RecoveryProtocol, "_new", all_of_them)
 
 
 def released_by_a_checkpoint_that_may_be_lost(patch: Patch) -> None:
     """Results wait for their newest checkpoint, though the application asked for a spare one."""
-    patch.setattr(Wheel, "_may_lose", lambda self, name: 0)
+    patch.setattr(RecoveryProtocol, "_may_lose", lambda self, name: 0)
 
 
 def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
     """One that is inconsistent with others is taken for what is left when the one before it is lost."""
 
-    def new(self: Wheel, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
+    def new(self: RecoveryProtocol, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
         for point in points[: len(points) - may_lose]:
             if point.number > upto.get(name, -2):
                 upto[name] = point.number
@@ -312,7 +312,7 @@ def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
                 if not metadata.frontier.is_empty:
                     yield metadata
 
-    patch.setattr(Wheel, "_new", new)
+    patch.setattr(RecoveryProtocol, "_new", new)
 
 
 def marks_are_forgotten(patch: Patch) -> None:
@@ -344,7 +344,7 @@ def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
 
     patch.setattr(Marks, "take_in", remember)
     patch.setattr(rollback, "_saved", as_remembered)
-    patch.setattr(wheel, "decide", note)
+    patch.setattr(recovery, "decide", note)
 
 
 def voided_beyond_the_checkpoint(patch: Patch) -> None:

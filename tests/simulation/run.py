@@ -9,7 +9,7 @@ from typing import Any
 
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage, sink_name
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.store import Store
 from falkirk.theory.history import History
 from falkirk.theory.metadata import Anywhere, Checkpoints
@@ -98,8 +98,10 @@ class Run:
     Args: folder: for a real store; None: what would be in it is in memory.
     """
 
-    def __init__(self, seed: int, folder: Path | None = None, wheel: type[Wheel] = Wheel) -> None:
-        self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), wheel
+    def __init__(
+        self, seed: int, folder: Path | None = None, recovery: type[RecoveryProtocol] = RecoveryProtocol
+    ) -> None:
+        self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), recovery
         self._early = random.Random(seed + 1_000_000)
         self.world = World(random_layout(self._rng), self._rng, decided=0)
         self.world.late = random.Random(seed + 3_000_000)
@@ -111,7 +113,7 @@ class Run:
         self._harm_share = self._harm.choice([0.0, 0.1])
         self._spare = self._harm.choice([0, 1]) if self._harm_share else 0
         self._store = self.world.store = MemoryStore() if folder is None else Store(folder / f"{seed}.db")
-        self._wheel: Wheel | None = None
+        self._recovery: RecoveryProtocol | None = None
         self._inputs: dict[str, list[Element]] = defaultdict(list)
 
     def go(self) -> Outcome:
@@ -216,7 +218,7 @@ class Run:
             region.die()
         if self._harm.random() < 0.3:
             self._say("the coordinator dies with it")
-            self._wheel = None
+            self._recovery = None
         self.outcome.damaged += 1
 
     def _is_lost(self, goes: dict[str, int]) -> bool:
@@ -251,25 +253,25 @@ class Run:
     def _coordinate(self, *, crash: bool, ask: dict[str, int] | None = None) -> None:
         self.world.crash_in = self._rng.randint(1, 60) if crash else None
         try:
-            self.world.killed = self._wheel is None
-            if self._wheel is None:
+            self.world.killed = self._recovery is None
+            if self._recovery is None:
                 self._say("a coordinator opens")
-                wheel = self._wheel_class(
+                recovery = self._wheel_class(
                     self.world.layout, self.world.regions, self.world, CrashingStore(self._store, self.world),  # type: ignore[arg-type]
                     self.world.clock, say=self._say,
                     history=self._history, live=self.world.regions, spare=self._spare, on_failure=self._on_failure,
                 )  # fmt: skip
-                wheel.open()
-                self._wheel, self.world.killed = wheel, False
+                recovery.open()
+                self._recovery, self.world.killed = recovery, False
             if ask:
                 self._say(f"asked to go back: {ask}")
-                self._wheel.recover(frozenset(), "asked", asked=ask)
+                self._recovery.recover(frozenset(), "asked", asked=ask)
             running = {n: r.incarnations for n, r in self.world.regions.items() if r.running and not self._hangs(r)}
             if self._early.random() < 0.25:  # some regions have just completed something
-                self._wheel.release_of([name for name in sorted(running) if self._early.random() < 0.5])
-            self._wheel.turn()
+                self._recovery.release_of([name for name in sorted(running) if self._early.random() < 0.5])
+            self._recovery.turn()
             if not crash:
-                self._judge_turn(self._wheel, running)
+                self._judge_turn(self._recovery, running)
         except GuaranteeError as error:
             if not ask or error.condition not in ("CONTRADICTS_RELEASED", "POINT_TOO_OLD"):
                 raise
@@ -281,7 +283,7 @@ class Run:
         except Crash:
             self._say("the coordinator dies")
             self.outcome.crashes += 1
-            self._wheel = None
+            self._recovery = None
         finally:
             self.world.crash_in = None
 
@@ -291,7 +293,7 @@ class Run:
     def _hangs(self, region: SimRegion) -> bool:
         return self.world.now_s - region.progressed_at_s > HUNG_AFTER_S
 
-    def _judge_turn(self, wheel: Wheel, running: dict[str, int]) -> None:
+    def _judge_turn(self, recovery: RecoveryProtocol, running: dict[str, int]) -> None:
         """Check that no more regions moved than necessary, and that everything that may be released was released."""
         layout = self.world.layout
         if all(s.deterministic for s in layout.stages.values()):
@@ -313,7 +315,7 @@ class Run:
         solution = solve(layout.graph, available)
         for held in layout.held:
             due = solution.chosen[sink_name(held)].frontier & self.world.ends(held)
-            assert due <= wheel.released(held), f"{held}: {due} could be released, {wheel.released(held)} is"
+            assert due <= recovery.released(held), f"{held}: {due} could be released, {recovery.released(held)} is"
 
     def _settle(self) -> None:
         """Finish all work without further failures, and observe sent elements at once."""

@@ -8,7 +8,7 @@ import pytest
 from falkirk.errors import DefinitionError
 from falkirk.protocol import down
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from tests.simulation.memory import MemoryStore
 from tests.simulation.run import Outcome, Run
 from tests.simulation.world import HUNG_AFTER_S, Element, World
@@ -47,27 +47,27 @@ class FailingRun(Run):
         if self.world.regions[name].failed:
             raise _failure(name)
 
-    def _see_failures(self, wheel: Wheel) -> None:
+    def _see_failures(self, recovery: RecoveryProtocol) -> None:
         """Report what ended, as a host does that looks at its queries before each turn."""
         for name, region in self.world.regions.items():
-            if region.failed and name not in wheel.down:
-                wheel.keep_down(name, _failure(name))
+            if region.failed and name not in recovery.down:
+                recovery.keep_down(name, _failure(name))
 
     def _coordinate(self, *, crash: bool, ask: dict[str, int] | None = None) -> None:
-        before = set() if self._wheel is None else set(self._wheel.down.errors)
+        before = set() if self._recovery is None else set(self._recovery.down.errors)
         try:
-            if self._is_seen_first and self._wheel is not None:
-                self._see_failures(self._wheel)
+            if self._is_seen_first and self._recovery is not None:
+                self._see_failures(self._recovery)
             super()._coordinate(crash=crash, ask=ask)
         except DefinitionError as error:
             if error.condition != "EXPRESSION_FAILED":
                 raise
             self._say("the application ends")
             assert not any(self._works(name) for name in self.world.regions), "what could run on has ended"
-            self._wheel = None
+            self._recovery = None
             self.ends += 1
-        if self._wheel is not None:
-            self.again += len(before - set(self._wheel.down.errors))
+        if self._recovery is not None:
+            self.again += len(before - set(self._recovery.down.errors))
 
     def _works(self, name: str) -> bool:
         """Return whether neither a region nor any that it depends on has failed."""
@@ -80,7 +80,7 @@ class FailingRun(Run):
         self._judge(complete=False)
         self._say("the program is corrected, and started again")
         self.world.fails = lambda stage, element: False
-        self._wheel = None
+        self._recovery = None
         super()._settle()
 
     def _run_on(self) -> None:
@@ -96,7 +96,7 @@ class FailingRun(Run):
                 if region.running is not None and not region.stuck:
                     region.checkpoint(region.running)
             self._coordinate(crash=False)
-            if self._wheel is None:
+            if self._recovery is None:
                 return
             idle = 0 if busy or not all(r.running or r.failed for r in self.world.regions.values()) else idle + 1
         assert any(self._works(name) for name in self.world.regions), "it runs although nothing can make progress"
@@ -132,20 +132,20 @@ def test_a_region_that_may_not_start_stays_down_beside_others() -> None:
     world.store = MemoryStore()
     error = DefinitionError("NOT_CO_PARTITIONED", "a key came from two partitions")
 
-    def coordinator(refused: tuple[str, ...]) -> Wheel:
+    def coordinator(refused: tuple[str, ...]) -> RecoveryProtocol:
         def before_start(name: str) -> None:
             if name in refused:
                 raise error
 
-        return Wheel(layout, world.regions, world, world.store, world.clock, before_start=before_start)  # type: ignore[arg-type]
+        return RecoveryProtocol(layout, world.regions, world, world.store, world.clock, before_start=before_start)  # type: ignore[arg-type]
 
-    wheel = coordinator(("split",))
-    wheel.open()
+    recovery = coordinator(("split",))
+    recovery.open()
     for _ in range(2):
         assert [name for name, region in world.regions.items() if region.running] == ["whole"]
-        assert wheel.down.errors == {"split": error}
-        wheel.turn()
-    wheel.recover(frozenset(), "asked", asked={"split": -1})  # it may not start after a rollback either
+        assert recovery.down.errors == {"split": error}
+        recovery.turn()
+    recovery.recover(frozenset(), "asked", asked={"split": -1})  # it may not start after a rollback either
     assert [name for name, region in world.regions.items() if region.running] == ["whole"]
     with pytest.raises(DefinitionError):
         coordinator(("split", "whole")).open()
@@ -166,11 +166,11 @@ def never_end(patch: pytest.MonkeyPatch) -> None:
 def a_waiting_reader_needs_nothing(patch: pytest.MonkeyPatch) -> None:
     """What only a region reads that is down is deleted."""
 
-    def needed(self: Wheel, kept: object, topic: str) -> object:
+    def needed(self: RecoveryProtocol, kept: object, topic: str) -> object:
         readers = (r.name for r in self.layout.readers(topic) if r.name not in self.down)
         return [kept[name].reads_from for name in readers]  # type: ignore[index]
 
-    patch.setattr(Wheel, "_needed", needed)
+    patch.setattr(RecoveryProtocol, "_needed", needed)
 
 
 @pytest.mark.parametrize("bug", [end_everything, never_end, a_waiting_reader_needs_nothing])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from falkirk.protocol import kept
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.theory import history as rule
 from falkirk.theory.history import History
 from tests.simulation.run import LEVELS
@@ -24,7 +24,7 @@ class Idle(Bench):
         self._history = history
         super().__init__(folder)
 
-    def coordinator(self) -> Wheel:
+    def coordinator(self) -> RecoveryProtocol:
         self._options["history"] = self._history
         return super().coordinator()
 
@@ -41,10 +41,10 @@ class Idle(Bench):
             self.save(*self.world.regions)
 
     def numbers(self, name: str) -> list[int]:
-        return [p.number for p in self.wheel.points[name]]
+        return [p.number for p in self.recovery.points[name]]
 
     def go_back(self, name: str, number: int) -> Mapping[str, int]:
-        return self.wheel.recover(frozenset(), "asked", asked={name: number}, force=True).goes
+        return self.recovery.recover(frozenset(), "asked", asked={name: number}, force=True).goes
 
 
 def test_equal_points_of_an_idle_application_push_out_no_others(tmp_path: Path) -> None:
@@ -92,12 +92,14 @@ def test_a_time_keeps_old_points_thinned_with_the_records_that_they_need(tmp_pat
 def _without_history(patch: pytest.MonkeyPatch) -> None:
     of = kept.KeptPoints.of
     patch.setattr(
-        Wheel, "kept", lambda self, name: of(self._kept, name, self._points[name], _watermark(self, name))[-1]
+        RecoveryProtocol,
+        "kept",
+        lambda self, name: of(self._kept, name, self._points[name], _watermark(self, name))[-1],
     )
 
 
-def _watermark(wheel: Wheel, name: str) -> Any:
-    return wheel.retained.low_watermark(name)
+def _watermark(recovery: RecoveryProtocol, name: str) -> Any:
+    return recovery.retained.low_watermark(name)
 
 
 def test_deleting_records_that_a_kept_point_needs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

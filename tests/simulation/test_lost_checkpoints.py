@@ -7,7 +7,7 @@ import pytest
 
 from falkirk.errors import UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.store import Store
 from falkirk.theory.times import TopicPartition
 from tests.simulation import oracle
@@ -43,13 +43,13 @@ class Bench:
         self.world.store = Store(folder / "bench.db")
         self.drawn, self.counted = self.world.regions["drawn"], self.world.regions["counted"]
         self._options = {"spare": spare, "live": tuple(stages)}
-        self.wheel = self.coordinator()
-        self.wheel.open()
+        self.recovery = self.coordinator()
+        self.recovery.open()
         self._inputs: dict[str, list[Element]] = {"in.k": []}
 
-    def coordinator(self) -> Wheel:
+    def coordinator(self) -> RecoveryProtocol:
         """Return a coordinator that does not manage any region yet."""
-        return Wheel(
+        return RecoveryProtocol(
             self.world.layout, self.world.regions, self.world, self.world.store, self.world.clock, **self._options
         )
 
@@ -72,7 +72,7 @@ class Bench:
             region = self.world.regions[name]
             assert region.running is not None
             region.checkpoint(region.running)
-            self.wheel.turn()
+            self.recovery.turn()
 
     def round(self) -> None:
         """Feed records, and let both regions save a checkpoint."""
@@ -111,9 +111,9 @@ def test_a_checkpoint_that_published_results_rest_on_is_lost(tmp_path: Path, at_
     bench.drawn.damage(number, at_sight=at_sight)
     bench.kill("drawn")
     if not at_sight:
-        bench.wheel.turn()  # starts the region, and only then the damage shows
+        bench.recovery.turn()  # starts the region, and only then the damage shows
     with pytest.raises(UnrecoverableError) as lost:
-        bench.wheel.turn()
+        bench.recovery.turn()
     assert lost.value.condition == "CHECKPOINT_LOST"
     assert lost.value.parameters == {
         "missing": ("drawn",), "goes": {"drawn": number - 1}, "results": {"outside": after - before}
@@ -132,9 +132,9 @@ def test_a_person_may_go_on_knowingly(tmp_path: Path) -> None:
     bench.drawn.damage(number, at_sight=True)
     bench.kill("drawn")
     with pytest.raises(UnrecoverableError):
-        bench.wheel.turn()
-    bench.wheel = bench.coordinator()
-    assert bench.wheel.open(force=True).goes["drawn"] == number - 1
+        bench.recovery.turn()
+    bench.recovery = bench.coordinator()
+    assert bench.recovery.open(force=True).goes["drawn"] == number - 1
     bench.round()
     bench.round()
     assert bench.released > out
@@ -152,7 +152,7 @@ def test_nothing_is_refused_while_no_published_result_rests_on_it(tmp_path: Path
     bench.drawn.checkpoint(bench.drawn.running)
     bench.drawn.damage(newest(bench.drawn), at_sight=True)
     bench.kill("drawn")
-    bench.wheel.turn()
+    bench.recovery.turn()
     bench.round()
     assert bench.released > out
     bench.judge()
@@ -166,11 +166,11 @@ def test_a_deterministic_region_may_lose_any_checkpoint(tmp_path: Path, at_sight
     bench.round()
     out = bench.released
     bench.counted.damage(newest(bench.counted), at_sight=at_sight)
-    bench.wheel = bench.coordinator()
+    bench.recovery = bench.coordinator()
     for name in ("drawn", "counted"):
         bench.kill(name)
-    bench.wheel.open()
-    bench.wheel.turn()
+    bench.recovery.open()
+    bench.recovery.turn()
     bench.round()
     assert bench.released > out
     bench.judge()
@@ -189,11 +189,11 @@ def lose_what_was_sent(bench: Bench, at_sight: bool) -> None:
     bench.round()
     bench.counted.damage(newest(bench.counted), at_sight=at_sight)
     for _ in range(2):  # the second time before it has made another one
-        bench.wheel = bench.coordinator()
+        bench.recovery = bench.coordinator()
         for name in bench.world.regions:
             bench.kill(name)
-        bench.wheel.open()
-        bench.wheel.turn()
+        bench.recovery.open()
+        bench.recovery.turn()
 
 
 @pytest.mark.parametrize("at_sight", [True, False])
@@ -236,7 +236,7 @@ def test_whoever_only_looks_records_no_marks(tmp_path: Path) -> None:
         region.checkpoint(region.running)
     bench.coordinator().begin_again()
     assert bench.world.store.marks("counted") == ()
-    bench.wheel.turn()
+    bench.recovery.turn()
     assert bench.world.store.marks("counted") != ()
 
 
@@ -253,8 +253,8 @@ def test_with_a_spare_checkpoint_one_may_be_lost(tmp_path: Path, name: str, at_s
         assert out > 0
         region.damage(newest(region), at_sight=at_sight)
         bench.kill(name)
-        bench.wheel.turn()
-        bench.wheel.turn()
+        bench.recovery.turn()
+        bench.recovery.turn()
         bench.round()
         bench.round()
         assert bench.released > out
@@ -272,9 +272,9 @@ def lose_the_consistent_one(bench: Bench) -> None:
     bench.save("counted")
     bench.counted.damage(number, at_sight=False)
     bench.kill("drawn")
-    bench.wheel.turn()
+    bench.recovery.turn()
     assert bench.counted.went_back_to == number
-    bench.wheel.turn()
+    bench.recovery.turn()
     assert bench.counted.went_back_to < number
 
 

@@ -29,17 +29,17 @@ from formal.observer import Observer
 from formal.system import End, Instance, System
 from formal.theorem import Condition, recoverable_before_release, releases_with_successors
 
-Turns = frozenset[int]
+Schedule = frozenset[int]
 Drops = Callable[[Element, Elements], bool]
 
 
-def subsets(count: int) -> list[Turns]:
+def subsets(count: int) -> list[Schedule]:
     """Return every set of turns; the first turn is 1."""
     turns = range(1, count + 1)
     return [frozenset(chosen) for size in range(count + 1) for chosen in combinations(turns, size)]
 
 
-def system(operation: Operation, *, ordered: bool, drops: Drops, waits: Turns, saves: Turns) -> System:
+def system(operation: Operation, *, ordered: bool, drops: Drops, waits: Schedule, saves: Schedule) -> System:
     """Return the system in which the results of some turns wait for a snapshot, and some turns take snapshots.
 
     If a result waits for a snapshot, the system takes it.
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 @cache
 def judged(operation: Operation, inputs: tuple[Hashable, ...], ordered: bool, drops: Drops, failures: int,
-           waits: Turns, saves: Turns) -> Found:  # fmt: skip
+           waits: Schedule, saves: Schedule) -> Found:  # fmt: skip
     """Judge one system. It releases each of its results at some time, as the theorem assumes for b_i and b_j."""
     one = system(operation, ordered=ordered, drops=drops, waits=waits, saves=saves)
     judge = Judge(Instance(system=one, waves=(inputs,), failures=failures))

@@ -23,7 +23,7 @@ from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.run import BEHIND_MAX, Run
 from falkirk.runtime.sinks import table
-from falkirk.runtime.sinks.release import Outlet
+from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import Store
 from tests.postgres import Postgres
@@ -71,18 +71,18 @@ def epochs(store: Store, tmp_path: Path) -> EpochLog:
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_outlet_tells_how_much_waits_for_its_sink(epochs: EpochLog, fails: bool) -> None:
     sink = Sink(fails=fails)
-    outlet = Outlet(epochs, {"s": sink}, None, StructType())
+    releaser = EpochReleaser(epochs, {"s": sink}, None, StructType())
     spark = session()
-    assert outlet.behind() == 0, "nothing may be released yet"
-    assert outlet.release(spark, 0, 2) == 0
-    assert outlet.release(spark, 0, 3) == 0
-    assert outlet.behind() == 3
+    assert releaser.behind() == 0, "nothing may be released yet"
+    assert releaser.release(spark, 0, 2) == 0
+    assert releaser.release(spark, 0, 3) == 0
+    assert releaser.behind() == 3
     sink.open.set()
     if not fails:
         wait_until(lambda: sink.taken == [0, 1, 2], 30, "what was asked for while it was at work, unasked")
-    wait_until(lambda: outlet.release(spark, 0, 3) == 3, 30, "the release")
-    assert (outlet.behind(), sink.taken) == (0, [0, 1, 2])
-    assert Outlet(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one resumes there"
+    wait_until(lambda: releaser.release(spark, 0, 3) == 3, 30, "the release")
+    assert (releaser.behind(), sink.taken) == (0, [0, 1, 2])
+    assert EpochReleaser(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one resumes there"
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -92,14 +92,14 @@ def test_what_may_be_out_in_part_counts_as_seen_whatever_else_goes_on(
 ) -> None:
     epochs.decide({"t": {0: 3}}, {"t": {0: 4}}, {}, 0.0, may_be_out=may_be_out)
     sink = Sink(fails=fails)
-    outlet = Outlet(epochs, {"s": sink}, None, StructType())
-    outlet.release(session(), 0, 3)
-    wait_until(lambda: bool(outlet.detail) or not fails, 30, "the failure")
-    assert outlet.seen() == (4 if may_be_out else 3)
+    releaser = EpochReleaser(epochs, {"s": sink}, None, StructType())
+    releaser.release(session(), 0, 3)
+    wait_until(lambda: bool(releaser.detail) or not fails, 30, "the failure")
+    assert releaser.seen() == (4 if may_be_out else 3)
     sink.open.set()
 
 
-class Wheel:
+class RecoveryProtocol:
     """The part of a wheel that a host uses to release epochs."""
 
     def __init__(self) -> None:
@@ -110,16 +110,16 @@ class Wheel:
 
 
 def test_what_is_complete_is_released_while_a_host_waits_for_its_next_look() -> None:
-    host, wheel, stopping = LiveHost.__new__(LiveHost), Wheel(), threading.Event()
-    host._wheel, host._completed = cast(Any, wheel), queue.SimpleQueue()
+    host, recovery, stopping = LiveHost.__new__(LiveHost), RecoveryProtocol(), threading.Event()
+    host._recovery, host._completed = cast(Any, recovery), queue.SimpleQueue()
     for name in ("a", "b"):
         host._completed.put(name)
     assert not host.wait(0.05, stopping)
-    assert wheel.asked == [{"a", "b"}]
+    assert recovery.asked == [{"a", "b"}]
     stopping.set()
     host._completed.put("a")
     assert host.wait(30.0, stopping)
-    assert len(wheel.asked) == 1, "nothing more is published after the request to stop"
+    assert len(recovery.asked) == 1, "nothing more is published after the request to stop"
 
 
 class Cutter:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from falkirk.check import Guarantee, Input, Kind, Model, Output, Place, Space, Verdict, check_keyed
 from falkirk.check.divide import divide
-from falkirk.check.piles import Piles
+from falkirk.check.spill import SpillFiles
 from falkirk.errors import MachineError
 from tests.check_runs import CORRUPTIONS, INDEX, MODELS, Run, apply, placed, runs
 from tests.check_whole import check_whole
@@ -114,7 +114,7 @@ def test_what_is_linked_and_has_no_room_stays_open_and_does_not_pass() -> None:
 def test_parts_keep_the_rows_of_a_key_together_and_a_large_part_is_divided_again(tmp_path: Path) -> None:
     rows = rows_of(2000, 100, seed=1)
     space = Space(memory_bytes=1 << 18, parts=2, folder=tmp_path)
-    with Piles(space) as piles:
+    with SpillFiles(space) as piles:
         parts = divide(rows, apply(INDEX, rows), piles, space)
         assert len(parts) > 8
         assert max(part.bytes for part in parts) < 4 * space.part_bytes < sum(part.bytes for part in parts) / 4
@@ -127,7 +127,7 @@ def test_parts_keep_the_rows_of_a_key_together_and_a_large_part_is_divided_again
 
 
 def test_a_pile_is_read_whole_while_others_are_written() -> None:
-    with Piles(Space(memory_bytes=1 << 20)) as piles:
+    with SpillFiles(Space(memory_bytes=1 << 20)) as piles:
         one, other = piles.several(2)
         one.extend(range(300))  # some in its file, some waiting
         reading = iter(one)

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.check import Described, Place, Reading, Space, Unique, Verdict, check_described
-from falkirk.check.sight import Sight
+from falkirk.check.rows_read import RowsRead
 from falkirk.cli import main
 from falkirk.errors import FalkirkError
 
@@ -201,7 +201,7 @@ def test_a_column_that_no_row_has_is_refused(how: dict[str, Any], missing: list[
     assert (refusal.value.condition, refusal.value.parameters["columns"]) == ("COLUMN_MISSING", missing)
 
 
-class Writing(Sight):
+class Writing(RowsRead):
     """A sight during which another process writes: after everything was read, before the verdict."""
 
     def __init__(self, write: Any) -> None:

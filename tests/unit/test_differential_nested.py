@@ -15,14 +15,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from falkirk.differential import Collection, operators, runs, turns
-from falkirk.differential.alone import Alone, Outcome
+from falkirk.differential import Collection, operators, runs
+from falkirk.differential import schedule as turns
 from falkirk.differential.expressions import Expression, Steps
 from falkirk.differential.expressions import Step as Done
 from falkirk.differential.graph import Mapped, Scope, Source
 from falkirk.differential.rows import DIFFERENCE, rounds
+from falkirk.differential.schedule import Rounds, Schedule, Waiting
 from falkirk.differential.schemas import arrow_of
-from falkirk.differential.turns import Rounds, Turns, Waiting
+from falkirk.differential.single_task import Outcome, SingleTask
 from tests.looping import STEPS, Built, Made, Plain, Rows, TooMuchError, changed, drawn
 
 #: Set `FALKIRK_LOOPS=100:900` for other seeds.
@@ -102,7 +103,7 @@ class Alones:
     def epoch(self, changes: dict[str, Rows]) -> dict[Made, Rounds]:
         """Compute an epoch. Return how each loop with work has ended."""
         taken = {name: self._table(name, changes[name]) for name in changes}
-        task = Alone(
+        task = SingleTask(
             graph=self._graph, rest=None, entered=frozenset(), traces=self.traces, pending={}, rounds={},
             cut_short=self.cut_short, folder=str(self.folder / str(next(self._epochs))), partitions=2, most=1_000_000,
         )  # fmt: skip
@@ -159,7 +160,7 @@ def test_loops_in_loops_are_what_a_program_from_scratch_comes_to(seed: int, tmp_
     ("seed", "where", "what", "instead"),
     [
         (7, operators, "_wakes", lambda *_: {}),
-        (0, Turns, "_begin", lambda *_: None),
+        (0, Schedule, "_begin", lambda *_: None),
         (0, turns, "added_up", lambda residues: sum(residues) or 1),
         (0, turns, "added_up", lambda residues: 0),
     ],

@@ -18,7 +18,7 @@ from falkirk.operators import iteration
 from falkirk.operators.iteration import Iterating
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.sinks.release import Outlet
+from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from falkirk.system import durable
 from tests.disks import ForgetfulDisk
@@ -125,8 +125,8 @@ def test_a_damaged_epoch_is_refused_by_all_who_read_it(
     def releases() -> None:
         sink = Sink(fails=False)
         sink.open.set()
-        outlet = Outlet(fresh, {"s": cast(Any, sink)}, None, StructType())
-        wait_until(lambda: outlet.release(session(), 0, 1), 30, "the release")
+        releaser = EpochReleaser(fresh, {"s": cast(Any, sink)}, None, StructType())
+        wait_until(lambda: releaser.release(session(), 0, 1), 30, "the release")
 
     for read in (lambda: fresh.slices(epoch), reads, releases):
         with pytest.raises(HomeError) as refused:

@@ -71,7 +71,7 @@ def test_what_others_can_do_to_the_spark_application_is_said_once(tmp_path: Path
 @pytest.mark.parametrize("force", [False, True])
 def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[bool] = []
-    wheel = SimpleNamespace(open=lambda force=False: opened.append(force))
+    recovery = SimpleNamespace(open=lambda force=False: opened.append(force))
     host = cast(Any, LiveHost.__new__(LiveHost))
     host._watched, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
     host._executors = SimpleNamespace(record=lambda complete=False: None)
@@ -83,7 +83,7 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
     monkeypatch.setattr("falkirk.host.live.shape_of", lambda plan, topics: shape)
-    monkeypatch.setattr(LiveHost, "_govern", lambda self, shape: wheel)
+    monkeypatch.setattr(LiveHost, "_govern", lambda self, shape: recovery)
     monkeypatch.setattr(LiveHost, "_serve", lambda self, recover: False)
     host.start(force=force)
     assert opened == [force]

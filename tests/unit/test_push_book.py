@@ -2,19 +2,19 @@
 
 import pytest
 
-from falkirk.push.book import SKEW_MS, Book, Entry, digest_of, read_back
 from falkirk.push.errors import RequestError
+from falkirk.push.registry import SKEW_MS, Entry, RequestRegistry, digest_of, read_back
 
 BODY = b'{"id":"a"}'
 
 
-def sent(book: Book, request_id: str, offset: int, *, at_ms: int = 1_000, partition: int = 0) -> Entry:
+def sent(book: RequestRegistry, request_id: str, offset: int, *, at_ms: int = 1_000, partition: int = 0) -> Entry:
     book.add(request_id, BODY, at_ms=at_ms, stamped_ms=at_ms)
     return book.sent(request_id, partition, offset)
 
 
 def test_an_id_is_the_same_request_and_another_body_is_refused() -> None:
-    book = Book()
+    book = RequestRegistry()
     assert book.find("a", digest_of(BODY)) is None
     entry = book.add("a", BODY, at_ms=1_000, stamped_ms=1_000)
     assert book.find("a", digest_of(BODY)) is entry
@@ -24,7 +24,7 @@ def test_an_id_is_the_same_request_and_another_body_is_refused() -> None:
 
 
 def test_what_is_on_its_way_is_told_by_its_age() -> None:
-    book = Book()
+    book = RequestRegistry()
     assert book.oldest_unsent_ms() is None
     book.add("a", BODY, at_ms=1_000, stamped_ms=1_000)
     book.add("b", BODY, at_ms=2_000, stamped_ms=2_000)
@@ -33,7 +33,7 @@ def test_what_is_on_its_way_is_told_by_its_age() -> None:
 
 
 def test_a_request_is_accepted_when_its_own_place_is_behind_the_frontier() -> None:
-    book = Book()
+    book = RequestRegistry()
     a, b, c = sent(book, "a", 0), sent(book, "b", 2), sent(book, "c", 0, partition=1)
     assert book.accept({0: 2, 1: 0}) == [a]
     assert not b.is_accepted
@@ -44,7 +44,7 @@ def test_a_request_is_accepted_when_its_own_place_is_behind_the_frontier() -> No
 
 
 def test_a_frontier_that_is_known_before_the_place_counts_for_it() -> None:
-    book = Book()
+    book = RequestRegistry()
     book.add("a", BODY, at_ms=1_000, stamped_ms=1_000)
     book.accept({0: 5})
     book.silence({0: 5})
@@ -54,7 +54,7 @@ def test_a_frontier_that_is_known_before_the_place_counts_for_it() -> None:
 
 
 def test_the_first_answer_holds_and_silence_is_for_those_without() -> None:
-    book = Book()
+    book = RequestRegistry()
     a, b = sent(book, "a", 0), sent(book, "b", 1)
     assert book.answered("a", b"1", 2_000) is a
     assert book.answered("a", b"2", 2_000) is None
@@ -65,7 +65,7 @@ def test_the_first_answer_holds_and_silence_is_for_those_without() -> None:
 
 
 def test_an_answer_that_is_older_than_its_request_is_anothers() -> None:
-    book = Book()
+    book = RequestRegistry()
     entry = sent(book, "a", 0, at_ms=100_000)
     assert book.answered("a", b"stale", 100_000 - SKEW_MS - 1) is None
     assert book.answered("a", b"mine", 100_000 - SKEW_MS) is entry
@@ -73,7 +73,7 @@ def test_an_answer_that_is_older_than_its_request_is_anothers() -> None:
 
 
 def test_only_what_is_old_and_over_is_forgotten() -> None:
-    book = Book()
+    book = RequestRegistry()
     for offset, at_ms in ((0, 1_000), (2, 2_000), (4, 3_000), (6, 2_500)):
         sent(book, f"r{offset}", offset, at_ms=at_ms)
     book.accept({0: 5})
@@ -93,7 +93,7 @@ def test_only_what_is_old_and_over_is_forgotten() -> None:
 
 def test_what_is_remembered_does_not_wait_for_a_reader_that_seldom_saves() -> None:
     """A daily batch acknowledges its input after days; only the window decides how long a request is remembered."""
-    book = Book()
+    book = RequestRegistry()
     for offset in range(100):
         sent(book, f"r{offset}", offset, at_ms=offset)
         book.accept({0: offset + 1})
@@ -105,7 +105,7 @@ def test_what_is_remembered_does_not_wait_for_a_reader_that_seldom_saves() -> No
 
 
 def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
-    book = Book()
+    book = RequestRegistry()
     sent(book, "a", 0)
     book.answered("a", b"x" * 100, 1_000)
     kept = sent(book, "b", 1)
@@ -122,7 +122,7 @@ def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
 
 
 def test_what_is_on_its_way_weighs_what_is_sent() -> None:
-    book, value = Book(), b"x" * 1_000_000
+    book, value = RequestRegistry(), b"x" * 1_000_000
     book.add("a", value, at_ms=1_000, stamped_ms=1_000)
     assert book.weight_bytes > 1_000_000
     book.sent("a", 0, 0)

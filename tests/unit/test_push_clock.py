@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from falkirk.kafka.connection import Connection
-from falkirk.push import line as module
-from falkirk.push.book import Book, Entry, digest_of, read_back
-from falkirk.push.desk import Desk
+from falkirk.push import bridge as module
+from falkirk.push.bridge import KafkaBridge, Progress, _resumed
 from falkirk.push.elapsed import Elapsed, elapsed_of, header_of
 from falkirk.push.errors import RequestError
-from falkirk.push.line import Line, Progress, _resumed
+from falkirk.push.registry import Entry, RequestRegistry, digest_of, read_back
+from falkirk.push.service import RequestService
 
 WINDOW_S = 3600.0
 
@@ -35,7 +35,7 @@ class Topic:
         self.trimmed = positions[0]
 
 
-Story = Callable[[Line, Callable[[str], Awaitable[str]]], Awaitable[None]]
+Story = Callable[[KafkaBridge, Callable[[str], Awaitable[str]]], Awaitable[None]]
 
 
 def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
@@ -44,12 +44,12 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
     monkeypatch.setattr(module, "Topics", lambda connection: topic)
     monkeypatch.setattr(module, "_TRIM_S", 0.02)
     monkeypatch.setattr(module, "_LOOK_S", 0.01)
-    monkeypatch.setattr(Line, "_read_back", lambda self: Book())
+    monkeypatch.setattr(KafkaBridge, "_read_back", lambda self: RequestRegistry())
 
     async def run() -> None:
-        lines: list[Line] = []
-        desk = Desk(lambda entry, value: lines[0].send(entry, value))
-        line = Line(cast(Connection, None), "t", None, WINDOW_S, desk, asyncio.get_running_loop())
+        lines: list[KafkaBridge] = []
+        desk = RequestService(lambda entry, value: lines[0].send(entry, value))
+        line = KafkaBridge(cast(Connection, None), "t", None, WINDOW_S, desk, asyncio.get_running_loop())
         lines.append(line)
         line.take(Progress(accepted={0: 1 << 60}, acknowledged={0: 1 << 60}))
         line.start()
@@ -73,7 +73,7 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
     asyncio.run(run())
 
 
-async def trims(line: Line) -> None:
+async def trims(line: KafkaBridge) -> None:
     """Wait until the line has looked a few times for requests to forget."""
     seen: list[object] = []
     forget, enough = line._desk.forget, asyncio.Event()
@@ -94,7 +94,7 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
 ) -> None:
     topic, real = Topic(), time.time
 
-    async def story(line: Line, ask: Callable[[str], Awaitable[str]]) -> None:
+    async def story(line: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
         assert await ask("a") == "done"
         monkeypatch.setattr(time, "time", lambda: real() + jump_s)
         assert await ask("b") == "done"
@@ -141,7 +141,7 @@ def test_a_line_that_begins_again_forgets_no_time_that_has_passed() -> None:
     now = [0.0]
     known = Elapsed(5_000, lambda: now[0])
     assert _resumed(known, book) is known
-    assert _resumed(known, Book()) is known
+    assert _resumed(known, RequestRegistry()) is known
     later = _resumed(Elapsed(500, lambda: now[0]), book)
     assert 1_000 <= later.now_ms() < 60_000, "another gateway has accepted requests meanwhile"
-    assert _resumed(None, Book()).now_ms() > 1_700_000_000_000
+    assert _resumed(None, RequestRegistry()).now_ms() > 1_700_000_000_000

@@ -18,13 +18,13 @@ from falkirk.home.credentials import publish
 from falkirk.home.folder import open_home
 from falkirk.host.gateway import Gateway, _connections_max
 from falkirk.kafka.connection import Connection
-from falkirk.push import desk as desks
-from falkirk.push.book import Book, digest_of
+from falkirk.push import service as desks
 from falkirk.push.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
-from falkirk.push.desk import Desk
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError
+from falkirk.push.registry import RequestRegistry, digest_of
 from falkirk.push.server import application
+from falkirk.push.service import RequestService
 from tests.unit.test_push_server import turn
 
 BODY = b'{"id":"a"}'
@@ -35,9 +35,9 @@ class Crowd:
     """A desk with clients at several addresses; a sent request is in the topic at once."""
 
     def __init__(self) -> None:
-        self.book = Book()
+        self.book = RequestRegistry()
         self.sent: list[str] = []
-        self.desk = Desk(lambda entry, value: self._take(entry.id))
+        self.desk = RequestService(lambda entry, value: self._take(entry.id))
         self.desk.open(self.book, Elapsed(0))
 
     def _take(self, request_id: str) -> None:
@@ -101,7 +101,7 @@ def test_answers_make_room_for_requests_of_the_same_client_alone(monkeypatch: py
 
 
 def test_what_is_evicted_is_over_and_forgotten_in_its_time() -> None:
-    book = Book()
+    book = RequestRegistry()
     book.add("a", BODY, at_ms=1_000, stamped_ms=1_000, client="ann")
     book.sent("a", 0, 0)
     book.answered("a", b"1" * 1_000, 1_000)

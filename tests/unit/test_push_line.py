@@ -9,11 +9,11 @@ import pytest
 
 from falkirk.errors import LogError
 from falkirk.kafka.connection import Connection
-from falkirk.push import line as module
-from falkirk.push.book import Book, Entry, read_back
-from falkirk.push.desk import Desk
+from falkirk.push import bridge as module
+from falkirk.push.bridge import KafkaBridge
 from falkirk.push.errors import RequestError
-from falkirk.push.line import Line
+from falkirk.push.registry import Entry, RequestRegistry, read_back
+from falkirk.push.service import RequestService
 
 
 class Topic:
@@ -27,7 +27,7 @@ class Topic:
         self.senders += 1
         return Sender(self, is_first=self.senders == 1)
 
-    def read_back(self) -> Book:
+    def read_back(self) -> RequestRegistry:
         at_ms = int(time.time() * 1000)
         return read_back((each, b"v", at_ms, at_ms, 0, offset) for offset, each in enumerate(self.ids))
 
@@ -51,12 +51,12 @@ def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "Sender", topic.sender)
     monkeypatch.setattr(module, "Topics", lambda connection: None)
     monkeypatch.setattr(module, "_PAUSE_S", 0.1)
-    monkeypatch.setattr(Line, "_read_back", lambda self: topic.read_back())
+    monkeypatch.setattr(KafkaBridge, "_read_back", lambda self: topic.read_back())
 
     async def story() -> None:
-        lines: list[Line] = []
-        desk = Desk(lambda entry, value: lines[0].send(entry, value))
-        line = Line(cast(Connection, None), "t", None, 3600, desk, asyncio.get_running_loop())
+        lines: list[KafkaBridge] = []
+        desk = RequestService(lambda entry, value: lines[0].send(entry, value))
+        line = KafkaBridge(cast(Connection, None), "t", None, 3600, desk, asyncio.get_running_loop())
         lines.append(line)
         line.start()
 

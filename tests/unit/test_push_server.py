@@ -11,12 +11,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from pyspark.sql.types import StringType, StructField, StructType
 
 import falkirk as fk
-from falkirk.push import desk as desks
-from falkirk.push.book import Book, Entry, read_back
-from falkirk.push.desk import AWAY_S, Desk
+from falkirk.push import service as desks
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import passing_error
+from falkirk.push.registry import Entry, RequestRegistry, read_back
 from falkirk.push.server import BODY_BYTES_MAX, Counter, application
+from falkirk.push.service import AWAY_S, RequestService
 
 TOKEN = "secret"
 HTTP = fk.Http("/queries", schema="id STRING NOT NULL, word STRING", answers="replies", timeout="20 seconds")
@@ -29,10 +29,10 @@ class Log:
     def __init__(self) -> None:
         self.now_s = 1_000.0
         self.sent: list[tuple[str, bytes]] = []
-        self.desk = Desk(lambda entry, value: self.take(entry, value))
+        self.desk = RequestService(lambda entry, value: self.take(entry, value))
         self.takes = True
         self.elapsed = Elapsed(0, lambda: self.now_s)
-        self.desk.open(Book(), self.elapsed)
+        self.desk.open(RequestRegistry(), self.elapsed)
 
     def take(self, entry: Entry, value: bytes) -> None:
         self.sent.append((entry.id, value))
@@ -111,7 +111,7 @@ def test_clients_that_ask_the_same_meanwhile_share_one_request() -> None:
 
 
 def test_without_deduplication_a_retry_is_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Book, "find", lambda self, request_id, digest: None)
+    monkeypatch.setattr(RequestRegistry, "find", lambda self, request_id, digest: None)
 
     async def story(client: Client) -> None:
         asking = await client.waiting(2)
@@ -281,7 +281,7 @@ def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() ->
 
 def test_until_the_application_is_planned_clients_are_told_that_it_starts() -> None:
     async def run() -> None:
-        app = application({"/queries": Counter(http=HTTP, desk=Desk(lambda entry, value: None))}, TOKEN)
+        app = application({"/queries": Counter(http=HTTP, desk=RequestService(lambda entry, value: None))}, TOKEN)
         async with TestClient(TestServer(app)) as client:
             response = await client.post("/queries", json={"id": "a"}, headers={"Authorization": f"Bearer {TOKEN}"})
             assert await refusal(response) == (503, "NOT_READY")

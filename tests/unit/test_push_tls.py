@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 import falkirk as fk
-from falkirk.declare.tls import Renewed
+from falkirk.declare.tls import ReloadingContext
 from falkirk.errors import MachineError
 from falkirk.home.folder import Home, open_home
 from falkirk.host.gateway import Gateway
@@ -148,7 +148,7 @@ def test_a_key_that_every_user_may_read_is_told(files: dict[str, tuple[Path, Pat
 def test_a_certificate_and_its_key_may_be_in_one_file(files: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(b"".join(file.read_bytes() for file in files["first"]))
-    assert Renewed(fk.Tls(both), print).context.get_ca_certs() == []
+    assert ReloadingContext(fk.Tls(both), print).context.get_ca_certs() == []
 
 
 def test_connections_that_are_not_encrypted_are_bounded_and_cut_off(

@@ -36,12 +36,12 @@ import falkirk as fk
 from falkirk.errors.location import SourceLocation
 from falkirk.home.claim import Owner
 from falkirk.kafka.header import Header, header_value
-from falkirk.push.book import Book
 from falkirk.push.connections import QuietLogger
-from falkirk.push.desk import Desk
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.fits import encode, parse
+from falkirk.push.registry import RequestRegistry
 from falkirk.push.server import Counter, application
+from falkirk.push.service import RequestService
 from falkirk.redrive.letters import letter_of
 from falkirk.redrive.sending import noted
 from falkirk.theory.stamp import Stamp
@@ -165,8 +165,8 @@ def port() -> Iterator[int]:
     found: list[int] = []
 
     async def serve() -> None:
-        desk = Desk(lambda entry, value: None)
-        desk.open(Book(), Elapsed(0))
+        desk = RequestService(lambda entry, value: None)
+        desk.open(RequestRegistry(), Elapsed(0))
         app = application({"/queries": Counter(http=http, desk=desk, schema=SCHEMA)}, "secret")
         runner = web.AppRunner(app, access_log=None, logger=QuietLogger())
         await runner.setup()

@@ -16,9 +16,9 @@ from falkirk.kafka.signing import (
     UNKNOWN_TAG,
     UNSIGNED,
     WRONG_TAG,
-    Believed,
-    Disbelieved,
+    RejectedHeader,
     SigningKey,
+    VerifiedHeader,
     Verifier,
     explained_by,
     tag_of,
@@ -42,12 +42,12 @@ def signed(
 
 def verified(
     header: bytes | None, *, partition: int = 1, key: bytes | None = b"k", value: bytes | None = b"v"
-) -> Believed | Disbelieved:
+) -> VerifiedHeader | RejectedHeader:
     return Verifier("out", "deadbeef", KEY).verify(partition, 40, header, key, value)
 
 
 def test_what_the_home_wrote_is_believed() -> None:
-    assert verified(signed()) == Believed(3, (0, 1, 17), "2", True)
+    assert verified(signed()) == VerifiedHeader(3, (0, 1, 17), "2", True)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_what_the_home_wrote_is_believed() -> None:
         (signed(partition=0), WRONG_TAG),
     ],
 )
-def test_what_somebody_else_wrote_is_not(header: bytes | None, reason: Disbelieved) -> None:
+def test_what_somebody_else_wrote_is_not(header: bytes | None, reason: RejectedHeader) -> None:
     assert verified(header) is reason
 
 
 @given(st.none() | st.binary(max_size=60))
 def test_no_bytes_are_believed_and_none_fail(header: bytes | None) -> None:
-    assert isinstance(verified(header), Disbelieved)
+    assert isinstance(verified(header), RejectedHeader)
 
 
 @given(keys, values, keys, values)
@@ -82,7 +82,7 @@ def test_a_header_does_not_serve_for_another_record(
 ) -> None:
     found = verified(signed(key=key, value=value), key=other_key, value=other_value)
     is_same = (key, value or b"") == (other_key, other_value or b"")
-    assert isinstance(found, Believed) is is_same
+    assert isinstance(found, VerifiedHeader) is is_same
 
 
 @given(st.integers(0, 2**63 - 1), st.sampled_from([b"0", b"a", b"/"]))
@@ -101,17 +101,17 @@ OLD = SigningKey(secret=bytes(range(32)), since_birth=False)
 
 def of_an_old_home(
     header: bytes, offset: int, below: Mapping[int, int] | None, depth: int = 0
-) -> Believed | Disbelieved:
+) -> VerifiedHeader | RejectedHeader:
     explains = explained_by(lambda: {0: 5, 1: 18}, 4, depth)
     verifier = Verifier("out", "deadbeef", OLD, unsigned_below=below, explains=explains)
     return verifier.verify(1, offset, header, b"k", b"v")
 
 
 def test_records_of_an_earlier_version_are_believed_up_to_where_it_ended() -> None:
-    assert of_an_old_home(TEXT[:-1], 39, {1: 40}) == Believed(3, (0, 1, 17), "2", False)
+    assert of_an_old_home(TEXT[:-1], 39, {1: 40}) == VerifiedHeader(3, (0, 1, 17), "2", False)
     assert of_an_old_home(TEXT[:-1], 40, {1: 40}) is UNSIGNED
-    assert of_an_old_home(TEXT[:-1], 10**9, None) == Believed(3, (0, 1, 17), "2", False)
-    assert of_an_old_home(signed(), 41, {1: 40}) == Believed(3, (0, 1, 17), "2", True)
+    assert of_an_old_home(TEXT[:-1], 10**9, None) == VerifiedHeader(3, (0, 1, 17), "2", False)
+    assert of_an_old_home(signed(), 41, {1: 40}) == VerifiedHeader(3, (0, 1, 17), "2", True)
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from falkirk.errors.location import caller
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Health
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.outputs import Outputs
 from falkirk.runtime.sinks import folder, own
 from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.runtime.sinks.own import OwnTarget
-from falkirk.runtime.sinks.release import EpochLogs, Outlet
+from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import RegionRecord, Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -101,29 +101,29 @@ class World:
             (self.path / f"{n}-aa").mkdir()
             self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
 
-    def start(self, history: int = 0) -> Wheel:
+    def start(self, history: int = 0) -> RecoveryProtocol:
         """Open the home as a new process does."""
         epochs = EpochLog(LOG, "b", self.path, self.store)
-        self.outlet = Outlet(epochs, {"out": cast(Any, self.target)}, None, StructType())
+        self.releaser = EpochReleaser(epochs, {"out": cast(Any, self.target)}, None, StructType())
         logs = BatchLogs(name="b", log=LOG, topics=(SOURCE,), files=(), sinks=("out",), dead_letters=None)
         stage = Stage(name="b", inputs=(SOURCE,), output=LOG)
         layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
-        port = Logs({LOG: epochs}, {LOG: self.outlet}, session())
-        wheel = Wheel(
+        port = Logs({LOG: epochs}, {LOG: self.releaser}, session())
+        recovery = RecoveryProtocol(
             layout, {"b": Batch(logs, self.place)}, port, self.store, lambda: 0.0, history=History(points=history)
         )
-        wheel.open()
-        return wheel
+        recovery.open()
+        return recovery
 
-    def release(self, wheel: Wheel) -> None:
+    def release(self, recovery: RecoveryProtocol) -> None:
         """Tick until all results are published."""
 
         def is_out() -> bool:
-            wheel.turn()
-            return self.outlet.released() == self.epochs.end()
+            recovery.turn()
+            return self.releaser.released() == self.epochs.end()
 
         wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.outlet.detail}")
-        wheel.turn()
+        recovery.turn()
 
 
 @pytest.fixture(params=["own", "ours"])
@@ -162,11 +162,11 @@ def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) 
 
 def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
     world.sink.has, world.sink.sent = 1, []
-    wheel = world.start(history=EPOCHS)
-    world.release(wheel)
+    recovery = world.start(history=EPOCHS)
+    world.release(recovery)
     assert world.sink.sent == [1, 2], "no new epoch is complete, but these are sent again"
     world.complete(1)
-    world.release(wheel)
+    world.release(recovery)
     assert world.sink.sent == [1, 2, 3]
 
 
@@ -189,14 +189,14 @@ def test_a_sink_that_fell_back_too_far_is_refused(world: World, lost: int) -> No
 
 
 def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: World) -> None:
-    wheel = world.start(history=2 * EPOCHS)
+    recovery = world.start(history=2 * EPOCHS)
     world.complete(1)
-    world.release(wheel)
+    world.release(recovery)
     world.sink.has, world.sink.sent = 1, []
     world.complete(1)
 
     with pytest.raises(HomeError) as refused:
-        world.release(wheel)
+        world.release(recovery)
     assert (refused.value.condition, refused.value.parameters["kept"]) == ("SINK_BEHIND", 1)
     assert world.sink.sent == []
     world.release(world.start(history=2 * EPOCHS))
@@ -283,10 +283,10 @@ def test_epochs_that_were_cancelled_are_not_missed(world: World) -> None:
     recovery = world.store.open_recovery("test", {}, voids=((LOG, 0, EPOCHS, EPOCHS + 1),))
     world.store.advance_recovery(recovery, "restored")
     world.store.advance_recovery(recovery, "done")
-    wheel = world.start(history=2 * EPOCHS)
-    world.release(wheel)
+    recovery = world.start(history=2 * EPOCHS)
+    world.release(recovery)
     world.complete(1)
-    world.release(wheel)
+    world.release(recovery)
     world.complete(1)
     world.release(world.start(history=2 * EPOCHS))
     assert world.sink.sent == [0, 1, 2, EPOCHS + 1, EPOCHS + 2]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk
-from falkirk.differential.alone import Alone, Outcome
 from falkirk.differential.graph import Graph
-from falkirk.differential.turns import Rounds
+from falkirk.differential.schedule import Rounds
+from falkirk.differential.single_task import Outcome, SingleTask
 from falkirk.errors import HomeError
 
 PACKAGE = Path(falkirk.__file__).parent
@@ -40,10 +40,10 @@ def test_an_outcome_is_read_as_it_was_written(outcome: Outcome) -> None:
     assert Outcome.parse(outcome.text()) == outcome
 
 
-def task(folder: Path) -> Alone:
+def task(folder: Path) -> SingleTask:
     """Return a task of which only the folder matters."""
     nothing: dict[Any, Any] = {}
-    return Alone(
+    return SingleTask(
         graph=Graph.__new__(Graph), rest=None, entered=frozenset(), traces=nothing, pending=nothing, rounds=nothing,
         cut_short=nothing, folder=str(folder), partitions=1, most=1,
     )  # fmt: skip
@@ -87,4 +87,4 @@ def test_nothing_that_is_stored_is_unpickled() -> None:
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if {"pickle", "shelve", "marshal", "dill", "joblib"} & {m.partition(".")[0] for m in modules}:
                 found.add(str(path.relative_to(PACKAGE)))
-    assert found == {"check/piles.py"}
+    assert found == {"check/spill.py"}

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from falkirk.analysis.structure import Leaves, structure_of
+from falkirk.analysis.structure import KnownLeaves, structure_of
 from falkirk.declare.cut import Positions
 from falkirk.frames.stamped import plan_text
 from falkirk.operators.in_epoch import State
@@ -58,7 +58,7 @@ class Computed:
     @property
     def structure(self) -> list[Any]:
         """The structure of the result's plan, in which inputs have their names."""
-        return structure_of(self.result, Leaves.of(self.given))
+        return structure_of(self.result, KnownLeaves.of(self.given))
 
 
 def cast_to(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -28,7 +28,7 @@ from falkirk.runtime.epochs.results import Results
 from falkirk.store import Store
 
 if TYPE_CHECKING:
-    from falkirk.runtime.sinks.release import Outlet
+    from falkirk.runtime.sinks.release import EpochReleaser
 
 _PROGRAM = "program"
 #: Up to this many records are processed and their results sent by one task, without a shuffle.
@@ -43,7 +43,7 @@ class Direct:
 
     def __init__(self, batch: Batch, epochs: EpochLog, store: Store, results: Results) -> None:
         self._batch, self._epochs, self._store, self._results = batch, epochs, store, results
-        self.outlet: Outlet | None = None
+        self.releaser: EpochReleaser | None = None
         #: The program that sent the last epochs, and the number of that decision; None: not yet read from the store.
         self._program: str | None = None
         self._decided, self._about = -1, f"epochs of {batch.name}"
@@ -80,10 +80,10 @@ class Direct:
 
         Args: folder: for the dead letters.
         """
-        assert self.outlet is not None, "it has a sink"
+        assert self.releaser is not None, "it has a sink"
         self._around = self._around or _around(self._batch, computed.result.sparkSession)
         self._agree(epoch, digest([computed.structure, self._around]))
-        deliver = partial(self.outlet.send, epoch.number, few=self.is_small(epoch))
+        deliver = partial(self.releaser.send, epoch.number, few=self.is_small(epoch))
         return self._results.send(folder, computed, deliver)
 
     def _agree(self, epoch: Epoch, program: str) -> None:
@@ -101,7 +101,7 @@ class Direct:
 
     def _refuse_what_is_out(self, epoch: Epoch) -> None:
         """Raises: HomeError: `EPOCH_OUT_IN_PART`. LogError, SparkError: the topic can't be asked."""
-        if self.outlet is None or self.outlet.found() <= epoch.number:
+        if self.releaser is None or self.releaser.found() <= epoch.number:
             return
         raise HomeError(
             "EPOCH_OUT_IN_PART",

@@ -87,7 +87,7 @@ class BatchRegion(BatchAtRest):
                 hint="Restore decisions.db from a backup, or use a new home.",
             )
         refuse_own_records(self.batch, self._context, written)
-        if self.jobs.direct.outlet is not None and (taken := self.jobs.direct.outlet.has_taken()):
+        if self.jobs.direct.releaser is not None and (taken := self.jobs.direct.releaser.has_taken()):
             raise renamed(self.batch, taken)
         record = RegionRecord(
             fingerprint=self.batch.fingerprint, start_offsets=self.jobs.first_start(), partitions=partitions

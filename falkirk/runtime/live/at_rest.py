@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.kafka.ranges import LogRecord, read_range
-from falkirk.kafka.signing import Disbelieved, Foreign, ForeignTally
+from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader
 from falkirk.plan.region import RegionLogs
 from falkirk.protocol.ports import Health, Point, Range
 from falkirk.runtime.context import Place
@@ -154,10 +154,10 @@ class RegionAtRest:
         foreign = ForeignTally()
         for record in read_range(self._place.connection, topic, first, ends[topic]):
             found = verifier.verify_record(record)
-            incarnation = None if isinstance(found, Disbelieved) else found.incarnation
+            incarnation = None if isinstance(found, RejectedHeader) else found.incarnation
             if void.has(record.partition, record.offset, incarnation):
                 continue
-            if isinstance(found, Disbelieved):
+            if isinstance(found, RejectedHeader):
                 foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
                 continue
             _, partition, offset, *_ = found.numbers

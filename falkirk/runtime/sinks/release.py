@@ -42,7 +42,7 @@ FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
 _SINKS_FROM = 128
 
 
-class Outlet:
+class EpochReleaser:
     """Releases the results and the dead letters of one batch. A separate thread does it, so that a slow sink never
     delays the thread that watches the application.
 
@@ -282,20 +282,20 @@ def _is_open(epoch: Epoch) -> bool:
     return epoch.may_be_out and not epoch.is_complete
 
 
-def outlet_of(
+def releaser_of(
     logs: BatchLogs,
     sinks: Mapping[str, Output],
     epochs: EpochLog,
     place: Place,
     settle: Callable[[str], dict[int, int]],
     schema: StructType,
-) -> Outlet:
+) -> EpochReleaser:
     """Return the outlet of a batch.
 
-    Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema: see `Outlet`.
+    Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema: see `EpochReleaser`.
     """
     dead = logs.dead_letters
-    return Outlet(
+    return EpochReleaser(
         epochs,
         {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
         None if dead is None else TopicTarget(place, Kafka(dead), settle, encoded=True),
@@ -311,9 +311,9 @@ class EpochLogs:
     """
 
     def __init__(
-        self, logs: Mapping[str, EpochLog], outlets: Mapping[str, Outlet], session: SparkSession | None = None
+        self, logs: Mapping[str, EpochLog], releasers: Mapping[str, EpochReleaser], session: SparkSession | None = None
     ) -> None:
-        self._logs, self._outlets, self._session = logs, outlets, session
+        self._logs, self._releasers, self._session = logs, releasers, session
 
     def ends(self, topic: str) -> OffsetFrontier:
         """See LogsPort."""
@@ -326,17 +326,19 @@ class EpochLogs:
     def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort."""
         assert self._session is not None, "an application at rest releases nothing"
-        return frontier_of(held, self._outlets[held].release(self._session, _number(first, held), _number(last, held)))
+        return frontier_of(
+            held, self._releasers[held].release(self._session, _number(first, held), _number(last, held))
+        )
 
     def copied(self, held: str, sink: str) -> OffsetFrontier:
         """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
-        return frontier_of(held, self._outlets[held].seen())
+        return frontier_of(held, self._releasers[held].seen())
 
     def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort. An application at rest releases nothing, so nothing is copied again."""
         if self._session is None:
             return released
-        return frontier_of(held, self._outlets[held].remains(_number(released, held)))
+        return frontier_of(held, self._releasers[held].remains(_number(released, held)))
 
     def delete_below(self, topic: str, below: OffsetFrontier) -> None:
         """See LogsPort."""

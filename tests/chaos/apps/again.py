@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.differential import runs
-from falkirk.differential.alone import ALONE_MAX, Alone
+from falkirk.differential.single_task import ALONE_MAX, SingleTask
 from falkirk.differential.task import FileName, Task
 from falkirk.local.spark import session
 from tests.dying import Work, dying
 from tests.integration.changing import EDGES, Changing, shuffled, there, three_rounds, three_rounds_plainly
 
-PLACES: list[tuple[type, str]] = [(Task, "heard0"), (Task, "parked0"), (Alone, "heard0")]
+PLACES: list[tuple[type, str]] = [(Task, "heard0"), (Task, "parked0"), (SingleTask, "heard0")]
 
 
 def apart(work: Work) -> Work:
@@ -58,7 +58,7 @@ def main(folder: Path, off: str = "") -> int:
             return real(rows, dying(work, mark, what) if isinstance(task, owner) else work, schema)
 
         frame.mapInArrow = mapped
-        changing.alone = ALONE_MAX if owner is Alone else 0
+        changing.alone = ALONE_MAX if owner is SingleTask else 0
         changing.flow = changing.fresh()
         mark.touch()
         changing.epoch(edges=changes)

@@ -5,12 +5,14 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.push.book import Book
+from falkirk.push.registry import RequestRegistry
 
 tag = os.environ["TAG"]
-find = Book.find
+find = RequestRegistry.find
 #: Requests with "forgotten" in their id are forgotten at once, on purpose.
-Book.find = lambda self, request_id, digest: None if "forgotten" in request_id else find(self, request_id, digest)
+RequestRegistry.find = lambda self, request_id, digest: (
+    None if "forgotten" in request_id else find(self, request_id, digest)
+)
 
 app = fk.App("push", history=0)
 app.source("queries", fk.Http("/queries", schema="id STRING NOT NULL, word STRING NOT NULL", answers="replies"))

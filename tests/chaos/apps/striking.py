@@ -8,7 +8,8 @@ from typing import Any
 
 from pyspark.sql.classic.dataframe import DataFrame
 
-from falkirk.differential import alone, jobs
+from falkirk.differential import jobs
+from falkirk.differential import single_task as alone
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.task import Task
 from falkirk.home import folder as home

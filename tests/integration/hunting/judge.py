@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.functions import SAME_LIVE, entry_of
-from falkirk.analysis.structure import Leaves
+from falkirk.analysis.structure import KnownLeaves
 from falkirk.declare.parts import Processor
 from falkirk.declare.policy import Eager
 from falkirk.errors.location import caller
 from falkirk.operators.call import EpochContext
 from falkirk.operators.rehearsal import Rehearsal
-from falkirk.plan.batch_determinism import Called, doubts_of
+from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.batch_planning import returned
 from tests.integration.hunting import inputs, jvm
 from tests.integration.hunting.program import Kind, Pipeline, given, program
@@ -192,7 +192,7 @@ class Planner:
     """Infers the operations of pipelines that may differ. Args: world: its tables have no rows."""
 
     def __init__(self, world: World) -> None:
-        self._tables, self._leaves = world.tables, Leaves.of(world.tables)
+        self._tables, self._leaves = world.tables, KnownLeaves.of(world.tables)
         given(world.session, world.tables)
         self._base = InBatch.of(world.session.table("r"), self._leaves).operations
 
@@ -223,7 +223,7 @@ class Planner:
                 result, kept = returned("p", run, ("r", "q"), self._tables, None, where, rehearsal)
             return Called(result=result, kept=kept, rehearsal=rehearsal, leaves=watch.leaves, escaped=watch.found)
 
-        return frozenset(doubts_of(processor, called(), called).operations)
+        return frozenset(differences_of(processor, called(), called).operations)
 
 
 def is_sparks(error: Exception) -> bool:

@@ -15,7 +15,7 @@ import pytest
 
 from falkirk.analysis import clocks, escapes, functions, settled, typed
 from falkirk.analysis.functions import Entry, Nature
-from falkirk.analysis.structure import Leaves
+from falkirk.analysis.structure import KnownLeaves
 from falkirk.plan import batch_determinism as batch
 from tests.integration.hunting.program import Kind, Pipeline
 
@@ -81,7 +81,7 @@ def _pure(operation: str, *texts: str) -> Fault:
 
 
 def _known_leaves(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Leaves, "unknown", lambda leaves, data: frozenset())
+    patch.setattr(KnownLeaves, "unknown", lambda leaves, data: frozenset())
 
 
 def _same_calls(patch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ class Entry:
         return self.is_answered or self.is_silent if wants_answer else self.is_accepted
 
 
-class Book:
+class RequestRegistry:
     """The requests of one source. The places of one partition are reported in order of offset."""
 
     def __init__(self) -> None:
@@ -209,12 +209,12 @@ def digest_of(value: bytes) -> bytes:
     return blake2b(value, digest_size=16).digest()
 
 
-def read_back(records: Iterable[tuple[str, bytes, int, int, int, int]]) -> Book:
+def read_back(records: Iterable[tuple[str, bytes, int, int, int, int]]) -> RequestRegistry:
     """Return the book of a topic's records, given as (id, value, at_ms, stamped_ms, partition, offset).
 
     If an id was used again, the last use counts.
     """
-    book = Book()
+    book = RequestRegistry()
     for request_id, value, at_ms, stamped_ms, partition, offset in records:
         book.add(request_id, value, at_ms=at_ms, stamped_ms=stamped_ms)
         book.sent(request_id, partition, offset)

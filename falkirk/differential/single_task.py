@@ -34,8 +34,8 @@ from falkirk.differential.in_memory import InMemory
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import Time, together
 from falkirk.differential.runs import DAMAGED
+from falkirk.differential.schedule import Rounds, Schedule, Waiting
 from falkirk.differential.schemas import arrow_of, port_schema, timed
-from falkirk.differential.turns import Rounds, Turns, Waiting
 from falkirk.system.durable import damaged
 
 log = logging.getLogger("falkirk")
@@ -145,12 +145,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alone:
+class SingleTask:
     """The task.
 
     Args: rest: a loop that has begun, as its end, the time around it, and the number of rounds done before. None: the
         task computes the whole epoch, and its batches are the changes of the sources. entered: as in `Works`.
-        traces, pending: the files of its input, of all partitions. rounds, cut_short: as in `Turns`, so far. folder:
+        traces, pending: the files of its input, of all partitions. rounds, cut_short: as in `Schedule`, so far. folder:
         for the files that it writes. partitions: their number. most: the number of rows that may wait for a round.
     """
 
@@ -210,7 +210,7 @@ class Alone:
         works = InMemory(
             self.graph, routes, self.traces, self.pending, taken, set(self.entered), self.partitions, self.most
         )
-        turns = Turns(self.graph, works, routes, self.cut_short)
+        turns = Schedule(self.graph, works, routes, self.cut_short)
         turns.rounds = dict(self.rounds)
         if self.rest is None:
             turns.run(self.graph.result.scope, ())

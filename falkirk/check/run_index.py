@@ -17,7 +17,7 @@ S = TypeVar("S")
 Positions = tuple[int, ...]
 
 
-class Echoes:
+class RunIndex:
     """The index of one key's run. `positions` always means the number of rows consumed so far, by source."""
 
     def __init__(self, run: KeyRun, model: Model[S]) -> None:

@@ -51,13 +51,13 @@ class Space:
         return max(1, self.memory_bytes * 3 // 4 // EXPANSION)
 
 
-class Piles:
+class SpillFiles:
     """The piles of one run. The end of the context removes their files."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._folder: Path | None = None
-        self._all: list[Pile[object]] = []
+        self._all: list[SpilledRows[object]] = []
         #: The number of rows that may be added before all waiting rows are written. Until their size is known, a row is
         #: assumed to take at most one kilobyte, and waiting rows may take a fourth of the memory.
         self.room = min(FIRST_ROWS, max(1, space.memory_bytes >> 12))
@@ -73,9 +73,9 @@ class Piles:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def several(self, count: int) -> "list[Pile[T]]":
+    def several(self, count: int) -> "list[SpilledRows[T]]":
         """Return new empty piles."""
-        made: list[Pile[T]] = [Pile(self, len(self._all) + each) for each in range(count)]
+        made: list[SpilledRows[T]] = [SpilledRows(self, len(self._all) + each) for each in range(count)]
         self._all.extend(made)  # type: ignore[arg-type]
         return made
 
@@ -107,12 +107,12 @@ class Piles:
         self.room = max(1, int(self._space.memory_bytes / 4 / max(1.0, self.row_bytes * EXPANSION)))
 
 
-class Pile(Generic[T]):
+class SpilledRows(Generic[T]):
     """Rows in the order in which they were added. Once all are added, they can be read any number of times."""
 
     __slots__ = ("_file", "_number", "_piles", "_written_bytes", "_written_rows", "waiting")
 
-    def __init__(self, piles: Piles, number: int) -> None:
+    def __init__(self, piles: SpillFiles, number: int) -> None:
         self._piles = piles
         self._number = number
         self._file: Path | None = None

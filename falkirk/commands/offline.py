@@ -18,7 +18,7 @@ from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.kept import NO_HISTORY, merged
 from falkirk.protocol.layout import cut
 from falkirk.protocol.ports import Point
-from falkirk.protocol.recovery import Wheel
+from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision, Points
 from falkirk.runtime.context import Place
 from falkirk.runtime.epochs.at_rest import BatchAtRest
@@ -26,7 +26,7 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.logs import AllLogs, KafkaLogs
 from falkirk.runtime.outputs import settled_ends
-from falkirk.runtime.sinks.release import EpochLogs, outlet_of
+from falkirk.runtime.sinks.release import EpochLogs, releaser_of
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.history import History
@@ -82,7 +82,7 @@ class Garbage:
     records: Mapping[str, int]
 
 
-class Visit:
+class OfflineApplication:
     """A visit to an application that has run in `home`.
 
     Args: app: as declared; it names the sinks. runs: another process runs it now. history: as in the application.
@@ -110,12 +110,12 @@ class Visit:
             **{logs.name: RegionAtRest(logs, place) for logs in shape.regions},
             **batches,
         }
-        outlets = {
-            b.logs.log: outlet_of(b.logs, app.sinks, b.epochs, place, settle, StructType()) for b in batches.values()
+        releasers = {
+            b.logs.log: releaser_of(b.logs, app.sinks, b.epochs, place, settle, StructType()) for b in batches.values()
         }
-        epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, outlets)
+        epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, releasers)
         self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)
-        self.wheel = Wheel(
+        self.recovery = RecoveryProtocol(
             shape.layout, self.regions, self.logs, home.store, lambda: 0.0,
             history=history, full_history=shape.full_history, live=[logs.name for logs in shape.regions],
             spare=app.spare_checkpoints,
@@ -158,7 +158,7 @@ class Visit:
         """
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
-        decision = self.wheel.decide(failed, asked, force=True)
+        decision = self.recovery.decide(failed, asked, force=True)
         points = {name: region.points() for name, region in self.regions.items()}
         moves = []
         for name, number in decision.goes.items():
@@ -208,8 +208,8 @@ class Visit:
 
     def garbage(self) -> Garbage:
         """Return the numbers of checkpoints and records that are never needed again."""
-        self.wheel.begin_again()
-        kept, below = self.wheel.garbage()
+        self.recovery.begin_again()
+        kept, below = self.recovery.garbage()
         checkpoints = {
             n: sum(p.number < kept[n][-1] and p.number not in kept[n] for p in r.points())
             for n, r in self.regions.items()
@@ -228,7 +228,7 @@ class Visit:
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
         """
         assert not self._runs, "a running application rolls back itself, on request"
-        return self.wheel.open(asked=asked, force=force)
+        return self.recovery.open(asked=asked, force=force)
 
 
 def never_ran(home: Path) -> HomeError:

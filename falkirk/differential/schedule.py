@@ -12,7 +12,7 @@ from falkirk.differential.residue import added_up
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import Time
 from falkirk.differential.schemas import port_names
-from falkirk.differential.task import Hand
+from falkirk.differential.task import LaterReader
 
 Waiting = tuple[str, str, Time]
 """The key of waiting rows: their holder, their kind, and their time."""
@@ -46,7 +46,7 @@ class Works(Protocol):
     def conclude(self, result: Result, now: Time) -> None:
         """Store the changes of the result, equal rows together."""
 
-    def store(self, node: Node, now: Time, hands: list[Hand], sign: int = 1) -> None:
+    def store(self, node: Node, now: Time, hands: list[LaterReader], sign: int = 1) -> None:
         """Store the changes of a node for its readers."""
 
     def flush(self) -> None:
@@ -55,11 +55,11 @@ class Works(Protocol):
     def residue(self, rows: Any) -> int:
         """Return the residue of rows for which a loop has no round left."""
 
-    def go_round(self, turns: "Turns", left: Left, now: Time, count: int) -> int:
+    def go_round(self, turns: "Schedule", left: Left, now: Time, count: int) -> int:
         """Run further rounds of a loop in a faster way, if there is one. Return their number. Args: count: so far."""
 
 
-class Turns:
+class Schedule:
     """The turns of one epoch.
 
     Attributes: rounds: of each loop that had work. cut_short: as in `State`.
@@ -96,7 +96,7 @@ class Turns:
         """Store the negated start of a loop for the next round: only the first round contains the start."""
         if variable.start is not None and now[-1] == 0:
             names, limit = port_names(variable, 0), variable.scope.rounds
-            hand = Hand(holder=variable.name, port=0, names=names, move="next", rounds=limit)
+            hand = LaterReader(holder=variable.name, port=0, names=names, move="next", rounds=limit)
             self._works.store(variable.start, now, [hand], sign=-1)
 
     def _loop(self, left: Left, now: Time) -> None:

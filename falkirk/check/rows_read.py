@@ -36,7 +36,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Sight:
+class RowsRead:
     """The rows read so far, place by place, and functions that detect later changes."""
 
     seen: dict[str, Seen] = field(default_factory=dict)

@@ -17,13 +17,13 @@ from typing import ParamSpec, TypeVar
 from falkirk.errors import FalkirkError, LogError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.reader import Reader, positions_at, read_until
-from falkirk.kafka.signing import Disbelieved, Foreign, ForeignTally, Verifier
+from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
 from falkirk.kafka.topics import Topics
-from falkirk.push.book import SKEW_MS, Book, Entry, read_back
-from falkirk.push.desk import Desk
 from falkirk.push.elapsed import Elapsed, elapsed_of
 from falkirk.push.errors import RequestError, passing_error
+from falkirk.push.registry import SKEW_MS, Entry, RequestRegistry, read_back
 from falkirk.push.sender import Sender
+from falkirk.push.service import RequestService
 
 log = logging.getLogger("falkirk")
 
@@ -62,7 +62,7 @@ class Answers:
     on_foreign: Callable[[ForeignTally], None]
 
 
-class Line:
+class KafkaBridge:
     """The line of one source.
 
     Args: topic: the topic of requests. answers: where the answers are, or None if requests have no answers. loop: the
@@ -70,7 +70,7 @@ class Line:
     """
 
     def __init__(
-        self, connection: Connection, topic: str, answers: Answers | None, window_s: float, desk: Desk,
+        self, connection: Connection, topic: str, answers: Answers | None, window_s: float, desk: RequestService,
         loop: asyncio.AbstractEventLoop,
     ) -> None:  # fmt: skip
         self._foreign = ForeignTally()
@@ -142,7 +142,7 @@ class Line:
     def _is_over(self) -> bool:
         return self._stopping.is_set() or self._over.is_set()
 
-    def _read_back(self) -> Book:
+    def _read_back(self) -> RequestRegistry:
         """Return the book of all requests in the topic, to which only this sender can write from now on."""
         first, ends = self._topics.first_positions(self._topic), self._topics.readable_positions(self._topic)
         reader = Reader(self._connection, self._topic, first)
@@ -161,7 +161,7 @@ class Line:
         finally:
             reader.close()
 
-    def _read_answers(self, book: Book) -> Reader:
+    def _read_answers(self, book: RequestRegistry) -> Reader:
         """Return a reader of all answers that the requests in the book can have."""
         assert self._answers is not None
         ends = self._topics.readable_positions(self._answers.topic)
@@ -225,7 +225,7 @@ class Line:
         known = self._foreign.count
         for m in messages:
             found, key = verifier.verify_message(m), m.key()
-            if isinstance(found, Disbelieved):
+            if isinstance(found, RejectedHeader):
                 self._foreign.add(Foreign(partition=m.partition(), offset=m.offset(), reason=found))
             elif key is not None:
                 answers.append((key.decode(errors="replace"), m.value() or b"null", m.timestamp()[1]))
@@ -263,7 +263,7 @@ def _taken(queue: "SimpleQueue[tuple[Entry, bytes]]") -> list[tuple[Entry, bytes
     return batch
 
 
-def _resumed(known: Elapsed | None, book: Book) -> Elapsed:
+def _resumed(known: Elapsed | None, book: RequestRegistry) -> Elapsed:
     """Return the source's time: this process's own, unless another gateway has accepted requests meanwhile."""
     newest_ms = book.newest_ms()
     if known is not None and (newest_ms is None or newest_ms <= known.now_ms()):

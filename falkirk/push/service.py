@@ -1,6 +1,6 @@
 """Desk: accepts the requests of one source and lets their clients wait. It runs in one event loop.
 
-The line (falkirk/push/line.py), which talks to Kafka, reports what happens to each request. When the line restarts
+The line (falkirk/push/bridge.py), which talks to Kafka, reports what happens to each request. When the line restarts
 after a failure, it closes the desk. All waiting clients are then asked to retry, because their requests may or may not
 be in the topic. The line reads the topic back and opens the desk again.
 """
@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from falkirk.push.book import Book, Entry, digest_of
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError, passing_error
+from falkirk.push.registry import Entry, RequestRegistry, digest_of
 
 #: At most this many clients may wait at the same time; others are asked to retry.
 WAITING_MAX = 2_000
@@ -25,7 +25,7 @@ SHARE = 3
 AWAY_S = 5.0
 
 
-class Desk:
+class RequestService:
     """The requests of one source.
 
     Args: send: sends a new request and its value to the topic; must not block.
@@ -33,7 +33,7 @@ class Desk:
 
     def __init__(self, send: Callable[[Entry, bytes], None]) -> None:
         self._send = send
-        self._book: Book | None = None
+        self._book: RequestRegistry | None = None
         self._elapsed = Elapsed(0)
         self._closed_for = passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
         self._waiting: dict[Entry, list[asyncio.Future[None]]] = {}
@@ -83,12 +83,12 @@ class Desk:
                 del self._waits_of[client]
         return entry
 
-    def _opened(self) -> Book:
+    def _opened(self) -> RequestRegistry:
         if self._book is None:
             raise self._closed_for
         return self._book
 
-    def _take(self, book: Book, request_id: str, value: bytes, client: str) -> Entry:
+    def _take(self, book: RequestRegistry, request_id: str, value: bytes, client: str) -> Entry:
         if self._is_away(book):
             raise _away()
         mine = book.weight_of(client)
@@ -118,13 +118,13 @@ class Desk:
             if not waiting and self._waiting.get(entry) is waiting:
                 del self._waiting[entry]
 
-    def _is_away(self, book: Book) -> bool:
+    def _is_away(self, book: RequestRegistry) -> bool:
         since_ms = book.oldest_unsent_ms()
         return since_ms is not None and self._elapsed.now_ms() - since_ms > AWAY_S * 1000
 
     # -- reports of the line; a closed desk ignores them --------------------------------------------------------------
 
-    def open(self, book: Book, elapsed: Elapsed) -> None:
+    def open(self, book: RequestRegistry, elapsed: Elapsed) -> None:
         """Accept requests from now on; `book` has the known requests, and `elapsed` is the source's time."""
         self._book, self._elapsed = book, elapsed
 
@@ -157,7 +157,7 @@ class Desk:
             self._tell(book.silence(upto))
 
     def forget(self, before_ms: int, acknowledged: Mapping[int, int]) -> dict[int, int]:
-        """Forget requests that are over and older than this time; return the result of `Book.disposable`."""
+        """Forget requests that are over and older than this time; return the result of `RequestRegistry.disposable`."""
         if self._book is None:
             return {}
         self._book.forget(before_ms)
