@@ -54,7 +54,7 @@ check: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest tests/unit/test_tidy.py -q
+	@$(BIN)/python -m pytest tests/unit/house/test_tidy.py -q
 
 # Known advisories about what we depend on. Needs the network, so neither `make check` nor CI run it.
 audit: setup

@@ -29,13 +29,13 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLev
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 #: Tests in these folders start no Spark; they are quick unless they use a broker or a database server.
-WITHOUT_SPARK = ("theory", "unit", "simulation")
+WITHOUT_SPARK = {"theory", "unit", "simulation"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Add the tests without Spark to `make test-quick`."""
     for item in items:
-        if item.path.parent.name in WITHOUT_SPARK:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in WITHOUT_SPARK:
             item.add_marker(pytest.mark.quick)
 
 

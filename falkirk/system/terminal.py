@@ -2,7 +2,7 @@
 
 Error messages and rows quote records, which others write. So rich's markup is disabled, and control characters are
 removed: with them, a record could move the cursor, rename the window or hide text. Code makes styles with
-`rich.text.Text`. A test checks that no other module of Falkirk makes a console (`tests/unit/test_terminal.py`).
+`rich.text.Text`. A test checks that no other module of Falkirk makes a console.
 """
 
 import logging

@@ -21,12 +21,13 @@ import pytest
 from falkirk.local.broker import Broker
 from tests.chaos.apps.striking import FAILING, FAILURES, PLACES
 from tests.chaos.harness import APPS, START_S, Application
+from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire
-from tests.integration.test_batches import Table
 
 NODES, AT_ONCE = 30, 5
 ROOT = Path(__file__).parents[2]
-#: tests/integration/test_iterations.py interrupts an application at each of the PLACES; a soak kills it there, too.
+#: integration/collections/test_iterations.py interrupts an application at each of the PLACES; a soak kills it there,
+#: too.
 STRUCK = PLACES if os.environ.get("FALKIRK_STRIKES") else ("in-a-round", "state-half-written")
 
 

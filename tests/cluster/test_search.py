@@ -17,8 +17,8 @@ from falkirk.check import Guarantee
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from tests.chaos.harness import APPS, Application, Load, judge_counts
+from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire
-from tests.integration.test_batches import Table
 from tests.postgres import Postgres
 from tests.support import wait_until
 

@@ -1,0 +1,221 @@
+"""Epochs and power loss: the data that the store has recorded is on the disk, and missing data is detected.
+
+The disk is a port over `os.fsync` (`tests/disks.py`). The tests with Spark are in
+`tests/integration/homes/test_power_loss.py`.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql.types import StructType
+
+from falkirk.errors import HomeError
+from falkirk.operators import iteration
+from falkirk.operators.iteration import Iterating
+from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.store import Store
+from falkirk.system import durable
+from tests.disks import ForgetfulDisk
+from tests.support import wait_until
+from tests.unit.epochs.test_backpressure import Sink, session
+
+CONTENT = b"PAR1" + bytes(range(256)) * 4 + b"PAR1"
+
+
+def write(folder: Path, *names: str) -> None:
+    """Write files in the way of Spark, without a sync."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(CONTENT)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of a batch's epochs, in a folder that is already synced."""
+    durable.sync_folder(tmp_path)
+    return tmp_path / "regions" / "b"
+
+
+@pytest.fixture
+def epochs(store: Store, home: Path) -> EpochLog:
+    return EpochLog("epochs:b", "b", home, store)
+
+
+def complete(epochs: EpochLog, *, state: str | None = None) -> Epoch:
+    n = epochs.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
+    write(epochs.path(f"{n}-aa"), "_SUCCESS", "part-0.parquet", "part-1.parquet", "_dead0/part-0.parquet")
+    if state is not None:
+        write(epochs.path(state), "own/part-0.parquet", "note.json")
+    epochs.record(n, folder=f"{n}-aa", rows=2, dead=1, state=state, saved=state is not None)
+    return epochs.epochs()[-1]
+
+
+def test_what_is_recorded_is_there_after_a_loss_of_power(
+    epochs: EpochLog, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = ForgetfulDisk(tmp_path, monkeypatch)
+    durable.sync_folder(tmp_path)
+    durable.make_folder(home)
+    durable.sync_folder(tmp_path)
+    epoch = complete(epochs, state="0-aa-state")
+    complete(epochs)
+    epochs.path("later-state").mkdir()
+    write(epochs.path("later-state"), "note.json")
+    epochs.record_state(1, "later-state")
+    write(epochs.path("2-aa"), "part-0.parquet")  # that epoch is not recorded
+    assert disk.lose_power(tmp_path / "regions") == ["regions/b/2-aa"]
+    assert epochs.results(epoch).name == "0-aa"
+    assert [epochs.state(e).name for e in epochs.epochs()] == ["0-aa-state", "later-state"]
+
+
+def test_without_a_sync_what_is_lost_is_found(
+    epochs: EpochLog, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may also ignore a sync. The error then names the file."""
+    disk = ForgetfulDisk(tmp_path, monkeypatch)
+    durable.make_folder(home)
+    durable.sync_folder(tmp_path)
+    monkeypatch.setattr(durable.os, "fsync", lambda opened: None)
+    epoch = complete(epochs)
+    assert disk.lose_power(tmp_path / "regions")
+    with pytest.raises(HomeError) as lost:
+        epochs.results(epoch)
+    assert lost.value.condition == "STATE_DAMAGED"
+
+
+def _delete(path: Path) -> None:
+    path.unlink()
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(CONTENT[:100])
+
+
+def _overwrite(path: Path) -> None:
+    """Overwrite with the same length, as if blocks were allocated to the file but never written."""
+    path.write_bytes(bytes(len(CONTENT)))
+
+
+HARMS = (_delete, _truncate, _overwrite)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("name", ["part-1.parquet", "_dead0/part-0.parquet", "_SUCCESS"])
+def test_a_damaged_epoch_is_refused_by_all_who_read_it(
+    harm: Callable[[Path], None], name: str, epochs: EpochLog, tmp_path: Path
+) -> None:
+    """Without the manifest, Spark reads the other files, or fails on every try."""
+    epoch = complete(epochs)
+    file = epochs.path("0-aa") / name
+    harm(file)
+    fresh = EpochLog(epochs.name, "b", epochs.folder, epochs._store)
+    given = SimpleNamespace(name="b", log="epochs:b", topic=None, folder=None, sliced=False, stamped=None, view=False)
+    batch = SimpleNamespace(name="c", cut=None, inputs=(given,))
+    reading = Epoch(number=0, first={}, last={"epochs:b": {0: 1}}, then={}, views={}, cut_at_s=0.0)
+
+    def reads() -> None:
+        Inputs(cast(Any, None), cast(Any, None), cast(Any, batch), reading, {"epochs:b": fresh}, {}, {})
+
+    def releases() -> None:
+        sink = Sink(fails=False)
+        sink.open.set()
+        releaser = EpochReleaser(fresh, {"s": cast(Any, sink)}, None, StructType())
+        wait_until(lambda: releaser.release(session(), 0, 1), 30, "the release")
+
+    for read in (lambda: fresh.slices(epoch), reads, releases):
+        with pytest.raises(HomeError) as refused:
+            read()
+        assert (refused.value.condition, refused.value.parameters["file"]) == ("STATE_DAMAGED", str(file))
+
+
+@pytest.mark.parametrize("harm", HARMS[:2])
+def test_a_file_that_is_lost_after_it_was_checked_is_found(harm: Callable[[Path], None], epochs: EpochLog) -> None:
+    epoch = complete(epochs)
+    epochs.results(epoch)
+    harm(epochs.path("0-aa") / "part-0.parquet")
+    with pytest.raises(HomeError) as refused:
+        epochs.results(epoch)
+    assert refused.value.condition == "STATE_DAMAGED"
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_state_is_refused(harm: Callable[[Path], None], epochs: EpochLog) -> None:
+    epoch = complete(epochs, state="0-aa-state")
+    harm(epochs.path("0-aa-state") / "own" / "part-0.parquet")
+    with pytest.raises(HomeError) as refused:
+        epochs.state(epoch)
+    assert refused.value.condition == "STATE_DAMAGED"
+
+
+def test_a_view_whose_newest_epoch_is_lost_does_not_wait_for_ever(epochs: EpochLog) -> None:
+    epoch = complete(epochs)
+    for path in sorted(epochs.path("0-aa").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    epochs.path("0-aa").rmdir()
+    assert epochs.newest() == 0, "otherwise a reader would wait for the first epoch of the view"
+    with pytest.raises(HomeError) as refused:
+        epochs.results(epoch)
+    assert refused.value.condition == "STATE_DAMAGED"
+
+
+def test_an_epoch_of_an_older_falkirk_has_no_manifest(epochs: EpochLog, store: Store) -> None:
+    n = epochs.decide({}, {}, {}, 0.0)
+    write(epochs.path("0-aa"), "part-0.parquet")
+    store.add_checkpoint("b", n, {"folder": "0-aa", "rows": 1, "dead": 0, "state": None, "saved": True})
+    assert epochs.results(epochs.epochs()[0]) == epochs.path("0-aa")
+
+
+@pytest.mark.parametrize("at", [0, durable.END_BYTES + 7, -1])
+def test_the_ends_of_a_large_file_are_checked(at: int, tmp_path: Path) -> None:
+    content = bytearray(2 * durable.END_BYTES - 9 if at else 3 * durable.END_BYTES)
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    manifest = durable.sync(tmp_path)
+    content[at] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(HomeError) as refused:
+        durable.check(tmp_path, manifest)
+    assert refused.value.parameters["file"] == str(file)
+    durable.check(tmp_path, manifest, contents=False)
+
+
+@pytest.mark.parametrize("lost", ["0-aa/part-0.parquet", "0-aa-state/note.json"])
+@pytest.mark.parametrize("view", [True, False])
+def test_an_epoch_that_fails_looks_at_what_it_reads(lost: str, view: bool, epochs: EpochLog) -> None:
+    """Spark's error for a lost file looks like any other failure, which would be retried."""
+    complete(epochs, state="0-aa-state")
+    given = SimpleNamespace(log="epochs:b", view=view)
+    batch = cast(Any, SimpleNamespace(log="epochs:b", inputs=(given, SimpleNamespace(log="topic", view=False))))
+    last = {"topic": {0: 1}} | ({} if view else {"epochs:b": {0: 1}})
+    failed = Epoch(number=1, first={}, last=last, then={}, views={"epochs:b": 0} if view else {}, cut_at_s=0.0)
+    refuse_damaged(batch, failed, {"epochs:b": epochs})
+    (epochs.folder / lost).unlink()
+    with pytest.raises(HomeError) as refused:
+        refuse_damaged(batch, failed, {"epochs:b": epochs})
+    assert (refused.value.condition, refused.value.parameters["file"]) == ("STATE_DAMAGED", str(epochs.folder / lost))
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_file_of_an_iteration_is_refused(
+    harm: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is raised before a round of the epoch is computed."""
+    file = tmp_path / "0-aa" / "run.arrow"
+    write(tmp_path, "0-aa/run.arrow")
+    note = json.dumps({"partitions": 1, "state": "", "files": durable.sync(tmp_path)})
+    context = SimpleNamespace(master="local[2]")
+    frame = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
+    call = SimpleNamespace(slot=lambda name: "iterate-1", folder=lambda slot: tmp_path, noted=lambda slot: note)
+    monkeypatch.setattr(iteration, "current", lambda name: call)
+    iterating = Iterating(cast(Any, SimpleNamespace(iteration=object(), reads=("events",))))
+    iterating._graph, iterating._made_for = cast(Any, object()), context
+    harm(file)
+    with pytest.raises(HomeError) as refused:
+        iterating(cast(Any, frame))
+    assert (refused.value.condition, refused.value.parameters["file"]) == ("STATE_DAMAGED", str(file))

@@ -1,0 +1,223 @@
+"""The cache of JVM dependencies matches the manifest; it is complete or absent, even if a process dies."""
+
+import hashlib
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from falkirk.errors import MachineError
+from falkirk.local import jars
+from falkirk.local.cache import cache_home
+from falkirk.local.doctor import diagnose
+from tests.support import wait_until
+from tests.unit.fakes import ROOT, fake_java
+
+#: Fills the cache in a separate process. The fake resolver dies or waits if the test says so.
+FILL = """
+import sys
+from pathlib import Path
+from falkirk.local import jars
+from falkirk.local.cache import cache_home
+from tests.unit.home.test_local_jars import put_all
+
+marks, behaviour = Path(sys.argv[1]), sys.argv[2]
+jars.MANIFEST = marks / "jars.sha256"
+
+def resolve(folder):
+    (folder / "spark").mkdir()
+    (folder / "spark" / "half.jar").touch()
+    with open(marks / "resolves", "a") as log:
+        print("resolve", file=log)
+    if behaviour == "wait":
+        sys.stdin.readline()
+    put_all(folder)
+
+print(jars.resolved(resolve), flush=True)
+"""
+
+
+def put_all(folder: Path) -> None:
+    """Create an empty file for each jar of the manifest."""
+    for jar in jars.absent(folder):
+        (folder / jar).parent.mkdir(exist_ok=True)
+        (folder / jar).touch()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache for this test only, and a manifest of empty jars."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FALKIRK_CACHE", str(folder))
+    empty = hashlib.sha256(b"").hexdigest()
+    (tmp_path / "jars.sha256").write_text("".join(f"{empty}  {jar}\n" for jar in jars.manifest()))
+    monkeypatch.setattr(jars, "MANIFEST", tmp_path / "jars.sha256")
+    return folder
+
+
+def fill(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
+    """Start a process that resolves."""
+    return subprocess.Popen(
+        [sys.executable, "-c", FILL, str(tmp_path), behaviour],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def resolves(tmp_path: Path) -> int:
+    """Return how many times the fake resolver has started."""
+    marks = tmp_path / "resolves"
+    return len(marks.read_text().splitlines()) if marks.exists() else 0
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FALKIRK_CACHE", "/a/cache")
+    assert cache_home() == Path("/a/cache")
+    monkeypatch.delenv("FALKIRK_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/a/cache")
+    assert cache_home() == Path("/a/cache/falkirk")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/someone")
+    assert cache_home() == Path("/someone/.cache/falkirk")
+
+
+def test_a_filled_cache_is_used_without_resolving() -> None:
+    jars.resolved(put_all)
+    names = {path.name.partition("-0-10")[0] for path in jars.spark_jars()}
+    assert "spark-sql-kafka" in names
+    assert jars.broker_jars()
+
+
+def test_the_manifest_has_each_jar_that_ivy_xml_names_in_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    manifest = jars.manifest()
+    named = ElementTree.parse(ROOT / "falkirk/local/ivy.xml").iter("dependency")
+    wanted = {f"{d.attrib['conf'].partition('->')[0]}/{d.attrib['name']}-{d.attrib['rev']}.jar" for d in named}
+    assert wanted <= manifest.keys(), "run tools/pin_jars.py"
+    assert {jar.partition("/")[0] for jar in manifest} == set(jars.KINDS)
+    assert all(len(digest) == 64 for digest in manifest.values())
+
+
+def test_another_manifest_has_an_entry_of_its_own() -> None:
+    first = jars.entry()
+    jars.MANIFEST.write_text(jars.MANIFEST.read_text().replace("spark/", "spark/new-"))
+    assert jars.entry() != first
+
+
+def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken(cache: Path) -> None:
+    """The registry, or a machine between, serves another file with a matching checksum."""
+
+    def forge(folder: Path) -> None:
+        put_all(folder)
+        next((folder / "broker").glob("kafka-clients*")).write_text("forged")
+
+    with pytest.raises(MachineError) as caught:
+        jars.resolved(forge)
+    assert caught.value.condition == "DEPENDENCIES_ALTERED"
+    assert [jar.rpartition("-")[0] for jar in caught.value.parameters["jars"]] == ["broker/kafka-clients"]
+    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("kind", jars.KINDS)
+def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: str) -> None:
+    use = {"spark": jars.spark_jars, "broker": jars.broker_jars}
+    jars.resolved(put_all)
+    first = use[kind]()[0]
+    first.write_text("replaced")
+    with pytest.raises(MachineError) as caught:
+        use[kind]()
+    assert caught.value.condition == "DEPENDENCIES_ALTERED"
+    assert caught.value.parameters["jars"] == (f"{kind}/{first.name}",)
+    first.unlink()
+    with pytest.raises(MachineError) as caught:
+        use[kind]()
+    assert caught.value.condition == "DEPENDENCIES_ALTERED"
+    first.touch()
+    assert use[kind]()
+
+
+def test_a_jar_that_was_added_to_the_cache_is_not_used() -> None:
+    place = jars.resolved(put_all)
+    (place / "spark" / "added.jar").write_text("added")
+    assert place / "spark" / "added.jar" not in jars.spark_jars()
+
+
+def test_an_incomplete_result_leaves_nothing(cache: Path) -> None:
+    def lose_one(folder: Path) -> None:
+        put_all(folder)
+        next((folder / "spark").glob("kafka-clients*")).unlink()
+
+    with pytest.raises(MachineError) as caught:
+        jars.resolved(lose_one)
+    assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
+    assert "kafka-clients" in str(caught.value)
+    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+
+
+def test_an_error_while_resolving_leaves_nothing(cache: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "spark").mkdir()
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        jars.resolved(fail)
+    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+
+
+def test_a_resolver_killed_half_way_leaves_no_entry_and_its_rest_is_swept(tmp_path: Path, cache: Path) -> None:
+    doomed = fill(tmp_path, "wait")
+    wait_until(lambda: resolves(tmp_path) == 1, 30, "the resolver is half way")
+    doomed.send_signal(signal.SIGKILL)
+    doomed.communicate()
+    assert not jars.entry().exists()
+    assert len(list((cache / "jars").glob(".filling-*"))) == 1
+    place = jars.resolved(put_all)
+    assert jars.absent(place) == ()
+    assert not (place / "spark" / "half.jar").exists()
+    assert sorted(p.name for p in (cache / "jars").iterdir()) == sorted([".lock", place.name])
+
+
+def test_of_two_processes_one_resolves_and_the_other_waits_and_says_so(tmp_path: Path) -> None:
+    first = fill(tmp_path, "wait")
+    wait_until(lambda: resolves(tmp_path) == 1, 30, "the first resolves")
+    second = fill(tmp_path, "go")
+    assert second.stderr is not None
+    assert "waiting for it" in second.stderr.readline()
+    assert not jars.entry().exists()
+    shown, _ = first.communicate("\n", timeout=30)
+    also_shown, _ = second.communicate(timeout=30)
+    assert shown == also_shown == f"{jars.entry()}\n"
+    assert resolves(tmp_path) == 1
+
+
+def test_what_ivy_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(tmp_path, 'openjdk version "17.0.1"')
+    (home / "bin" / "java").write_text(
+        "#!/bin/sh\n"
+        'case "$1" in -version) echo \'openjdk version "17.0.1"\' >&2; exit 0;; esac\n'
+        "echo ':: loading settings'; echo '\t\t:: org.example#lost;1.0: not found'; exit 1\n"
+    )
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(MachineError) as caught:
+        jars.spark_jars()
+    assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
+    assert caught.value.parameters["lines"] == [":: org.example#lost;1.0: not found"]
+    assert not jars.entry().exists()
+
+
+def test_the_doctor_names_a_jar_that_has_gone_or_was_replaced() -> None:
+    def finding() -> tuple[bool, str]:
+        (found,) = (f for f in diagnose() if f.name == "JVM dependencies")
+        return found.ok, found.detail
+
+    assert finding()[0], "missing before the first download is fine"
+    jars.resolved(put_all)
+    assert finding()[0]
+    jar = jars.broker_jars()[0]
+    for harm in (jar.unlink, lambda: jar.write_text("replaced")):
+        harm()
+        well, detail = finding()
+        assert not well
+        assert f"broker/{jar.name}" in detail

@@ -1,0 +1,114 @@
+"""Layers: a package imports only packages below it, no two modules import each other, and the docs say so.
+
+All imports count: those inside functions and those for type checkers, too.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "falkirk"
+#: The packages, each above those that it may import. `check` shares no code with what it judges: see test_tidy.py.
+LAYERS = (
+    "errors", "system", "check", "theory", "kafka", "declare", "store", "home", "local", "protocol", "frames",
+    "analysis", "push", "differential", "operators", "plan", "runtime", "host", "audit", "redrive", "commands", "api",
+    "cli",
+)  # fmt: skip
+#: The modules that users import, and what only they lead to.
+API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
+#: What is in the repository and not in the package. It may import all of the package.
+OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples")
+
+
+def modules() -> dict[str, Path]:
+    """Return the file of each module of the package, by name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(path: Path, known: Mapping[str, object]) -> Iterator[str]:
+    """Yield the modules of the package that a file imports anywhere, and all others by their first name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [
+                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module for a in node.names
+            ]
+        else:
+            continue
+        for name in names:
+            yield name if name in known else name.split(".")[0]
+
+
+def layer(module: str) -> str:
+    """Return the layer of a module."""
+    return "api" if module in API else module.split(".")[1]
+
+
+def upwards(module: str, imports: Iterator[str]) -> list[str]:
+    """Return what a module imports from a higher layer."""
+    level = LAYERS.index(layer(module))
+    return sorted({i for i in imports if i in MODULES and LAYERS.index(layer(i)) > level})
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_is_below_it(module: str) -> None:
+    found = set(imported(MODULES[module], MODULES))
+    assert not upwards(module, iter(found))
+    assert not found & set(OUTSIDE)
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the sets of modules that all lead to each other (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            place = stack.index(node)
+            found.append(sorted(stack[place:]))
+            del stack[place:]
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return [each for each in found if len(each) > 1]
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = {m: {i for i in imported(path, MODULES) if i in MODULES and i != m} for m, path in MODULES.items()}
+    assert not cycles(graph)
+
+
+def test_every_package_has_its_layer_and_the_architecture_page_names_it() -> None:
+    packages = {layer(m) for m in MODULES}
+    assert packages == set(LAYERS)
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = [name for name in re.findall(r"^\| `(\w+)` ", page, re.MULTILINE) if name in LAYERS]
+    assert named == list(reversed(LAYERS))
+
+
+def test_these_tests_can_fail() -> None:
+    assert upwards("falkirk.theory.times", iter(("falkirk.plan.planner", "falkirk.errors"))) == ["falkirk.plan.planner"]
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]

@@ -1,0 +1,84 @@
+"""A run of tests leaves no process behind: not after its end, after kill -9, or after a signal."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.running import times
+from tests.support import wait_until
+
+ROOT = Path(__file__).parents[3]
+
+#: A test that starts a process in a separate session, prints its number, and passes or waits.
+TEST = """
+import subprocess, sys, threading
+from pathlib import Path
+
+def test_that_starts_a_process():
+    waiting = "import threading; threading.Event().wait(600)"
+    process = subprocess.Popen([sys.executable, "-c", waiting], start_new_session=True)
+    Path({file!r}).write_text(str(process.pid))
+    {then}
+"""
+
+
+def run_of(folder: Path, then: str, *options: str) -> tuple["subprocess.Popen[str]", psutil.Process]:
+    """Start pytest on this test; return it and the process that the test has started."""
+    file, told = folder / "test_started.py", folder / "pid"
+    file.write_text(TEST.format(file=str(told), then=then))
+    plugins = ["-p", "tests.running.processes", "-p", "no:cacheprovider", "--rootdir", str(folder), *options]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *plugins, str(file)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    wait_until(lambda: told.exists() and told.read_text(), 60, "the test to start its process")
+    return running, psutil.Process(int(told.read_text()))
+
+
+def ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("sent", "options"), [(signal.SIGKILL, ()), (signal.SIGKILL, ("-n", "1")), (signal.SIGTERM, ("-n", "1"))]
+)
+def test_no_process_is_left_by_a_run_that_a_signal_ends(
+    tmp_path: Path, sent: signal.Signals, options: tuple[str, ...]
+) -> None:
+    running, started = run_of(tmp_path, "threading.Event().wait(600)", *options)
+    running.send_signal(sent)
+    running.communicate()
+    wait_until(lambda: ended(started), 60, "the watcher to end what the test had started")
+
+
+def test_a_process_that_a_test_left_is_named_and_fails_the_run(tmp_path: Path) -> None:
+    running, started = run_of(tmp_path, "pass")
+    printed, _ = running.communicate()
+    assert ended(started)
+    assert running.returncode == pytest.ExitCode.TESTS_FAILED
+    assert f"{started.pid} {sys.executable}" in printed
+
+
+def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None:
+    file, lines = tmp_path / "test_burning.py", tmp_path / "lines"
+    file.write_text(
+        "import subprocess, sys\n"
+        "BURN = 'import time\\nwhile time.process_time() < 1: pass'\n"
+        "def test_that_computes_in_a_child():\n"
+        "    subprocess.run([sys.executable, '-c', BURN], start_new_session=True)\n"
+    )
+    plugins = ["-p", "tests.running.processes", "-p", "tests.running.times", "-p", "no:cacheprovider"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "--rootdir", str(tmp_path), str(file)],
+        cwd=ROOT, env={**os.environ, times.FILE: str(lines)}, check=True, capture_output=True,
+    )  # fmt: skip
+    printed = times.table(times.read(lines))
+    (usage,) = times.read(lines)
+    assert 0.5 < usage.cpu_s <= usage.wall_s + 0.5
+    assert usage.jvms == 0
+    assert "test_burning.py" in printed

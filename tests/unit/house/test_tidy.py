@@ -1,0 +1,117 @@
+"""Tidy: the rules of the house that a program can check, over every tracked file."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import falkirk
+
+ROOT = Path(__file__).parents[3]
+LINES_MAX = 400
+#: The modules that the theory may import: no clock, no randomness, no I/O, nothing from other packages.
+PURE = {
+    "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "fractions", "functools",
+    "gc", "heapq", "itertools", "math", "operator", "re", "types", "typing", "falkirk.errors",
+}  # fmt: skip
+#: Some letters are in brackets, so that this file itself does not match.
+FORBIDDEN_TEXT = {
+    "a path of one machine": r"[ \"'(=`]/(wor[k]|far[m]|hom[e]/[a-z]+|roo[t]|tm[p]/lab)/",
+    "the address of a package registry": r"://[a-z0-9.-]*(mave[n]|pyp[i]|npmj[s]|crate[s]|sonatyp[e])[a-z0-9.-]*",
+}
+FORBIDDEN_IN_PYTHON = {
+    "work left for later": r"\b(TOD[O]|FIXM[E]|XX[X])\b|NotImplementedErro[r]",
+    "an error swallowed whole": r"except( Exception| BaseException)?:\s*\n\s*(pas[s]|\.\.[.])\s*\n",
+}
+
+
+def tracked(pattern: str) -> Iterator[Path]:
+    """Yield the files that git tracks or would track."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found = listed.stdout.splitlines()
+    assert found, f"git lists no {pattern} in {ROOT}: {listed.stderr}"
+    yield from (ROOT / name for name in sorted(set(found)) if (ROOT / name).is_file())
+
+
+PYTHON_FILES = list(tracked("*.py"))
+
+
+def name(path: Path) -> str:
+    """Return the path within the repository, as the name of a case."""
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the full names of a module's imports, at any depth."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            yield ".".join(part for part in (base, node.module) if part)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "falkirk" / "theory").glob("**/*.py")), ids=name)
+def test_theory_is_pure(path: Path) -> None:
+    strange = {i for i in imports(path) if i not in PURE and i.split(".")[:2] != ["falkirk", "theory"]}
+    assert not strange, f"{name(path)} imports {sorted(strange)}; theory/ knows neither Spark, a clock nor files"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "falkirk" / "check").glob("**/*.py")), ids=name)
+def test_the_checker_shares_no_code_with_what_it_judges(path: Path) -> None:
+    ours = {i for i in imports(path) if i.split(".")[0] == "falkirk"}
+    shared = {
+        "falkirk.errors",
+        "falkirk.system.terminal",
+    }  # for output only: they judge nothing, and import no judged code
+    assert not {i for i in ours - shared if i.split(".")[:2] != ["falkirk", "check"]}
+    assert not {i for i in imports(ROOT / "falkirk" / "system" / "terminal.py") if i.split(".")[0] == "falkirk"}
+    assert not {i for i in imports(path) if i.split(".")[0] == "pyspark"}
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=name)
+def test_a_file_is_short_and_opens_with_a_sentence(path: Path) -> None:
+    text = path.read_text()
+    lines = text.count("\n")
+    assert lines <= LINES_MAX, f"{lines} lines: look for the second thing hiding inside"
+    if text.strip():
+        docstring = ast.get_docstring(ast.parse(text))
+        assert docstring, "a module begins with one defining sentence"
+        assert re.search(r"[.:?]($|\s)", docstring), "its first sentence has an end"
+
+
+@pytest.mark.parametrize("path", [p for p in PYTHON_FILES if ROOT / "tests" in p.parents], ids=name)
+def test_tests_wait_for_conditions(path: Path) -> None:
+    assert not re.search(r"\bsleep\(", path.read_text()), "wait for a condition instead"
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=name)
+def test_nothing_is_left_for_later_or_swallowed(path: Path) -> None:
+    text = path.read_text()
+    assert not [what for what, pattern in FORBIDDEN_IN_PYTHON.items() if re.search(pattern, text)]
+
+
+@pytest.mark.parametrize("what", FORBIDDEN_TEXT)
+def test_tracked_files_name_no(what: str) -> None:
+    pattern = re.compile(FORBIDDEN_TEXT[what])
+    found = []
+    for path in tracked("*"):
+        try:
+            lines = path.read_text().splitlines()
+        except UnicodeDecodeError:  # a picture
+            continue
+        found += [f"{name(path)}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if pattern.search(line)]
+    assert not found, "\n".join([f"{what}:", *found])
+
+
+def test_public_names() -> None:
+    exported = falkirk.__all__
+    assert exported == sorted(exported)
+    assert not [n for n in exported if not getattr(falkirk, n).__doc__]

@@ -1,0 +1,292 @@
+"""A home and a sink of different ages: after a restore from a backup, one of them lacks epochs that the other has."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql.types import StructType
+
+import falkirk as fk
+from falkirk.declare.endpoints import as_endpoint
+from falkirk.declare.sink import OwnSink
+from falkirk.errors import HomeError
+from falkirk.errors.location import caller
+from falkirk.plan.region import BatchLogs
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.ports import Health
+from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.outputs import Outputs
+from falkirk.runtime.sinks import folder, own
+from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.runtime.sinks.own import OwnTarget
+from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser
+from falkirk.runtime.sinks.table import TableTarget
+from falkirk.store import RegionRecord, Store
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.history import History
+from tests.support import wait_until
+from tests.unit.epochs.test_backpressure import session
+
+LOG, SINK, SOURCE = "epochs:b", "s", "t"
+EPOCHS = 3
+
+
+class Sink:
+    """A target that knows its number of epochs, and that can be restored."""
+
+    def __init__(self) -> None:
+        self.has, self.sent = 0, list[int]()
+
+    def seen(self) -> int:
+        return self.has
+
+    delivered = seen
+
+    def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
+        if epoch >= self.has:
+            self.sent.append(epoch)
+            self.has = epoch + 1
+
+
+class Own:
+    """The same sink, as users write it."""
+
+    address = "a store"
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def delivered(self) -> int:
+        return self._sink.has
+
+    def deliver(self, epoch: int, rows: object) -> None:
+        self._sink.deliver(epoch, rows)
+
+
+class Batch(BatchAtRest):
+    """A batch without a failure."""
+
+    def health(self) -> Health:
+        return Health(runs=True)
+
+
+class Logs(EpochLogs):
+    """One log of epochs, and a source that still has all records."""
+
+    def ends(self, topic: str) -> OffsetFrontier:
+        return super().ends(topic) if topic == LOG else EMPTY
+
+
+class World:
+    """A home with complete epochs, and the wheels that start in it."""
+
+    def __init__(self, store: Store, path: Path, sink: Sink, target: object) -> None:
+        self.store, self.path, self.sink, self.target = store, path, sink, target
+        home = SimpleNamespace(store=store, checkpoint=lambda name: path, identity="deadbeef")
+        topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
+        self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
+        record = RegionRecord(fingerprint={}, start_offsets={SOURCE: {0: 0}}, partitions={})
+        store.create_region("b", record, {})
+        self.epochs = EpochLog(LOG, "b", path, store)
+
+    def complete(self, count: int) -> None:
+        for _ in range(count):
+            n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
+            (self.path / f"{n}-aa").mkdir()
+            self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
+
+    def start(self, history: int = 0) -> RecoveryProtocol:
+        """Open the home as a new process does."""
+        epochs = EpochLog(LOG, "b", self.path, self.store)
+        self.releaser = EpochReleaser(epochs, {"out": cast(Any, self.target)}, None, StructType())
+        logs = BatchLogs(name="b", log=LOG, topics=(SOURCE,), files=(), sinks=("out",), dead_letters=None)
+        stage = Stage(name="b", inputs=(SOURCE,), output=LOG)
+        layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
+        port = Logs({LOG: epochs}, {LOG: self.releaser}, session())
+        recovery = RecoveryProtocol(
+            layout, {"b": Batch(logs, self.place)}, port, self.store, lambda: 0.0, history=History(points=history)
+        )
+        recovery.open()
+        return recovery
+
+    def release(self, recovery: RecoveryProtocol) -> None:
+        """Tick until all results are published."""
+
+        def is_out() -> bool:
+            recovery.turn()
+            return self.releaser.released() == self.epochs.end()
+
+        wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.outlet.detail}")
+        recovery.turn()
+
+
+@pytest.fixture(params=["own", "ours"])
+def world(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Three epochs are complete and released, to a sink of ours or to a user's."""
+    sink = Sink()
+    monkeypatch.setattr(own, "in_order", lambda rows, few: SimpleNamespace(drop=lambda column: rows))
+    declared = cast(OwnSink, as_endpoint(Own(sink), caller()))
+    made = World(store, tmp_path / "epochs", sink, OwnTarget(declared, "out") if request.param == "own" else sink)
+    made.path.mkdir()
+    made.complete(EPOCHS)
+    made.release(made.start(history=EPOCHS))
+    assert made.sink.sent == [0, 1, 2]
+    return made
+
+
+def test_a_sink_that_is_ahead_is_refused(world: World) -> None:
+    """Otherwise the next epoch, with other rows, has a number that the sink knows, and is dropped."""
+    world.sink.has = EPOCHS + 2
+    for _ in range(2):
+        with pytest.raises(HomeError) as refused:
+            world.start()
+        assert refused.value.condition == "SINK_AHEAD"
+        assert refused.value.parameters == {"sink": "out", "seen": EPOCHS + 2, "there": EPOCHS}
+
+
+def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) -> None:
+    """It was completed after the copy was made. If it were computed again, its results could differ."""
+    world.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
+    world.start()
+    world.sink.has = EPOCHS + 1
+    with pytest.raises(HomeError) as refused:
+        world.start()
+    assert (refused.value.condition, refused.value.parameters["there"]) == ("SINK_AHEAD", EPOCHS)
+
+
+def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
+    world.sink.has, world.sink.sent = 1, []
+    recovery = world.start(history=EPOCHS)
+    world.release(recovery)
+    assert world.sink.sent == [1, 2], "no new epoch is complete, but these are sent again"
+    world.complete(1)
+    world.release(recovery)
+    assert world.sink.sent == [1, 2, 3]
+
+
+def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(world: World) -> None:
+    world.complete(2)
+    world.sink.has, world.sink.sent = 1, []
+    world.release(world.start())  # without history, they are kept for no other reason
+    assert world.sink.sent == [1, 2, 3, 4]
+    assert not (world.path / "2-aa").exists()
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_sink_that_fell_back_too_far_is_refused(world: World, lost: int) -> None:
+    world.sink.has = 1
+    shutil.rmtree(world.path / f"{lost}-aa")
+    with pytest.raises(HomeError) as refused:
+        world.start()
+    assert refused.value.condition == "SINK_BEHIND"
+    assert refused.value.parameters == {"sink": "out", "kept": 1, "released": EPOCHS}
+
+
+def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: World) -> None:
+    recovery = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    world.release(recovery)
+    world.sink.has, world.sink.sent = 1, []
+    world.complete(1)
+
+    with pytest.raises(HomeError) as refused:
+        world.release(recovery)
+    assert (refused.value.condition, refused.value.parameters["kept"]) == ("SINK_BEHIND", 1)
+    assert world.sink.sent == []
+    world.release(world.start(history=2 * EPOCHS))
+    assert world.sink.sent == [1, 2, 3, 4]
+
+
+def test_a_table_tells_of_what_it_lost(tmp_path: Path) -> None:
+    database = tmp_path / "sink.db"
+    target = TableTarget(fk.Sql(f"sqlite:///{database}", "rows"), "deadbeef", "s")
+    assert (target.seen(), target.delivered()) == (0, 0)
+    with target._engine.begin() as db:
+        target._set_mark(db, 4)
+    copy = shutil.copy(database, tmp_path / "copy.db")
+    with target._engine.begin() as db:
+        target._set_mark(db, 7)
+    assert (target.seen(), target.delivered()) == (8, 8)
+    target._engine.dispose()
+    shutil.copy(copy, database)
+    assert (target.seen(), target.delivered()) == (5, 5)
+
+
+def test_a_folder_tells_what_it_lost_from_what_was_moved_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FolderTarget, "_write", lambda self, rows, named, being_made, few: named.mkdir())
+    path = tmp_path / "sink"
+
+    def deliver(first: int, last: int) -> None:
+        for epoch in range(first, last):
+            target.deliver(epoch, cast(Any, None))
+
+    target = FolderTarget(fk.Files(str(path)), "deadbeef")
+    deliver(0, 2)
+    copy = shutil.copytree(path, tmp_path / "copy")
+    deliver(2, 4)
+    assert (target.seen(), target.delivered()) == (4, 4)
+    for moved in path.glob("epoch=*"):
+        moved.rmdir()
+    assert (target.seen(), target.delivered()) == (4, 4), "its readers have moved the files"
+    deliver(3, 4)
+    assert not list(path.glob("epoch=*")), "otherwise an epoch would exist twice"
+    shutil.rmtree(path)
+    assert target.delivered() == 0
+    shutil.copytree(copy, path, dirs_exist_ok=True)
+    assert (target.seen(), target.delivered()) == (2, 2)
+
+
+def test_a_folder_whose_last_note_was_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FolderTarget, "_write", lambda self, rows, named, being_made, few: named.mkdir())
+    target = FolderTarget(fk.Files(str(tmp_path)), "deadbeef")
+    target.deliver(0, cast(Any, None))
+    (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef", "upto": 0}))
+    assert (target.seen(), target.delivered()) == (1, 0)
+    target.deliver(0, cast(Any, None))
+    assert (target.seen(), target.delivered()) == (1, 1)
+
+
+def test_a_folder_of_an_older_falkirk_does_not_tell(tmp_path: Path) -> None:
+    (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef"}))
+    assert FolderTarget(fk.Files(str(tmp_path)), "deadbeef").delivered() is None
+
+
+@pytest.mark.parametrize(("incarnations", "refused"), [({1: 5}, None), ({1: 5, 2: 1}, 2), ({}, None)])
+def test_records_of_an_incarnation_that_the_home_does_not_know(
+    store: Store, tmp_path: Path, incarnations: Mapping[int, int], refused: int | None
+) -> None:
+    home = SimpleNamespace(store=store, path=tmp_path)
+    outputs = Outputs(
+        cast(Any, SimpleNamespace(name="r", output="out", dead_letters="dead")), cast(Any, SimpleNamespace(home=home))
+    )
+    store.create_region("r", RegionRecord(fingerprint={}, start_offsets={}, partitions={}), {})
+    store.open_incarnation("r", -1)
+    tail, none = (cast(Any, SimpleNamespace(incarnations=i)) for i in (incarnations, {}))
+    if refused is None:
+        outputs.refuse_ahead(tail, none)
+        return
+    with pytest.raises(HomeError) as error:
+        outputs.refuse_ahead(none, tail)
+    assert error.value.condition == "SINK_AHEAD"
+    assert error.value.parameters == {"sink": "dead", "seen": 2, "there": 1}
+
+
+def test_epochs_that_were_cancelled_are_not_missed(world: World) -> None:
+    """A sink can't remember an epoch that nobody delivered. It counted as an older copy of itself."""
+    world.complete(1)
+    recovery = world.store.open_recovery("test", {}, voids=((LOG, 0, EPOCHS, EPOCHS + 1),))
+    world.store.advance_recovery(recovery, "restored")
+    world.store.advance_recovery(recovery, "done")
+    recovery = world.start(history=2 * EPOCHS)
+    world.release(recovery)
+    world.complete(1)
+    world.release(recovery)
+    world.complete(1)
+    world.release(world.start(history=2 * EPOCHS))
+    assert world.sink.sent == [0, 1, 2, EPOCHS + 1, EPOCHS + 2]

@@ -1,0 +1,184 @@
+"""Requests over TLS: the client's view, the files that are refused, and how a renewed certificate is loaded."""
+
+import asyncio
+import json
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+import falkirk as fk
+from falkirk.declare.tls import ReloadingContext
+from falkirk.errors import MachineError
+from falkirk.home.folder import Home, open_home
+from falkirk.host.gateway import Gateway
+from falkirk.kafka.connection import Connection
+from falkirk.push import connections
+from falkirk.push.connections import Connections
+from tests.unit.requests.test_push_server import turn
+
+REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def certificate(folder: Path, name: str, *options: str) -> tuple[Path, Path]:
+    """Make a self-signed certificate for 127.0.0.1."""
+    files = folder / f"{name}.pem", folder / f"{name}-key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2",
+         "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1],
+         *(options or ("-nodes",))],
+        check=True, capture_output=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return files
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    folder = tmp_path_factory.mktemp("certificates")
+    made = {name: certificate(folder, name) for name in ("first", "second")}
+    return made | {"locked": certificate(folder, "locked", "-passout", "pass:secret")}
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Home:
+    return open_home(tmp_path / "home", "shop")
+
+
+def gateway(opened: Home, tls: fk.Tls | None, http: str = "127.0.0.1:0") -> tuple[Gateway, list[str]]:
+    """Return a gateway that serves no running application, and the list of its messages."""
+    app, said = fk.App("shop", http=http, http_token="secret", http_tls=tls), list[str]()
+    app.source("queries", fk.Http("/queries", schema="id STRING"))
+    return Gateway(app, Connection.of("127.0.0.1:1"), opened, said.append), said
+
+
+def told(opened: Home) -> tuple[str, int]:
+    kept = json.loads((opened.path / "http.json").read_text())
+    return kept["url"], kept["port"]
+
+
+def asked(port: int, trusted: Path | None) -> bytes:
+    """Return the start of the response to a client that trusts one certificate; None: the client does not use TLS."""
+
+    async def ask() -> bytes:
+        trust = None if trusted is None else ssl.create_default_context(cafile=str(trusted))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.write(REQUEST)
+        received = await reader.read(12)
+        writer.close()
+        return received
+
+    return asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+def test_requests_are_taken_by_tls_alone(files: dict[str, tuple[Path, Path]], opened: Home) -> None:
+    made, said = gateway(opened, fk.Tls(*files["first"]), "0.0.0.0:0")
+    with made:
+        url, port = told(opened)
+        assert url == f"https://0.0.0.0:{port}"
+        assert asked(port, files["first"][0]) == b"HTTP/1.1 401"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            asked(port, files["second"][0])
+        assert asked(port, None) == b""
+    assert not [line for line in said if "unencrypted" in line]
+
+
+def test_a_renewed_certificate_is_taken_up_and_one_that_does_not_fit_is_not(
+    files: dict[str, tuple[Path, Path]], opened: Home, tmp_path: Path
+) -> None:
+    used = tmp_path / "used.pem", tmp_path / "used-key.pem"
+
+    def put(certificate: Path, key: Path) -> None:
+        for source, target in zip((certificate, key), used, strict=True):
+            (new := target.with_suffix(".new")).write_bytes(source.read_bytes())
+            new.replace(target)
+
+    put(*files["first"])
+    made, said = gateway(opened, fk.Tls(*used))
+    with made:
+        _, port = told(opened)
+        assert asked(port, files["first"][0])
+        put(files["second"][0], files["first"][1])
+        assert asked(port, files["first"][0]), "after only one file was replaced, the former certificate stays in use"
+        assert [line for line in said if "the former one stays" in line]
+        put(*files["second"])
+        assert asked(port, files["second"][0]) == b"HTTP/1.1 401"
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "condition"),
+    [
+        ("first", "second", "CERTIFICATE_UNSUITABLE"),
+        ("locked", "locked", "CERTIFICATE_UNSUITABLE"),
+        ("none", "first", "FILE_UNREADABLE"),
+        ("first", "none", "FILE_UNREADABLE"),
+        ("text", "first", "CERTIFICATE_UNSUITABLE"),
+        ("first", "text", "CERTIFICATE_UNSUITABLE"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_at_the_start(
+    files: dict[str, tuple[Path, Path]], opened: Home, tmp_path: Path, certificate: str, key: str, condition: str
+) -> None:
+    (tmp_path / "text").write_text("no certificate")
+    known = files | {"text": (tmp_path / "text",) * 2, "none": (tmp_path / "none",) * 2}
+    made, _ = gateway(opened, fk.Tls(known[certificate][0], known[key][1]))
+    with pytest.raises(MachineError) as error:
+        made.__enter__()
+    assert error.value.condition == condition
+    assert not (opened.path / "http.json").exists()
+
+
+def test_a_key_with_a_password_is_named_and_nobody_is_asked_for_it(files: dict[str, tuple[Path, Path]]) -> None:
+    with pytest.raises(MachineError) as error:
+        fk.Tls(*files["locked"]).context()
+    assert error.value.parameters["reason"] == "the key has a password"
+
+
+def test_a_key_that_every_user_may_read_is_told(files: dict[str, tuple[Path, Path]], opened: Home) -> None:
+    key = files["first"][1]
+    for mode, warns in ((0o600, False), (0o644, True)):
+        key.chmod(mode)
+        made, said = gateway(opened, fk.Tls(*files["first"]))
+        with made:
+            assert any(f"the key {key}" in line for line in said) is warns
+    key.chmod(0o600)
+
+
+def test_a_certificate_and_its_key_may_be_in_one_file(files: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    both = tmp_path / "both.pem"
+    both.write_bytes(b"".join(file.read_bytes() for file in files["first"]))
+    assert ReloadingContext(fk.Tls(both), print).context.get_ca_certs() == []
+
+
+def test_connections_that_are_not_encrypted_are_bounded_and_cut_off(
+    files: dict[str, tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The web server sees a connection only after the TLS handshake, so its own limit does not cover earlier ones."""
+    monkeypatch.setattr(connections, "HANDSHAKE_S", 3.0)
+
+    async def run() -> None:
+        runner = web.AppRunner(web.Application())
+        await runner.setup()
+        assert runner.server is not None
+        listening = await asyncio.get_running_loop().create_server(
+            Connections(runner.server, set(), arriving_most=5), "127.0.0.1", 0,
+            ssl=fk.Tls(*files["first"]).context(), ssl_handshake_timeout=3.0,
+        )  # fmt: skip
+        port = listening.sockets[0].getsockname()[1]
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        ends = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
+        while sum(end.done() for end in ends) < 7:
+            await turn()
+        assert sum(end.done() for end in ends) == 7, "there is room for 5 connections"
+        await asyncio.wait(ends)
+        trust = ssl.create_default_context(cafile=str(files["first"][0]))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.write(REQUEST)
+        assert (await reader.read(12)) == b"HTTP/1.1 404", "idle connections were closed"
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
+        listening.close()
+        await runner.cleanup()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
