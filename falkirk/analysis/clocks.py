@@ -23,9 +23,8 @@ from falkirk.analysis.structure import analyzed
 #: A date that does not depend on the day: a year, month and day, perhaps with a time; or only the first of these.
 _DATE = r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([ T][^'\"\\]*)?)?)?\s*"
 _IS_DATE = re.compile(_DATE)
-#: A literal of SQL with its type before it, and a parameter, whose value comes from Python.
+#: A literal of SQL with its type before it.
 _LITERAL = re.compile(rf"(date|timestamp|timestamp_ltz|timestamp_ntz)\s*(['\"]){_DATE}\2", re.IGNORECASE)
-_PARAMETER = re.compile(r"[:?]")
 _TIMES = re.compile(r"\b(date|timestamp(_ltz|_ntz)?)\b")
 _TEXTS = re.compile(r"\b(string|char|varchar)\b")
 _TIME_IN_TEXT = re.compile(r"\b(date|timestamp)", re.IGNORECASE)
@@ -121,19 +120,21 @@ def _is_dated(literal: Any) -> bool:
     if str(literal.value()) == "0":  # the beginning of 1970: not the present, but a default of Spark (`time_bucket`)
         return False
     text = str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
-    return not _PARAMETER.match(text) and not _LITERAL.fullmatch(text)
+    # A parameter (`?`, `:day`) is not plainly a date: EXECUTE IMMEDIATE takes its value from a variable of SQL.
+    return not _LITERAL.fullmatch(text)
 
 
 def _is_unclear(value: Any) -> bool:
     """Return whether a value in the JVM may become another time on another day.
 
-    This holds for a time without a date, and for a text that is computed from constants.
+    This holds for a time without a date, and for a text that is computed without any column of the rows: from
+    constants, or by a subquery.
     """
     kind = _kind(value)
     if _TIME_OF_DAY.search(kind):
         return True
     is_literal = value.getClass().getSimpleName() == "Literal"
-    return not is_literal and _TEXTS.search(kind) is not None and bool(value.foldable())
+    return not is_literal and _TEXTS.search(kind) is not None and bool(value.references().isEmpty())
 
 
 def _kind(expression: Any) -> str:

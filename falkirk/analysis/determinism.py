@@ -7,12 +7,13 @@ contradict each other: see falkirk/plan/live_determinism.py. An at-most-once sin
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from falkirk.analysis import clocks, python
-from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
+from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
 from falkirk.analysis.settled import settled
 from falkirk.analysis.structure import OF_ROWS, KnownLeaves, structure_of, tree_of
 from falkirk.analysis.typed import of_types
@@ -55,7 +56,24 @@ class InBatch:
 def operations(data: DataFrame) -> Counter[str]:
     """Count the expressions and operators in a DataFrame's analysed plan, by simple class name."""
     tree = tree_of(data)
-    return Counter((*_names(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
+    return Counter((*_names(tree), *_of_distinct(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
+
+
+def _of_distinct(node: Any) -> Iterator[str]:
+    """Yield `CollectSet` for each aggregate of distinct values that depends on the order of rows.
+
+    Values are made distinct by a shuffle, so they do not arrive in the order of rows any more.
+    """
+    if isinstance(node, dict):
+        for value in node.values():
+            yield from _of_distinct(value)
+    elif isinstance(node, list):
+        for each, function in pairwise((*node, None)):
+            if isinstance(each, dict) and each.get("isDistinct") is True and isinstance(function, dict):
+                name = str(function.get("class", "")).rpartition(".")[2]
+                if entry_of(name).nature is Nature.ORDERED:
+                    yield "CollectSet"
+            yield from _of_distinct(each)
 
 
 def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:

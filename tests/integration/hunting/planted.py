@@ -140,7 +140,7 @@ FAULTS = {
         clocks, "_is_literal(part) and not _is_known(part)", "False", "CAST('today' AS DATE)", "to_timestamp('12:30')"
     ),
     "the present in a literal": _rule(
-        clocks, "not _PARAMETER.match(text) and not _LITERAL.fullmatch(text)", "False", "date'today'",
+        clocks, "return not _LITERAL.fullmatch(text)", "return False", "date'today'",
         'timestamp_ltz"now"', "by s: concat(first(txt), string(date'today'))",
     ),
     "the present in a computed text": _rule(

@@ -25,6 +25,7 @@ DIFFER = [
     "cast(cast(unbase64('bm93') as string) as timestamp)", "to_timestamp(concat('no', 'w'))",
     "to_date(lower('TODAY'))", "try_to_timestamp(reverse('won'))", "cast(array('now') as array<timestamp>)[0]",
     "cast(chr(110) || chr(111) || chr(119) as timestamp)", "date_add(reverse('yadot'), 1)",
+    "cast((SELECT '12:30') as timestamp_ltz)", "to_timestamp((SELECT max(x) FROM VALUES ('now') AS v(x)))",
     "cast(time'12:30' as timestamp_ntz)", "cast(z as timestamp_ntz)",
     "exists(SELECT 1 WHERE date'today' > date'2020-01-01')", "transform(array(1), x -> date'today')[0]",
 ]  # fmt: skip
@@ -53,6 +54,16 @@ def test_what_is_another_constant_on_another_day_is_not_known(spark: "SparkSessi
 @pytest.mark.parametrize("text", SAME)
 def test_what_is_plainly_a_date_is_known(spark: "SparkSession", text: str) -> None:
     assert found(spark, text) == set()
+
+
+@pytest.mark.parametrize("day", ["date /* of */ 'yesterday'", "try_cast(' N\\117W ' as date)", "date(r'today')"])
+def test_a_date_that_a_variable_of_sql_hands_over_is_not_known(spark: "SparkSession", day: str) -> None:
+    """Where it is read it is a literal, as a parameter of Python's is. Found by the hunt (seeds 56246745, 56246816)."""
+    spark.sql(f"DECLARE OR REPLACE VARIABLE falkirk_day = {day}")
+    rows = spark.createDataFrame([], SCHEMA)
+    rows.createOrReplaceTempView("falkirk_rows")
+    handed = spark.sql("EXECUTE IMMEDIATE 'SELECT s, ? AS x FROM falkirk_rows' USING falkirk_day")
+    assert DATED in InBatch.of(handed, KnownLeaves.of({"rows": rows})).undetermined
 
 
 def test_a_date_of_python_is_a_value(spark: "SparkSession") -> None:
