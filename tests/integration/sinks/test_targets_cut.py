@@ -128,7 +128,7 @@ def in_a_sink_of_a_user(points: Points, patch: pytest.MonkeyPatch) -> Iterator[N
     dumps = json.dumps
 
     def dump(row: Any, **options: Any) -> str:
-        if row["id"] % (ROWS // 3) == 0:
+        if "id" in row and row["id"] % (ROWS // 3) == 0:  # PySpark logs in JSON, too, once another test has said so
             points.pass_by(f"before row {row['id']}")
         return dumps(row, **options)
 
