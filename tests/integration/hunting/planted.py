@@ -144,7 +144,7 @@ FAULTS = {
         'timestamp_ltz"now"', "by s: concat(first(txt), string(date'today'))",
     ),
     "the present in a computed text": _rule(
-        clocks, "not is_literal and _TEXTS.search(kind) is not None and bool(value.foldable())", "False",
+        clocks, "not is_literal and _TEXTS.search(kind) is not None and bool(value.references().isEmpty())", "False",
         "CAST(concat('to', 'day') AS DATE)", "to_date(reverse('yadot'))",
     ),
     "a time of day": _rule(clocks, "if _TIME_OF_DAY.search(kind):", "if False:", "CAST(z AS timestamp_ntz)"),
