@@ -16,23 +16,20 @@ def show(error: FalkirkError) -> None:
     _console.print(Text.assemble((error.condition, "red"), f" {error}"), soft_wrap=True)
 
 
-class Command(click.Command):
+class _ShowingErrors(click.Command):
+    """Prints Falkirk's errors as one line, with exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FalkirkError as error:
+            show(error)
+            ctx.exit(1)
+
+
+class Command(_ShowingErrors):
     """A command that prints Falkirk's errors as one line, with exit code 1."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except FalkirkError as error:
-            show(error)
-            ctx.exit(1)
 
-
-class Group(click.Group):
+class Group(_ShowingErrors, click.Group):
     """Commands that print Falkirk's errors as one line, with exit code 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except FalkirkError as error:
-            show(error)
-            ctx.exit(1)

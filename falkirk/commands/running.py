@@ -12,6 +12,7 @@ import click
 from rich.table import Table
 
 from falkirk.commands.offline import OfflineApplication, Preview, never_ran
+from falkirk.commands.options import broker_option, file_argument, home_option
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import DefinitionError, HomeError
@@ -33,10 +34,10 @@ Command = Callable[..., None]
 def of_application(command: Command) -> Command:
     """Add the argument and options that name the application."""
     for option in (
-        click.option("--home", type=click.Path(path_type=Path), help="Folder for checkpoints and decisions."),
+        home_option,
         click.option("--local", is_flag=True, help="The broker that --local started on this machine."),
-        click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the file's."),
-        click.argument("file", type=click.Path(path_type=Path)),
+        broker_option,
+        file_argument,
     ):
         command = option(command)
     return command

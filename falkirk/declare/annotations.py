@@ -112,10 +112,8 @@ def _value(annotation: object, body: Body) -> object:
 
 def _evaluated(node: ast.expr, scope: dict[str, Any]) -> object:
     text = ast.unparse(node)
-    try:
+    with contextlib.suppress(Exception):  # the user's names may not exist, or may raise anything
         return eval(text, scope)
-    except Exception:  # the user's names may not exist, or may raise anything
-        pass
     match node:
         case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=ast.Tuple(elts=parts)) if (
             name == "Annotated"
