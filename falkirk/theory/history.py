@@ -1,4 +1,4 @@
-"""History: which of the older points of a processor are kept for a rollback on request.
+"""History: decides which older points of a processor are kept for a requested rollback.
 
 An idle processor makes a checkpoint every few seconds, and each equals the one before. If a history counts points,
 equal ones push out the others within a minute. So points with nothing in between are *merged*: they count as one. A

@@ -1,4 +1,4 @@
-"""A user's sink as a target: `fk.Sink` knows three things, and Falkirk adds what its own sinks know besides.
+"""A user's sink as a target: `fk.Sink` has three members, and this module adds the rest of a target.
 
 What could break an epoch in somebody else's code:
   - a try that was given up still writes, when the next one begins: deliveries to an address wait for each other;

@@ -1,5 +1,5 @@
-"""What is said to come out the same does: pipelines drawn over all of Spark's functions and forms of SQL, run twice,
-and once more in another JVM.
+"""Pipelines that are inferred deterministic give equal results. They are drawn over all of Spark's functions and forms
+of SQL, and run twice and once more in another JVM.
 
 `make hunt MINUTES=60` does the same for an hour. `FALKIRK_SEEDS=1,2,…` chooses other pipelines for this test.
 """
@@ -25,13 +25,13 @@ BLOCKS = {False: 0, True: 1}
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What this process has run, for another JVM."""
+    """The file with the pipelines that this process has run, for another JVM."""
     return tmp_path_factory.mktemp("hunt") / "record"
 
 
 @pytest.fixture(scope="module")
 def outcomes(spark: "SparkSession", record: Path) -> dict[bool, Outcome]:
-    """What a hunt under each mode of Spark has come to."""
+    """The outcome of a hunt under each mode of Spark."""
     found = {}
     with record.open("w") as lines:
         for ansi, block in BLOCKS.items():
