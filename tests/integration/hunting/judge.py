@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -260,8 +260,11 @@ class Hunt:
         given(self._planning.session, self._planning.tables)
         return [self._planner.told(pipeline) for pipeline in pipelines]
 
-    def through(self, told: Sequence[Told]) -> Outcome:
-        """Run the pipelines that are inferred deterministic twice. Between the two runs another day begins."""
+    def through(self, told: Sequence[Told], meanwhile: Callable[[Outcome], None] = lambda _: None) -> Outcome:
+        """Run the pipelines that are inferred deterministic twice. Between the two runs another day begins.
+
+        Args: meanwhile: other work, for the time until then. It gets the outcome of the first runs.
+        """
         outcome = _noted(told)
         batch, live = divided(told)
         midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
@@ -269,6 +272,7 @@ class Hunt:
         outcome.results = self.first(batch, live, outcome.zone)
         self._first_run_s = 1.2 * (time.monotonic() - began) / max(1, len(batch + live))
         outcome.in_time = time.monotonic() < midnight
+        meanwhile(outcome)
         wait_until(lambda: time.monotonic() >= midnight, 120, "midnight")
         with jvm.on_another_machine(self._first.session):
             second, in_order = self._second.run(batch), self._in_order.run(live)
