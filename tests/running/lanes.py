@@ -6,13 +6,16 @@
   In two workers, each would make its own.
 - The files of folders without Spark have thousands of tests of milliseconds. Handing out each one takes as long.
 
-The workers get the tests in the order in which they were collected: the longest first.
+The workers get the tests in the order in which they were collected: the longest first. After the lane, its worker
+gets tests of folders without Spark as long as there are any. So it does not start a session and a broker for the last
+minutes of a run.
 """
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.scheduler.protocol import Scheduling
+from xdist.workermanage import WorkerController
 
 LANE = "tests/chaos/"
 #: Files whose tests share a fixture of the module that takes seconds.
@@ -24,6 +27,7 @@ HEAVY = (
     "tests/integration/machine/test_local_broker.py",
 )
 FILES = ("tests/cluster/", "tests/theory/", "tests/unit/", *HEAVY)
+WITHOUT_SPARK = ("tests/simulation/", "tests/theory/", "tests/unit/")
 
 
 class Lanes(LoadScopeScheduling):
@@ -33,6 +37,13 @@ class Lanes(LoadScopeScheduling):
         if nodeid.startswith(LANE):
             return LANE
         return nodeid.partition("::")[0] if nodeid.startswith(FILES) else nodeid
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if LANE in self.assigned_work[node]:
+            light = next((scope for scope in self.workqueue if scope.startswith(WITHOUT_SPARK)), None)
+            if light is not None:
+                self.workqueue.move_to_end(light, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:

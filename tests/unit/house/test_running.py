@@ -102,33 +102,36 @@ def test_the_tests_of_an_expensive_fixture_go_to_one_worker() -> None:
     assert set(lanes.HEAVY) <= sharing
 
 
-def test_one_worker_gets_a_lane(tmp_path: Path) -> None:
-    for folder in ("tests/unit", "tests/integration"):
-        (tmp_path / folder).mkdir(parents=True)
+def workers_of(root: Path, *folders: str) -> list[tuple[str, str]]:
+    """Run twelve tests in each of these folders in two workers; return the folder and the worker of each test."""
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
         lines = (
             "import os, pytest",
             "@pytest.mark.parametrize('n', range(12))",
             "def test_worker(n):",
-            f"    with open({str(tmp_path / 'told')!r}, 'a') as told:",
+            f"    with open({str(root / 'told')!r}, 'a') as told:",
             f"        told.write('{folder} ' + os.environ['PYTEST_XDIST_WORKER'] + chr(10))",
         )
-        (tmp_path / folder / f"test_{folder.rpartition('/')[2]}.py").write_text("\n".join(lines))
-    plugins = [
-        "-p",
-        "tests.running.lanes",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(tmp_path),
-        "-n",
-        "2",
-        "--dist",
-        "load",
-    ]
+        (root / folder / f"test_{folder.rpartition('/')[2]}.py").write_text("\n".join(lines))
+    plugins = ["-p", "tests.running.lanes", "-p", "no:cacheprovider", "--rootdir", str(root)]
     subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, str(tmp_path / "tests")],
+        [sys.executable, "-m", "pytest", *plugins, "-n", "2", "--dist", "load", *(str(root / f) for f in folders)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True,
     )  # fmt: skip
-    told = {tuple(line.split()) for line in (tmp_path / "told").read_text().splitlines()}
-    workers = Counter(folder for folder, _ in told)
-    assert workers == {"tests/unit": 1, "tests/integration": 2}
+    told = [line.split() for line in (root / "told").read_text().splitlines()]
+    return [(folder, worker) for folder, worker in told]
+
+
+def test_one_worker_gets_a_lane(tmp_path: Path) -> None:
+    workers = Counter(folder for folder, _ in set(workers_of(tmp_path, "tests/integration", "tests/unit")))
+    assert workers == {"tests/integration": 2, "tests/unit": 1}
+
+
+def test_the_worker_of_the_lane_takes_tests_without_spark_first(tmp_path: Path) -> None:
+    """So it does not start a session of its own after the lane, while there is other work."""
+    ran = workers_of(tmp_path, "tests/chaos", "tests/integration", "tests/theory", "tests/unit")
+    (of_lane,) = {worker for folder, worker in ran if folder == "tests/chaos"}
+    order = [folder for folder, worker in ran if worker == of_lane]
+    assert order[:12] == ["tests/chaos"] * 12
+    assert order[12:14] == ["tests/theory"] * 2
