@@ -48,6 +48,9 @@ _COLLATED = re.compile(r"collat|\b(ci|ai)\b", re.IGNORECASE)
 _COMPILING = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 #: The estimated time of a pipeline's first run in seconds, until it was measured.
 _FIRST_RUN_S = 0.03
+#: The number of times that the first runs are tried if they last into the next day. After one of them, their time is
+#: known.
+_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +270,14 @@ class Hunt:
         """
         outcome = _noted(told)
         batch, live = divided(told)
-        midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
-        began = time.monotonic()
-        outcome.results = self.first(batch, live, outcome.zone)
-        self._first_run_s = 1.2 * (time.monotonic() - began) / max(1, len(batch + live))
-        outcome.in_time = time.monotonic() < midnight
+        for _ in range(_TRIES):
+            midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
+            began = time.monotonic()
+            outcome.results = self.first(batch, live, outcome.zone)
+            self._first_run_s = 1.2 * (time.monotonic() - began) / max(1, len(batch + live))
+            outcome.in_time = time.monotonic() < midnight
+            if outcome.in_time:
+                break
         meanwhile(outcome)
         wait_until(lambda: time.monotonic() >= midnight, 120, "midnight")
         with jvm.on_another_machine(self._first.session):
