@@ -165,7 +165,3 @@ def _sum_of(jar: Path) -> Path:
 def _sum(jar: Path) -> str:
     """Return the line of `sha256sum` for a jar."""
     return f"{jars.sha256(jar)}  {jar.name}\n"
-
-
-if __name__ == "__main__":  # tools/build_wheel_hook.py: the prebuilt jar of a wheel
-    build(Path(sys.argv[1]))
