@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from falkirk.errors import LogError
@@ -55,17 +55,20 @@ def python_decodes(value: bytes) -> str:
         return "refused"
 
 
+@settings(deadline=None)  # a JVM answers, on a machine that may be busy
 @given(headers)
 def test_java_and_python_write_the_same_bytes(java: Ask, header: Header) -> None:
     assert bytes.fromhex(java(f"encode {parts(header)}")) == header.encode()
 
 
+@settings(deadline=None)
 @given(headers, tags)
 def test_java_reads_what_python_writes(java: Ask, header: Header, tag: str) -> None:
     value = header.encode() + tag.encode()
     assert java(f"decode {value.hex()}") == python_decodes(value) == parts(header)
 
 
+@settings(deadline=None)
 @given(headers, tags, st.lists(st.tuples(st.integers(0, 120), st.binary(max_size=3), st.integers(0, 3)), max_size=3))
 def test_java_and_python_refuse_the_same_changed_headers(
     java: Ask, header: Header, tag: str, changes: list[tuple[int, bytes, int]]
@@ -76,6 +79,7 @@ def test_java_and_python_refuse_the_same_changed_headers(
     assert java(f"decode {value.hex()}") == python_decodes(value)
 
 
+@settings(deadline=None)
 @given(st.text("0123456789abcdef/.", max_size=60).map(str.encode) | st.binary(max_size=BYTES_MAX + 1))
 @example(b"deadbeef/3/0.2.9223372036854775808/5")
 @example(b"deadbeef/3/0.2.9999999999999999999/5")
