@@ -24,6 +24,20 @@ headers = st.builds(
 )
 tags = st.just("") | st.text("0123456789abcdef", min_size=TAG_DIGITS, max_size=TAG_DIGITS).map(lambda tag: f"/{tag}")
 
+#: Texts that are almost parts of a header.
+odd = st.sampled_from(
+    ["", "00", "01", "+1", "-1", " 1", "1 ", "1_0", "0x1", "1.", ".1", "1/", "٣", "²", str(2**63), "9" * 19, "1" * 20]
+)
+almost_numbers = st.one_of(numbers.map(str), numbers.map(str), numbers.map(str), odd)
+almost_headers = st.builds(
+    lambda application, incarnation, stamp, state, tag: f"{application}/{incarnation}/{'.'.join(stamp)}/{state}{tag}",
+    st.sampled_from(["deadbeef", "deadbeef", "01234567", "deadbee", "deadbeef0", "DEADBEEF", "deadbeeg", ""]),
+    almost_numbers,
+    st.lists(almost_numbers, min_size=2, max_size=6),
+    almost_numbers,
+    tags | st.sampled_from(["/", "/0", f"/{'0' * 23}", f"/{'0' * 25}", f"/{'A' * 24}", f"/{'0' * 24}/", "\n", "\0"]),
+)
+
 
 @pytest.fixture(scope="module")
 def java(java_tests: Command) -> Iterator[Ask]:
@@ -66,6 +80,16 @@ def test_java_and_python_write_the_same_bytes(java: Ask, header: Header) -> None
 def test_java_reads_what_python_writes(java: Ask, header: Header, tag: str) -> None:
     value = header.encode() + tag.encode()
     assert java(f"decode {value.hex()}") == python_decodes(value) == parts(header)
+
+
+@settings(deadline=None, max_examples=300)
+@given(almost_headers)
+@example("deadbeef/03/0.2.17/5")
+@example("deadbeef/3/0.2.017/5")
+@example("deadbeef/3/0.2/5")
+def test_java_and_python_refuse_the_same_odd_headers(java: Ask, text: str) -> None:
+    value = text.encode()
+    assert java(f"decode {value.hex()}") == python_decodes(value)
 
 
 @settings(deadline=None)
