@@ -68,7 +68,7 @@ def decide(
         if not mine:
             raise none_left(name)
         anywhere = stage.deterministic and name not in asked
-        available[name] = _anywhere(layout, name, mine, marks.get(name, ())) if anywhere else _saved(layout, name, mine)
+        available[name] = _anywhere(layout, name, mine, marks.get(name, ())) if anywhere else saved(layout, name, mine)
         alive = name not in failed and name not in asked
         if alive and not stage.deterministic:
             # It is not known exactly how much the region has read so far. An overestimate is safe.
@@ -174,7 +174,7 @@ def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier
     return within[-1]
 
 
-def _saved(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
+def saved(layout: Layout, name: str, points: Sequence[Point]) -> Checkpoints:
     """Return F*(p) of a region that can go back only to its checkpoints.
 
     A lost checkpoint is left out, because its region would compute other results in place of those that it sent.
