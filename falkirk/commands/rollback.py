@@ -20,7 +20,8 @@ from falkirk.system.terminal import Terminal
 _out = Terminal()
 #: With more regions than this, a table of cuts has one column for all of them.
 _COLUMNS_MAX = 8
-_TO = 'A time ("2026-01-31 12:00:00", "10 minutes ago"), a cut\'s number in `falkirk history`, or a region\'s point.'
+_TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut in `falkirk history`, or a
+point of one region."""
 
 
 @click.command()
@@ -36,9 +37,9 @@ def rollback(
 ) -> None:  # fmt: skip
     """Roll FILE's application back to a consistent state. Results that depend on void results become void too.
 
-    With a TIME or a CUT, all of the application goes back to the newest cut of that time. With PROCESSOR@POINT, only
-    the regions go back that this point affects. The command shows the effect first. It works on a running and on a
-    stopped application.
+    With a TIME or a CUT, the whole application goes back to a consistent cut: the newest one of that time. With
+    PROCESSOR@POINT, only the regions go back that this point affects. The command shows the effect first. It works on a
+    running and on a stopped application.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
         target = target_of(visit, to, time.time())
@@ -160,7 +161,7 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
 
 def _show(target: Target, preview: Preview) -> None:
     if target.cut is not None:
-        _out.print(f"Back to cut {shown(target.cut)}.")
+        _out.print(f"Back to consistent cut {shown(target.cut)}.")
     texts = ("region", "from", "to", "made", "why")
     table = _table(("region", "from", "to", "made", "input read again", "results taken back", "why"), *texts)
     for m in preview.moves:

@@ -9,7 +9,9 @@ from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.protocol.cuts import Cut, as_of, numbered
 
-_NONE_LEFT = "No cut is left. Restore the home from a backup."
+_NONE_LEFT = "No consistent cut is left. Restore the home from a backup."
+#: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
+_DIGITS_MAX = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +38,23 @@ def target_of(visit: OfflineApplication, text: str, now_s: float) -> Target:
         raise DefinitionError(
             "POINT_INVALID",
             f"{text!r} names no state to go back to.",
-            hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a cut that `falkirk history` '
-            "lists, or PROCESSOR@POINT.",
+            hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut that '
+            "`falkirk history` lists, or PROCESSOR@POINT.",
             text=text,
         )
     return Target(asked=cut.asked, cut=cut)
 
 
 def _cut_numbered(cuts: tuple[Cut, ...], text: str) -> Cut:
-    cut = numbered(cuts, int(text))
+    cut = numbered(cuts, int(text)) if len(text) <= _DIGITS_MAX else None
     if cut is None:
         raise DefinitionError(
             "CUT_UNKNOWN",
-            f"there is no cut {text}: it was never made, or its points were deleted.",
+            f"there is no consistent cut {text[:_DIGITS_MAX]}: it was never made, or its points were deleted.",
             hint=f"Choose a cut that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
             if cuts
             else _NONE_LEFT,
-            cut=int(text),
+            cut=text,
         )
     return cut
 
@@ -62,7 +64,7 @@ def _cut_as_of(cuts: tuple[Cut, ...], text: str, at_s: float) -> Cut:
     if cut is None:
         raise GuaranteeError(
             "CUT_TOO_OLD",
-            f"no kept cut is as old as {text!r}.",
+            f"no kept consistent cut is as old as {text!r}.",
             hint=f"The oldest is {shown(cuts[-1])}: choose it or a later one. To keep older ones, increase `history=`."
             if cuts
             else _NONE_LEFT,
