@@ -7,7 +7,7 @@ from datetime import datetime
 from falkirk.commands.offline import OfflineApplication
 from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError, GuaranteeError
-from falkirk.protocol.cuts import Cut, as_of, numbered
+from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, numbered
 
 _NONE_LEFT = "No consistent cut is left. Restore the home from a backup."
 #: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
@@ -19,7 +19,7 @@ class Target:
     """Args: asked: the point of each named region. cut: the cut that consists of these points, unless one is named."""
 
     asked: Mapping[str, int]
-    cut: Cut | None = None
+    cut: ConsistentCut | None = None
 
 
 def target_of(visit: OfflineApplication, text: str, now_s: float) -> Target:
@@ -45,7 +45,7 @@ def target_of(visit: OfflineApplication, text: str, now_s: float) -> Target:
     return Target(asked=cut.asked, cut=cut)
 
 
-def _cut_numbered(cuts: tuple[Cut, ...], text: str) -> Cut:
+def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
     cut = numbered(cuts, int(text)) if len(text) <= _DIGITS_MAX else None
     if cut is None:
         raise DefinitionError(
@@ -59,7 +59,7 @@ def _cut_numbered(cuts: tuple[Cut, ...], text: str) -> Cut:
     return cut
 
 
-def _cut_as_of(cuts: tuple[Cut, ...], text: str, at_s: float) -> Cut:
+def _cut_as_of(cuts: tuple[ConsistentCut, ...], text: str, at_s: float) -> ConsistentCut:
     cut = as_of(cuts, at_s)
     if cut is None:
         raise GuaranteeError(
@@ -87,7 +87,7 @@ def time_s(text: str, now_s: float) -> float | None:
         return None
 
 
-def shown(cut: Cut) -> str:
+def shown(cut: ConsistentCut) -> str:
     """Return a cut's number and time."""
     made_at_s = cut.made_at_s
     return f"{cut.number} (the start)" if made_at_s is None else f"{cut.number} of {when(made_at_s)}"

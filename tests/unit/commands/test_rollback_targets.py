@@ -19,7 +19,7 @@ from falkirk.commands import rollback as command
 from falkirk.commands.offline import Move, PastCut, Preview
 from falkirk.commands.targets import Target, target_of
 from falkirk.errors import FalkirkError
-from falkirk.protocol.cuts import Cut
+from falkirk.protocol.consistent_cuts import ConsistentCut
 from falkirk.protocol.ports import Point
 from tests.unit.protocol.test_rollback_example import upto
 
@@ -31,10 +31,10 @@ def point(number: int, made_at_s: float) -> Point:
     return Point(number=number, read=upto("in", number + 1), sent=upto("out", number + 1), made_at_s=made)
 
 
-def cut(at_s: float, first: tuple[int, float] | None = None, **numbers: int) -> Cut:
+def cut(at_s: float, first: tuple[int, float] | None = None, **numbers: int) -> ConsistentCut:
     number, since_s = first or (sum(numbers.values()) + len(numbers), at_s)
     points = {name: point(n, at_s) for name, n in numbers.items()}
-    return Cut(points=points, at_s=at_s, first_number=number, first_at_s=since_s)
+    return ConsistentCut(points=points, at_s=at_s, first_number=number, first_at_s=since_s)
 
 
 NEWEST = cut(NOON_S + 0.4, first=(8, NOON_S - 20), sales=5, audit=3)
@@ -46,11 +46,11 @@ START = cut(-math.inf, sales=-1, audit=-1)
 class Visit:
     """What the commands ask a visit for."""
 
-    def __init__(self, cuts: tuple[Cut, ...] = CUTS, units: tuple[str, ...] = ("sales", "audit")) -> None:
+    def __init__(self, cuts: tuple[ConsistentCut, ...] = CUTS, units: tuple[str, ...] = ("sales", "audit")) -> None:
         self.found, self.previewed = cuts, dict[str, int]()
         self.shape = SimpleNamespace(layout=SimpleNamespace(stages=dict.fromkeys(units)))
 
-    def cuts(self) -> tuple[Cut, ...]:
+    def cuts(self) -> tuple[ConsistentCut, ...]:
         return self.found
 
     def past_cuts(self) -> tuple[PastCut, ...]:
@@ -145,7 +145,7 @@ def test_history_shows_cuts_newest_first(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(time, "time", lambda: NOON_S + 30)
     monkeypatch.setattr("falkirk.commands.rollback._out", command.Terminal(width=200))
     shared = {**CUTS[1].points, "audit": NEWEST.points["audit"]}  # audit made no point in between
-    middle = Cut(points=shared, at_s=NOON_S - 60, first_number=7, first_at_s=NOON_S - 60)
+    middle = ConsistentCut(points=shared, at_s=NOON_S - 60, first_number=7, first_at_s=NOON_S - 60)
     result = run(monkeypatch, Visit((NEWEST, middle, CUTS[2], START)), "history")
     assert result.exit_code == 0, result.output
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
@@ -162,7 +162,9 @@ def test_history_shows_cuts_newest_first(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_history_of_many_regions_names_those_that_change(monkeypatch: pytest.MonkeyPatch) -> None:
     units = tuple(f"r{i}" for i in range(9))
     newest = cut(NOON_S, **dict.fromkeys(units, 4))
-    older = Cut(points={**newest.points, "r3": point(2, 0)}, at_s=NOON_S - 9, first_number=9, first_at_s=NOON_S - 9)
+    older = ConsistentCut(
+        points={**newest.points, "r3": point(2, 0)}, at_s=NOON_S - 9, first_number=9, first_at_s=NOON_S - 9
+    )
     result = run(monkeypatch, Visit((newest, older), units), "history")
     assert "r0@4, r1@4" in result.stdout
     assert "r3@2, 8 unchanged" in result.stdout

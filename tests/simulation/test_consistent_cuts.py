@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from falkirk.errors import FalkirkError
-from falkirk.protocol.cuts import Cut, cuts
+from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision
 from tests.simulation.run import Run
@@ -34,7 +34,7 @@ class ToCuts(Run):
     def _ask(self) -> None:
         if any(s.whole and not s.loads for r in self.world.regions.values() for s in r.saved.values()):
             return
-        found = cuts(self.world.layout, {name: r.points() for name, r in self.world.regions.items()})
+        found = consistent_cuts(self.world.layout, {name: r.points() for name, r in self.world.regions.items()})
         if found:
             self._coordinate(crash=self._rng.random() < 0.3, ask=self._rng.choice(found).asked)
 
@@ -65,5 +65,5 @@ def test_each_cut_of_a_history_can_be_restored(tmp_path: Path) -> None:
         bench.feed()
 
 
-def bench_cuts(bench: Idle) -> tuple[Cut, ...]:
-    return cuts(bench.world.layout, {name: region.points() for name, region in bench.world.regions.items()})
+def bench_cuts(bench: Idle) -> tuple[ConsistentCut, ...]:
+    return consistent_cuts(bench.world.layout, {name: region.points() for name, region in bench.world.regions.items()})

@@ -1,12 +1,13 @@
-"""Cuts: the consistent states that a requested rollback can restore, as one point of each unit.
+"""Consistent cuts: the states that a requested rollback can restore, as one point of each unit.
 
-The cut as of a time T is the greatest consistent choice among the points that were made by T (Figure 6). A requested
-rollback computes all later results anew, also those of deterministic units. So every unit goes back to one of its
-points, and a reader may have read no more than its writer's point fixes. A failure may resume later than the newest
-cut, because a deterministic unit sends the same results again.
+The consistent cut as of a time T is the greatest consistent choice among the points that were made by T (Figure 6). A
+requested rollback computes all later results anew, also those of deterministic units. So every unit goes back to one of
+its points, and a reader may have read no more than its writer's point fixes. A failure may resume later than the newest
+cut, because a deterministic unit sends the same results again. (The cuts of a batch are something else: the ends of its
+epochs.)
 
-Cuts have an order: as T decreases, no unit's point becomes newer. So the solver is started once. To find the next older
-cut, the newest point of the last cut is removed from F*, and the solver continues from there.
+These cuts have an order: as T decreases, no unit's point becomes newer. So the solver is started once. To find the next
+older cut, the newest point of the last cut is removed from F*, and the solver continues from there.
 """
 
 import math
@@ -18,14 +19,14 @@ from itertools import accumulate
 from falkirk.protocol.kept import merged
 from falkirk.protocol.layout import Layout, cut
 from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import Points, saved
+from falkirk.protocol.rollback import Points, cuts_of, saved
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.metadata import Checkpoints
 from falkirk.theory.rollback import Rollback, settle, solve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class ConsistentCut:
     """A consistent choice of points.
 
     Args:
@@ -77,7 +78,7 @@ class Cut:
         return {topic: number for topic, number in found.items() if number}
 
 
-def cuts(layout: Layout, points: Points) -> tuple[Cut, ...]:
+def consistent_cuts(layout: Layout, points: Points) -> tuple[ConsistentCut, ...]:
     """Return all cuts that differ, newest first: one for each time at which one of these points was made.
 
     They end where a unit has no point that is old enough.
@@ -87,8 +88,8 @@ def cuts(layout: Layout, points: Points) -> tuple[Cut, ...]:
     available = {name: saved(layout, name, points[name]) for name in layout.stages}
     made_at_s = {name: _made_at_s(points[name]) for name in layout.stages}
     groups = {name: _groups(points[name]) for name in layout.stages}
-    solution = solve(layout.graph, layout.restorable() | available)
-    found: list[Cut] = []
+    solution = solve(layout.graph(cuts_of(layout, points)), layout.restorable() | available)
+    found: list[ConsistentCut] = []
     last: list[int] = []
     #: 1 if the chain of a unit begins with an initial state that is not among its points.
     floors = {name: len(available[name].chain) - len(points[name]) for name in layout.stages}
@@ -99,7 +100,7 @@ def cuts(layout: Layout, points: Points) -> tuple[Cut, ...]:
         if equal == last:
             found[-1] = replace(found[-1], first_number=number, first_at_s=at_s)
         else:
-            found.append(Cut(points=chosen, at_s=at_s, first_number=number, first_at_s=at_s))
+            found.append(ConsistentCut(points=chosen, at_s=at_s, first_number=number, first_at_s=at_s))
         if math.isinf(at_s):
             break
         last = equal
@@ -123,12 +124,12 @@ def _places(solution: Rollback, available: Mapping[str, Checkpoints], floors: Ma
     return places
 
 
-def as_of(found: Sequence[Cut], at_s: float) -> Cut | None:
+def as_of(found: Sequence[ConsistentCut], at_s: float) -> ConsistentCut | None:
     """Return the cut as of a time, of all cuts, newest first. None: the oldest is newer."""
     return next((each for each in found if each.first_at_s <= at_s), None)
 
 
-def numbered(found: Sequence[Cut], number: int) -> Cut | None:
+def numbered(found: Sequence[ConsistentCut], number: int) -> ConsistentCut | None:
     """Return the cut with a number, or the one that equals it."""
     return next((each for each in found if each.first_number <= number <= each.number), None)
 

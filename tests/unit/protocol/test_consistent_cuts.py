@@ -10,17 +10,18 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from falkirk.protocol import cuts as module
-from falkirk.protocol.cuts import Cut, as_of, cuts, numbered
-from falkirk.protocol.layout import Layout
+from falkirk.protocol import consistent_cuts as module
+from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, consistent_cuts, numbered
+from falkirk.protocol.layout import Layout, cutter_name
 from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import Points, decide, saved
+from falkirk.protocol.rollback import Points, cuts_of, decide, saved
 from falkirk.theory.constraints import violations
 from falkirk.theory.frontier import EMPTY
-from falkirk.theory.metadata import Checkpoints, Metadata
+from falkirk.theory.metadata import Anywhere, Checkpoints, Metadata
+from tests.simulation.elements import Element, partition_of
 from tests.simulation.memory import MemoryStore
 from tests.simulation.run import random_layout
-from tests.simulation.world import Element, World, partition_of
+from tests.simulation.world import World
 from tests.unit.protocol.test_rollback_example import example as modelled
 from tests.unit.protocol.test_rollback_example import upto
 
@@ -33,7 +34,7 @@ def drawn(seed: int, steps: int, *, most: int = 99) -> tuple[Layout, Points]:
     Args: most: so many points of a region stay at most.
     """
     rng = random.Random(seed)
-    world = World(random_layout(rng), rng, decided=0, store=MemoryStore())
+    world = World(random_layout(rng, random.Random(seed + 1)), rng, decided=0, store=MemoryStore())
     numbers: dict[str, int] = {}
     for region in world.regions.values():
         region.fence()
@@ -63,13 +64,19 @@ def _kept(rng: random.Random, points: tuple[Point, ...], most: int) -> tuple[Poi
     return (*kept[len(kept) - min(len(kept), most - 1) :], points[-1])
 
 
-def consistent(layout: Layout, points: Mapping[str, Point]) -> bool:
-    """Return whether a choice of points breaks no constraint of the theory."""
-    chosen = {n: Metadata(frontier=p.domain.everything()) for n, p in layout.graph.processors.items()}
-    chosen |= {n: Metadata(frontier=p.domain) for n, p in layout.graph.processors.items() if n.startswith("sink")}
+def consistent(layout: Layout, every: Points, points: Mapping[str, Point]) -> bool:
+    """Return whether a choice of points, one of every one that there is, breaks no constraint of the theory."""
+    graph, available = layout.graph(cuts_of(layout, every)), layout.restorable()
+    chosen = {n: Metadata(frontier=p.domain.everything()) for n, p in graph.processors.items()}
+    chosen |= {n: Metadata(frontier=p.domain) for n, p in graph.processors.items() if n.startswith("sink")}
     chosen |= {name: layout.metadata(name, point) for name, point in points.items()}
-    promised = {name: processor.domain for name, processor in layout.graph.processors.items()}
-    return not list(violations(layout.graph, layout.restorable(), chosen, promised))
+    for batch in layout.batches:  # whose cutter has read the input of these epochs
+        cutter, mine = cutter_name(batch), available[cutter_name(batch)]
+        assert isinstance(mine, Anywhere)
+        at = graph.processors[cutter], graph.inputs[cutter], graph.outputs[cutter]
+        chosen[cutter] = mine.describe(points[batch].read, *at)
+    promised = {name: processor.domain for name, processor in graph.processors.items()}
+    return not list(violations(graph, available, chosen, promised))
 
 
 def times(points: Points) -> Iterator[float]:
@@ -85,21 +92,23 @@ def content(point: Point) -> object:
     return "start" if point.number < 0 else (point.read, point.sent, point.needs)
 
 
+@settings(max_examples=60, deadline=None)
 @given(seeds, st.integers(0, 25))
 def test_a_cut_is_consistent_and_a_rollback_restores_exactly_it(seed: int, steps: int) -> None:
     layout, points = drawn(seed, steps)
-    for each in cuts(layout, points):
-        assert consistent(layout, each.points)
+    for each in consistent_cuts(layout, points):
+        assert consistent(layout, points, each.points)
         for failed in (frozenset[str](), frozenset(layout.stages)):
             decision = decide(layout, points, failed=failed, outside={}, asked=each.asked)
             assert decision.goes == each.asked
             assert set(decision.takes_back) == set(layout.stages), "everything later is computed anew"
 
 
+@settings(max_examples=60, deadline=None)
 @given(seeds, st.integers(0, 25))
 def test_cuts_are_ordered_and_differ(seed: int, steps: int) -> None:
     layout, points = drawn(seed, steps)
-    found = cuts(layout, points)
+    found = consistent_cuts(layout, points)
     for newer, older in pairwise(found):
         assert older.number < newer.first_number <= newer.number
         assert older.at_s < newer.first_at_s <= newer.at_s
@@ -110,16 +119,16 @@ def test_cuts_are_ordered_and_differ(seed: int, steps: int) -> None:
         assert as_of(found, each.at_s) is numbered(found, each.number) is numbered(found, each.first_number) is each
 
 
+@settings(max_examples=60, deadline=None)
 @given(seeds, st.integers(0, 8))
-@settings(max_examples=60)
 def test_a_cut_is_the_greatest_choice_of_points_that_were_made_by_then(seed: int, steps: int) -> None:
     """Compared with all choices: none that is consistent has a newer point of any region."""
     layout, points = drawn(seed, steps, most=4)
-    found = cuts(layout, points)
+    found = consistent_cuts(layout, points)
     for at_s in times(points):
         by_then = [[p for p in points[name] if made(p) <= at_s] for name in layout.stages]
         choices = (dict(zip(layout.stages, choice, strict=True)) for choice in product(*by_then))
-        possible = [choice for choice in choices if consistent(layout, choice)]
+        possible = [choice for choice in choices if consistent(layout, points, choice)]
         each = as_of(found, at_s)
         if each is None:
             assert not possible
@@ -129,12 +138,13 @@ def test_a_cut_is_the_greatest_choice_of_points_that_were_made_by_then(seed: int
             assert content(each.points[name]) == content(newest)
 
 
+@settings(max_examples=60, deadline=None)
 @given(seeds, st.integers(0, 25))
 @example(3, 25)
 def test_the_newest_cut_is_where_a_failure_of_everything_that_draws_resumes(seed: int, steps: int) -> None:
     """Deterministic regions may resume later: a failure keeps the results that they send again."""
     layout, points = drawn(seed, steps)
-    found = cuts(layout, points)
+    found = consistent_cuts(layout, points)
     everything = frozenset(layout.stages)
     if not found:
         return
@@ -160,7 +170,7 @@ def three() -> tuple[Layout, dict[str, tuple[Point, ...]]]:
 
 def test_the_cuts_of_an_example() -> None:
     layout, points = three()
-    found = cuts(layout, points)
+    found = consistent_cuts(layout, points)
     assert [(c.number, c.made_at_s, c.asked) for c in found] == [
         (5, 40.0, {"offers": 1, "prices": 0, "audit": 1}),
         (4, 30.0, {"offers": 1, "prices": 0, "audit": 0}),
@@ -184,9 +194,9 @@ def test_by_times_alone_a_cut_would_not_be_consistent() -> None:
         return Checkpoints(replace(m, delivered={}) for m in saved(*of).chain)
 
     with patch.object(module, "saved", saved_without_demands):
-        found = cuts(layout, points)
+        found = consistent_cuts(layout, points)
     assert found[0].asked == {"offers": 1, "prices": 1, "audit": 1}
-    assert not consistent(layout, found[0].points)
+    assert not consistent(layout, points, found[0].points)
 
 
 def test_cuts_with_nothing_in_between_are_one() -> None:
@@ -195,9 +205,9 @@ def test_cuts_with_nothing_in_between_are_one() -> None:
         same = points["audit"][-1]
         again = Point(number=number, read=same.read, sent=same.sent, made_at_s=made_at_s)
         points["audit"] = (*points["audit"], again)
-    newest = cuts(layout, points)[0]
+    newest = consistent_cuts(layout, points)[0]
     assert (newest.number, newest.first_number, newest.made_at_s, newest.since_s) == (7, 5, 60.0, 40.0)
-    found = cuts(layout, points)
+    found = consistent_cuts(layout, points)
     assert numbered(found, 6) == as_of(found, 40.0) == as_of(found, 55.0) == newest
     assert as_of(found, 39.0) == found[1]
     assert numbered(found, 3) is None
@@ -206,22 +216,22 @@ def test_cuts_with_nothing_in_between_are_one() -> None:
 def test_they_end_where_a_region_has_no_older_point() -> None:
     layout, points = three()
     points["prices"] = points["prices"][1:]
-    found = cuts(layout, points)
+    found = consistent_cuts(layout, points)
     assert [c.number for c in found] == [5, 4]
     assert as_of(found, 29.9) is None
     points["offers"] = points["offers"][:2]
-    assert cuts(layout, points) == ()
-    assert cuts(layout, points | {"audit": ()}) == ()
+    assert consistent_cuts(layout, points) == ()
+    assert consistent_cuts(layout, points | {"audit": ()}) == ()
 
 
 def test_a_clock_that_was_set_back_makes_no_older_point_newer() -> None:
     layout, points = three()
     first, late, early = points["audit"]
     points["audit"] = (first, Point(number=0, read=late.read, sent=late.sent, made_at_s=70.0), early)
-    assert [(c.number, c.at_s) for c in cuts(layout, points)][:2] == [(5, 70.0), (3, 30.0)]
+    assert [(c.number, c.at_s) for c in consistent_cuts(layout, points)][:2] == [(5, 70.0), (3, 30.0)]
 
 
 def test_nothing_published_is_contradicted_by_no_cut() -> None:
     layout, points = three()
-    found: tuple[Cut, ...] = cuts(layout, points)
+    found: tuple[ConsistentCut, ...] = consistent_cuts(layout, points)
     assert not any(c.contradicts(layout, {"prices": EMPTY}) for c in found)
