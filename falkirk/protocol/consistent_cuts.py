@@ -104,10 +104,11 @@ def consistent_cuts(layout: Layout, points: Points) -> tuple[ConsistentCut, ...]
         if math.isinf(at_s):
             break
         last = equal
-        for name, place in places.items():
-            older = bisect_left(made_at_s[name], at_s, hi=place + 1)
-            del available[name].chain[len(available[name].chain) - (place + 1 - older) :]
-        settle(solution, solution.variables)
+        newest = [name for name, place in places.items() if made_at_s[name][place] == at_s]
+        for name in newest:
+            older = bisect_left(made_at_s[name], at_s, hi=places[name])
+            del available[name].chain[older - places[name] - 1 :]
+        settle(solution, solution.variables, [v for name in newest for v in solution.variables_of(name)])
     return tuple(found)
 
 
