@@ -81,10 +81,11 @@ _CONTEXT_SETTINGS = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
+    # A task that runs out of memory fails without ending the JVM, since a file of a few megabytes may contain one line
+    # of gigabytes. The code that meets the error decides (runtime/epochs/failures.py). On a cluster, the tasks of other
+    # regions would fail with the executor, and nobody could say which region is the cause.
+    "spark.executor.killOnFatalError.depth": "0",
 }
-#: Further settings for a local master. A task that runs out of memory fails without ending the JVM, since a file of a
-#: few megabytes may contain one line of gigabytes. The code that meets the error decides (runtime/epochs/failures.py).
-_LOCAL_SETTINGS = {"spark.executor.killOnFatalError.depth": "0"}
 #: Further settings for a cluster. An executor ends itself when its driver has not answered for this many intervals
 #: (falkirk/home/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
@@ -141,7 +142,7 @@ def session(
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
-        context |= _LOCAL_SETTINGS if exposure.is_local(chosen) else _EXECUTOR_SETTINGS
+        context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS
         if not chosen.startswith("local"):
             context |= _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.host import live as live_host
+from falkirk.host import failures
 from falkirk.local.broker import Broker
 from tests.integration.live import Wire, await_one, failed, settle
 from tests.support import wait_until
@@ -41,7 +41,7 @@ def test_an_http_request_costs_a_retry_of_the_region(
     spark: SparkSession, broker: Broker, tag: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here one failure that counts already ends the application: with the mechanism off, at the end, a request does."""
-    monkeypatch.setattr(live_host, "FAILURES_MAX", 1)
+    monkeypatch.setattr(failures, "FAILURES_MAX", 1)
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events, out = wire.topic("events"), wire.topic("out")
     stream = fk.read(fk.Kafka(events, schema="word STRING", key="word"))
@@ -60,7 +60,7 @@ def test_an_http_request_costs_a_retry_of_the_region(
     settle(query)
     assert Counter(row["version"] for row in wire.rows(out)) == {1: 1, 2: 1}
 
-    monkeypatch.setattr(live_host, "is_stray", lambda error: False)
+    monkeypatch.setattr(failures, "is_stray", lambda error: False)
 
     def ended() -> bool:
         ask_everywhere(spark)
