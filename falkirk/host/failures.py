@@ -9,19 +9,22 @@ Not counted: a full disk, a stray connection to a port of Spark's, and the loss 
 they say nothing about the processor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
 from falkirk.errors import SparkError
 from falkirk.errors.location import SourceLocation
+from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
 from falkirk.runtime.triage import is_stray
 from falkirk.system.disk import is_full
 
 #: How long a region waits for space on a full disk before its next start.
 FULL_S = 5.0
+#: A region that has run for so long, and has made a checkpoint, would have met the value on which it failed before.
+IDLE_S = 150.0
 
 
 class Cause(Enum):
@@ -57,8 +60,8 @@ class Failures:
 
     def __init__(self, before: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._counts = {name: Count(**count) for name, count in (before or {}).items()}
-        #: The processors that may not start when the host starts, because they had failed too often before.
-        self._refused = {name for name in self._counts if self.is_exhausted(name)}
+        #: The processors that failed in hosts before this one, and that this one has not started yet.
+        self._unstarted = {*self._counts}
 
     def of(self, name: str) -> Count:
         """Return the count of a processor."""
@@ -87,13 +90,13 @@ class Failures:
         return self.of(name).failures >= FAILURES_MAX
 
     def forget(self, name: str) -> None:
-        """Forget the failures of a processor, because it has made a checkpoint."""
+        """Forget the failures of a processor, because it has got further."""
         self._counts.pop(name, None)
 
     def forget_all(self) -> None:
         """Forget all failures, because a rollback was requested: the values that caused them may be taken back."""
         self._counts.clear()
-        self._refused.clear()
+        self._unstarted.clear()
 
     def begin(self, name: str, where: SourceLocation) -> None:
         """Begin a start of a processor.
@@ -103,10 +106,11 @@ class Failures:
 
         Raises: SparkError: as `error`.
         """
-        if name in self._refused:
-            self._refused.remove(name)
-            raise self.error(name, where)
+        is_first = name in self._unstarted
+        self._unstarted.discard(name)
         if self.is_exhausted(name):
+            if is_first:
+                raise self.error(name, where)
             self.forget(name)
 
     def error(self, name: str, where: SourceLocation) -> SparkError:
@@ -123,6 +127,19 @@ class Failures:
     def describe(self) -> dict[str, dict[str, Any]]:
         """Return the counts as plain values."""
         return {name: asdict(count) for name, count in sorted(self._counts.items()) if count != Count()}
+
+
+def has_progressed(points: Sequence[Point], restored: int, ran_s: float) -> bool:
+    """Return whether a live region has got further than the checkpoint from which it resumed.
+
+    It has if a later checkpoint covers more input. The first checkpoints may cover none, although there is some: a
+    batch ends at a time that is fixed when it begins, perhaps before its tasks run on executors that have just started.
+    So an idle region has got further when it has run for a while.
+
+    Args: points: of the region, oldest first. restored: the number of the checkpoint. ran_s: how long it has run.
+    """
+    later = [point for point in points if point.number >= restored]
+    return len(later) > 1 and (later[-1].read != later[0].read or ran_s > IDLE_S)
 
 
 def are_more(after: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -6,6 +6,7 @@ The Wheel decides which regions are restored, to which checkpoint, and which res
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.home.executors import Executors
 from falkirk.host.batches import BatchHost
-from falkirk.host.failures import Cause, Failures, cause_of
+from falkirk.host.failures import Cause, Failures, cause_of, has_progressed
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
@@ -47,6 +48,7 @@ class _Watched:
     #: Of the last failure, until it is counted.
     cause: Cause = Cause.OWN
     opening: Opening | None = None
+    started_at_s: float = math.inf
 
 
 class LiveHost:
@@ -258,7 +260,7 @@ class LiveHost:
             return
         last = live.observe()
         assert live.opening is not None, "its query runs"
-        if last > max(status.last_commit, live.opening.restored_batch):
+        if has_progressed(live.points(), live.opening.restored_batch, time.monotonic() - watched.started_at_s):
             self._failures.forget(status.name)
         status.dead_letters = live.dead_letters
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
@@ -328,7 +330,7 @@ class LiveHost:
             opening, status = watched.live.opening, watched.status
             if opening is None or opening is watched.opening or watched.live.query is None:
                 continue
-            watched.opening = opening
+            watched.opening, watched.started_at_s = opening, time.monotonic()
             suppresses = opening.release.barrier is not None
             fate = "suppressed" if suppresses else "repeated"
             status.state, status.detail, status.incarnation = "running", "", opening.incarnation

@@ -16,10 +16,13 @@ from falkirk.errors.location import SourceLocation
 from falkirk.host import coordinator as supervise
 from falkirk.host import failures as counting
 from falkirk.host.coordinator import FRUITLESS_MAX, Coordinator, RunSettings
-from falkirk.host.failures import Cause, Failures, cause_of
+from falkirk.host.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
 from falkirk.host.process import EXIT_RESTART, HostSettings, write_status
+from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.status import RegionStatus
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
 
 WHERE = SourceLocation(file="shop.py", line=3, text="")
 LOST = SparkError("SESSION_LOST", "executors on a cluster may still write.", certainty="maybe")
@@ -143,6 +146,29 @@ def test_lost_executors_are_no_failures_of_a_region(tmp_path: Path, monkeypatch:
         run(Cluster(tmp_path / "other", "a", commits=False, cause=Cause.LOSS), tmp_path / "other", monkeypatch)
     assert ended.value.condition == "HOST_KEEPS_FAILING"
     assert cause_of(RuntimeError("ExecutorLostFailure"), was_lost=True) is Cause.LOSS
+
+
+@pytest.mark.parametrize(
+    ("numbers", "read", "ran_s", "further"),
+    [
+        ([4, 5], [7, 7], 9.0, False),  # a batch that ended before its tasks began
+        ([4, 5], [7, 8], 9.0, True),
+        ([3, 4, 5, 6], [6, 7, 7, 7], 9.0, False),
+        ([4, 5, 6, 7], [7, 7, 7, 7], IDLE_S + 1, True),  # there is no input
+        ([5, 6], [7, 8], 9.0, True),  # the checkpoint from which it resumed is deleted
+        ([4], [7], IDLE_S + 1, False),
+        ([], [], IDLE_S + 1, False),
+    ],
+)
+def test_a_checkpoint_without_input_is_no_progress(
+    numbers: list[int], read: list[int], ran_s: float, further: bool
+) -> None:
+    partition = TopicPartition(topic="events", partition=0)
+    points = [
+        Point(number=number, read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
+        for number, upto in zip(numbers, read, strict=True)
+    ]
+    assert has_progressed(points, 4, ran_s) is further
 
 
 def test_a_checkpoint_and_a_rollback_give_all_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
