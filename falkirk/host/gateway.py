@@ -171,6 +171,9 @@ class Gateway:
             ready.set_result(publish(self._home.path, self._app.http[0], port, scheme=scheme))
             await self._stopping.wait()
         except Exception as error:
+            if ready.done():  # nobody waits for it any more
+                self._say(f"requests are no longer accepted: {type(error).__name__}: {error}")
+                raise
             ready.set_exception(error)
         finally:
             if listening is not None:

@@ -142,9 +142,7 @@ def session(
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
-        context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS
-        if not chosen.startswith("local"):
-            context |= _CLUSTER_SETTINGS
+        context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
@@ -222,7 +220,7 @@ def batch_partitions(active: SparkSession) -> int:
 
     So live regions find free slots.
     """
-    if (active.sparkContext.master or "").startswith("local"):
+    if exposure.is_on_this_machine(active.sparkContext.master or ""):
         return max(2, os.cpu_count() or 2)
     return max(2, active.sparkContext.defaultParallelism)
 
@@ -243,7 +241,7 @@ def _launch_settings(master: str) -> dict[str, str]:
             "spark.jars": ",".join(jars),
             "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),
         }
-    if master.startswith("local"):
+    if exposure.is_on_this_machine(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # On a cluster the folder may not exist; executors have their own temporary folders.
         settings["spark.python.unix.domain.socket.dir"] = str(private.socket_folder())

@@ -97,8 +97,8 @@ class RecoveryProtocol:
             self._finish()  # the store may have recorded it as done before the error
             self.begin_again()
         self._take_in(self.layout.stages)
-        failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
-        if failed and all(self._regions[name].health().ready_at_s <= self._clock() for name in failed):
+        # The others don't wait for one that must not start yet: it is like one that makes no progress (down.py).
+        if failed := {n: why for n in self.layout.stages if (why := self._failure(n)) and self._may_start(n)}:
             self._bring_back(failed)
         self._release()
         self.collect()
@@ -146,6 +146,9 @@ class RecoveryProtocol:
         self._carry_out(unfinished.recovery, decided)
         self._store.advance_recovery(unfinished.recovery, "done")
         self._cut_off = False
+
+    def _may_start(self, name: str) -> bool:
+        return self._regions[name].health().ready_at_s <= self._clock()
 
     def _failure(self, name: str) -> str | None:
         if name in self.down:

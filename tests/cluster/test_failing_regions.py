@@ -21,7 +21,7 @@ from tests.chaos.harness import Application
 
 APP = Path(__file__).parent / "apps" / "failing.py"
 MASTER = "local-cluster[2,8,1024]"
-PATIENCE_S = 240.0
+PATIENCE_S = 400.0
 
 
 class Failing:

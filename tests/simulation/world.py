@@ -21,6 +21,7 @@ from tests.simulation.memory import MemoryStore
 AnyStore = Store | MemoryStore
 #: A region that has not got on for so long is brought back.
 HUNG_AFTER_S = 30.0
+BACKOFF_S = 10.0
 
 
 class Crash(Exception):
@@ -101,6 +102,8 @@ class World:
     decided: int | None = None
     #: Decides what comes late; None: nothing does. Only a kill of everything leaves such records.
     late: random.Random | None = None
+    #: How long a dead region must not be started; None: it may at once.
+    backoff: random.Random | None = None
     #: Tells whether a stage's program fails on an element.
     fails: Callable[[str, Element], bool] = lambda stage, element: False
     killed: bool = False
@@ -224,7 +227,7 @@ class SimRegion:
         self.lingering: list[Incarnation] = []
         self.incarnations = 0
         self.went_back_to = -1
-        self.progressed_at_s = 0.0
+        self.progressed_at_s = self.ready_at_s = 0.0
         self.stuck = False
         #: Its program has failed on an element.
         self.failed = False
@@ -296,6 +299,8 @@ class SimRegion:
         if self.running is not None:
             self.lingering.append(self.running)
             self.running = None
+            if self.world.backoff is not None and self.world.backoff.random() < 0.3:
+                self.ready_at_s = self.world.now_s + self.world.backoff.uniform(0, BACKOFF_S)
 
     def damage(self, number: int, *, at_sight: bool) -> None:
         """Damage a checkpoint: so that its files show it, or only its state once it is loaded."""
@@ -306,7 +311,12 @@ class SimRegion:
     def health(self) -> Health:
         self.world.call()
         running = self.running is not None
-        return Health(runs=running, progressed_at_s=self.progressed_at_s, hung_after_s=HUNG_AFTER_S)
+        return Health(
+            runs=running,
+            progressed_at_s=self.progressed_at_s,
+            hung_after_s=HUNG_AFTER_S,
+            ready_at_s=self.ready_at_s,
+        )
 
     def points(self) -> tuple[Point, ...]:
         self.world.call()
