@@ -97,8 +97,7 @@ class RecoveryProtocol:
             self._finish()  # the store may have recorded it as done before the error
             self.begin_again()
         self._take_in(self.layout.stages)
-        # The others don't wait for one that must not start yet: it is like one that makes no progress (down.py).
-        if failed := {n: why for n in self.layout.stages if (why := self._failure(n)) and self._may_start(n)}:
+        if failed := {name: why for name in self.layout.stages if (why := self._failure(name)) is not None}:
             self._bring_back(failed)
         self._release()
         self.collect()
@@ -147,13 +146,11 @@ class RecoveryProtocol:
         self._store.advance_recovery(unfinished.recovery, "done")
         self._cut_off = False
 
-    def _may_start(self, name: str) -> bool:
-        return self._regions[name].health().ready_at_s <= self._clock()
-
     def _failure(self, name: str) -> str | None:
-        if name in self.down:
-            return None
+        """Return why a region has to be restored now. One that must not start yet is like one that is down."""
         health = self._regions[name].health()
+        if name in self.down or health.ready_at_s > self._clock():
+            return None
         if not health.runs:
             return "is dead"
         silent_s = self._clock() - health.progressed_at_s

@@ -166,11 +166,12 @@ def test_a_region_that_may_not_start_yet_delays_no_other(
     world.store = MemoryStore()
     recovery = RecoveryProtocol(layout, world.regions, world, world.store, world.clock)  # type: ignore[arg-type]
     if waits_for_all:
+        failure = recovery._failure
 
-        def may_start(name: str) -> bool:
-            return all(r.ready_at_s <= world.now_s for r in world.regions.values())
+        def wait_for_all(name: str) -> str | None:
+            return failure(name) if all(r.ready_at_s <= world.now_s for r in world.regions.values()) else None
 
-        monkeypatch.setattr(recovery, "_may_start", may_start)
+        monkeypatch.setattr(recovery, "_failure", wait_for_all)
     recovery.open()
     for region in world.regions.values():
         region.die()
