@@ -148,8 +148,7 @@ def test_a_gateway_that_breaks_later_says_why(app: fk.App, opened: Home, monkeyp
 
     class Stop(asyncio.Event):
         async def wait(self) -> Literal[True]:
-            while not broken.is_set():
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(broken.wait)
             raise OSError("the loop is broken")
 
     monkeypatch.setattr(falkirk.host.gateway.asyncio, "Event", Stop)
