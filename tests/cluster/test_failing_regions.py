@@ -65,8 +65,8 @@ def running(*about: Any, interval: str) -> Iterator[Failing]:
 
 
 def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Broker, home: Path, tag: str) -> None:
-    """Before, each failure restarted the Spark application, without end. Here the value is read before any region can
-    make a checkpoint."""
+    """Before, each failure restarted the Spark application, without end: four times in 100 s. One that takes memory is
+    down in the next Spark application, and one that fails otherwise in the same one."""
     with running(broker, home, tag, "passed", "refused", "swollen", interval="2 seconds") as run:
         run.application.wait_committed(0)
         run.send(1, -1, -2, 2)
@@ -90,8 +90,8 @@ def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Brok
 
 
 def test_a_stray_connection_never_ends_the_application(broker: Broker, home: Path, tag: str) -> None:
-    """Each one costs a Spark application, since on a cluster only that ends the writers of a region. Before, the second
-    one in a row ended the coordinator here, and the fifth one does with the settings of users."""
+    """Each one costs a Spark application, since on a cluster only that ends the writers of a region. Before, the first
+    one ended the coordinator here, and the fifth one in a row did with the settings of users."""
     with running(broker, home, tag, "counts", interval="20 seconds") as run:
         hosts = set[int]()
 
@@ -100,10 +100,10 @@ def test_a_stray_connection_never_ends_the_application(broker: Broker, home: Pat
                 ask_everywhere(executor)
             if (status := run.application.status())["regions"]:
                 hosts.add(status["pid"])
-            return len(hosts) > 3
+            return len(hosts) > 2
 
         run.send(1)
-        run.wait(disturbed, "three more Spark applications")
+        run.wait(disturbed, "two more Spark applications")
         run.wait(lambda: len(run.rows("counts")) == 1, "the result")
         run.send(1)
         run.wait(lambda: len(run.rows("counts")) == 2, "the next result")

@@ -1,6 +1,7 @@
 """Regions that fail on a value, each in a way of its own, beside one that does not. The environment names the topics.
 
-Two failures in a row without a checkpoint are enough here, and two Spark applications in a row without one.
+One failure is enough here, and one Spark application without a checkpoint. (The counting of several has tests with a
+simulated cluster: tests/unit/home/test_failures_across_hosts.py.)
 """
 
 import os
@@ -10,7 +11,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.host import coordinator, failures
 
-failures.FAILURES_MAX = coordinator.FRUITLESS_MAX = 2
+failures.FAILURES_MAX = coordinator.FRUITLESS_MAX = 1
 
 app = fk.App("failing", state_partitions=1)
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
