@@ -99,7 +99,7 @@ class Net:
     def try_again_for_long(self, host: Host) -> None:
         """Let the kernel of a host try for minutes to deliver the data of processes that have died, each few seconds.
 
-        By default it tries for 50 to 100 s, at intervals that grow up to a minute.
+        By default it tries for 50 to 100 s, at intervals that grow up to a minute. Connections that exist keep to that.
         """
         assert host.namespace is not None
         for name, value in (("tcp_orphan_retries", "100"), ("tcp_rto_max_ms", "4000")):
