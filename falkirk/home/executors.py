@@ -70,6 +70,7 @@ class Executors:
 
     def __init__(self, session: SparkSession, home: Path) -> None:
         self._session, self._home = session, home
+        # The executors of local-cluster are on this machine too, where the next start kills them.
         self._elsewhere = not (session.sparkContext.master or "").startswith("local")
         self._written: ExecutorRecord | None = None
 

@@ -1,7 +1,8 @@
 """Batch host: runs the batches of an application in one Spark session, and reports epochs that fail."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from py4j.protocol import Py4JNetworkError
 
@@ -11,7 +12,7 @@ from falkirk.local.spark import observing
 from falkirk.plan.batch import Batch
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.region import BatchRegion
 from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser, releaser_of
 from falkirk.runtime.status import RegionStatus
@@ -45,6 +46,8 @@ class BatchHost:
         self._status = {name: RegionStatus(name=name) for name in self.regions}
         #: The newest complete epoch and the number of published epochs when dead letters were last counted.
         self._counted: dict[str, tuple[int, int]] = {}
+        #: The newest saved epoch of each batch.
+        self._saved: dict[str, int] = {}
 
     def prepare(self) -> None:
         """Check the inputs of the batches before any batch starts. Raises: HomeError, LogError."""
@@ -60,8 +63,9 @@ class BatchHost:
                 region.end()
                 yield name, self._fatal(region, error)
 
-    def look(self) -> None:
-        """Check each batch once."""
+    def look(self) -> tuple[str, ...]:
+        """Check each batch once; return those that can resume from a later epoch than at the last call."""
+        further = []
         for name, region in self.regions.items():
             status = self._status[name]
             epochs = region.epochs.epochs()
@@ -73,10 +77,15 @@ class BatchHost:
                 so_far = status.last_commit, 0 if releaser is None else releaser.released()
                 if self._counted.get(name) != so_far:
                     self._counted[name], status.dead_letters = so_far, self._dead_letters(region)
+            before, now = self._saved.get(name), _last_saved(epochs)
+            if before is not None and now > before:
+                further.append(name)
+            self._saved[name] = now
             made_at_s = complete[-1].made_at_s if complete else None
             status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
             status.detail = "; ".join(d for d in (region.jobs.detail, "" if releaser is None else releaser.detail) if d)
             status.state = "running" if region.health().runs else "starting"
+        return tuple(further)
 
     def _dead_letters(self, region: BatchRegion) -> int:
         topic = region.batch.dead_letter_topic
@@ -115,3 +124,8 @@ class BatchHost:
         for name, region in self.regions.items():
             region.end()
             self._status[name].state = "stopped"
+
+
+def _last_saved(epochs: Sequence[Epoch]) -> int:
+    """Return the newest saved epoch before the first one that is not complete, or -1."""
+    return max((e.number for e in takewhile(lambda e: e.is_complete, epochs) if e.saved), default=-1)

@@ -22,6 +22,7 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
+from falkirk.host.failures import are_more
 from falkirk.host.gateway import Gateway
 from falkirk.host.process import HostSettings
 from falkirk.runtime.status import CONSOLE
@@ -82,6 +83,8 @@ class Coordinator:
         #: Reset once regions run, so that a later loss is reported too.
         self._force = settings.force
         self._commits: dict[str, int] = {}
+        #: How often the processors have failed, by the last status that says so, for the next host.
+        self._failures: dict[str, dict[str, Any]] = {}
         #: The condition that ended the last host, if it reported one.
         self._waits_for = ""
         #: The warnings about open ports of the Spark application that were already printed.
@@ -110,14 +113,16 @@ class Coordinator:
                     self._say(f"killed {record.role} {record.pid} of a former run")
                 self._await_executors()
                 self._await_space()
-                before = dict(self._commits)
+                before, failed = dict(self._commits), self._failures
                 reason = self._run_host(home)
                 if self._stopping.is_set():
                     break
                 if self._waits_for in AWAY:  # wait for it without a limit
                     self._stopping.wait(AWAY_PAUSE_S)
-                else:
-                    fruitless = 0 if self._commits != before else fruitless + 1
+                elif self._commits != before:
+                    fruitless = 0
+                elif not are_more(self._failures, failed):  # those have a limit of their own, and end only a processor
+                    fruitless += 1
                 if fruitless >= FRUITLESS_MAX:
                     raise SparkError(
                         "HOST_KEEPS_FAILING",
@@ -201,6 +206,7 @@ class Coordinator:
             master=self._settings.master,
             create_topics=self._settings.create_topics,
             force=self._force,
+            failures=self._failures,
         )
         process.stdin.write(settings.to_json() + "\n")
         process.stdin.flush()
@@ -234,7 +240,9 @@ class Coordinator:
                 self._say(f"warning: {warning} (docs/operations.md, Ports)")
 
     def _note_down(self, status: dict[str, Any]) -> None:
-        """Note the processors that stay down, and say why, once each."""
+        """Note the processors that stay down, and say why, once each. Note how often others have failed."""
+        if status.get("failures") is not None:
+            self._failures = status["failures"]
         self.down = {r["name"]: str(r["detail"]) for r in status["regions"] if r.get("condition")}
         for name, error in self.down.items():
             if error not in self._warned:

@@ -5,6 +5,7 @@ below which all results of requests are published.
 """
 
 import asyncio
+import contextlib
 import errno
 import resource
 import threading
@@ -132,12 +133,18 @@ class Gateway:
         thread, self._thread = self._thread, None
         if thread is None or self._loop is None or self._stopping is None:
             return
-        self._loop.call_soon_threadsafe(self._close)
+        self._soon(self._close)
         for line in self._lines.values():
             line.stop()
-        self._loop.call_soon_threadsafe(self._close)  # a line that was just starting may have opened the desk again
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._soon(self._close)  # a line that was just starting may have opened the desk again
+        self._soon(self._stopping.set)
         thread.join()
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        """Have the gateway's thread make a call, if it has not ended by an error."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
 
     def _close(self) -> None:
         for counter in self._counters.values():
@@ -171,6 +178,9 @@ class Gateway:
             ready.set_result(publish(self._home.path, self._app.http[0], port, scheme=scheme))
             await self._stopping.wait()
         except Exception as error:
+            if ready.done():  # nobody waits for it any more
+                self._say(f"requests are no longer accepted: {type(error).__name__}: {error}")
+                raise
             ready.set_exception(error)
         finally:
             if listening is not None:

@@ -6,6 +6,7 @@ The Wheel decides which regions are restored, to which checkpoint, and which res
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.home.executors import Executors
 from falkirk.host.batches import BatchHost
+from falkirk.host.failures import Cause, Failures, cause_of, has_progressed
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
@@ -30,34 +32,30 @@ from falkirk.runtime import fence
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion, Opening
 from falkirk.runtime.logs import AllLogs, KafkaLogs
-from falkirk.runtime.retry import FAILURES_MAX, pause_s
+from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.sinks import copying
 from falkirk.runtime.status import RegionStatus
-from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, is_stray, refuse_split_keys
-from falkirk.system.disk import is_full
+from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
 from falkirk.theory.history import History
 
 log = logging.getLogger("falkirk")
-
-#: How long a region waits for space on a full disk before its next start.
-FULL_S = 5.0
 
 
 @dataclass(kw_only=True)
 class _Watched:
     live: LiveRegion
     status: RegionStatus
-    failures: int = 0
-    #: Failures since the last commit that another process caused, and whether the last failure was one of them.
-    strays: int = 0
-    is_stray: bool = False
+    #: Of the last failure, until it is counted.
+    cause: Cause = Cause.OWN
     opening: Opening | None = None
+    started_at_s: float = math.inf
 
 
 class LiveHost:
     """The regions of one plan in one session. It watches the live regions; `BatchHost` watches the batches.
 
-    Args: history: as of `RecoveryProtocol`. say: receives one line for the user at each event.
+    Args: history: as of `RecoveryProtocol`. say: receives one line for the user at each event. failures: the counts of
+        the host before it; this host counts on.
     """
 
     def __init__(
@@ -67,8 +65,10 @@ class LiveHost:
         *,
         history: History = NO_HISTORY,
         say: Callable[[str], None] = log.info,
+        failures: Failures | None = None,
     ) -> None:
         self._plan, self._context, self._history, self._say = plan, context, history, say
+        self._failures = Failures() if failures is None else failures
         self._on_progress: Callable[[], None] = lambda: None
         self._watched = {
             region.name: _Watched(
@@ -137,8 +137,16 @@ class LiveHost:
             spare=self._plan.spare_checkpoints,
             say=self._say,
             on_failure=self._count_failure,
-            before_start=lambda name: refuse_split_keys(lives[name]) if name in lives else None,
+            before_start=self._before_start,
         )
+
+    def _before_start(self, name: str) -> None:
+        """Refuse to start a region or batch that a start can't help. Raises: FalkirkError."""
+        if (watched := self._watched.get(name)) is not None:
+            refuse_split_keys(watched.live)
+            self._failures.begin(name, watched.live.region.where)
+        else:
+            self._failures.begin(name, self._batches.regions[name].batch.where)
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
@@ -186,8 +194,11 @@ class LiveHost:
         for watched in self._watched.values():
             self._look_at(watched)
         for name, error in self._batches.failures():
+            if error.condition == "SESSION_LOST" and error.parameters.get("region") == name:
+                self._failures.add(name, error.message)
             self._recovery.keep_down(name, error)
-        self._batches.look()
+        for name in self._batches.look():
+            self._failures.forget(name)
         if self._context.home.store.is_asked("rollback"):
             self._go_back(self._recovery)
         self._recovery.turn()
@@ -224,6 +235,7 @@ class LiveHost:
         request = store.take_request("rollback")
         if request is None:
             return False
+        self._failures.forget_all()
         try:
             decision = recover(asked=request.arguments["asked"], force=request.arguments["force"])
         except FalkirkError as error:
@@ -247,8 +259,9 @@ class LiveHost:
             self._end(watched, error)
             return
         last = live.observe()
-        if last > status.last_commit:
-            watched.failures = watched.strays = 0
+        assert live.opening is not None, "its query runs"
+        if has_progressed(live.points(), live.opening.restored_batch, time.monotonic() - watched.started_at_s):
+            self._failures.forget(status.name)
         status.dead_letters = live.dead_letters
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
         progress = live.query.lastProgress
@@ -270,16 +283,12 @@ class LiveHost:
             self._recovery.keep_down(status.name, fatal)
             return
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
+            self._failures.add(status.name, reason)
             raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
-        status.state, status.detail = "restarting", reason
-        wait_s = pause_s(watched.failures + 1)
-        if is_full(error):  # restart without a limit until the disk has space
-            watched.failures, wait_s = 0, FULL_S
-            status.detail = f"the disk is full: {reason}"
-        if is_stray(error):  # a client of Spark's ports may make the region fail, but must not end the application
-            watched.is_stray, wait_s = True, pause_s(watched.strays + 1)
-            status.detail = f"a stray connection to a port of Spark's streaming shuffle: {reason}"
-        live.ready_at_s = time.monotonic() + wait_s
+        was_lost = live.observations is not None and live.observations.was_lost()
+        cause = watched.cause = cause_of(error, was_lost=was_lost)
+        status.state, status.detail = "restarting", f"{cause.value}{reason}"
+        live.ready_at_s = time.monotonic() + self._failures.pause_s(status.name, cause)
         self._say(f"{status.name}: failed ({status.detail}); restarting")
 
     def _count_failure(self, name: str, reason: str) -> None:
@@ -289,21 +298,11 @@ class LiveHost:
         if watched.live.query is not None:  # the failure of an ended query was already reported
             self._say(f"{name}: {reason}; restarting")
         watched.status.restarts += 1
-        if watched.is_stray:
-            watched.is_stray, watched.strays = False, watched.strays + 1
-            return
-        watched.failures += 1
-        if watched.failures >= FAILURES_MAX:
-            reason = watched.status.detail or reason
+        cause, watched.cause = watched.cause, Cause.OWN
+        self._failures.add(name, watched.status.detail or reason, cause)
+        if self._failures.is_exhausted(name):
             watched.live.end(reason)  # it may hang
-            often, watched.failures = watched.failures, 0  # if it is started again, it may fail as often again
-            raise SparkError(
-                "REGION_KEEPS_FAILING",
-                f"region {name!r} failed {often} times without a checkpoint in between: {reason}",
-                where=watched.live.region.where,
-                hint="See the host's log for details, correct the cause, and run again. The home is intact.",
-                region=name,
-            )
+            raise self._failures.error(name, watched.live.region.where)
 
     def _wait_for(self, error: LogError | StoreError) -> None:
         """Show that the broker or the store is away. Work resumes once it is back."""
@@ -331,7 +330,7 @@ class LiveHost:
             opening, status = watched.live.opening, watched.status
             if opening is None or opening is watched.opening or watched.live.query is None:
                 continue
-            watched.opening = opening
+            watched.opening, watched.started_at_s = opening, time.monotonic()
             suppresses = opening.release.barrier is not None
             fate = "suppressed" if suppresses else "repeated"
             status.state, status.detail, status.incarnation = "running", "", opening.incarnation

@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
@@ -23,6 +24,7 @@ from falkirk.errors.spark import first_line
 from falkirk.home import guard
 from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
+from falkirk.host.failures import Failures
 from falkirk.host.live import LiveHost
 from falkirk.host.query import record_processes
 from falkirk.kafka.topics import Topics
@@ -48,8 +50,8 @@ PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 class HostSettings:
     """The settings that the coordinator gives its host, as JSON in the first line of standard input.
 
-    Args: coordinator: its process id. generation: the home's generation, which the host's writes name. Others: as
-        `RunSettings`.
+    Args: coordinator: its process id. generation: the home's generation, which the host's writes name. failures: the
+        counts of the host before it. Others: as `RunSettings`.
     """
 
     coordinator: int
@@ -60,6 +62,7 @@ class HostSettings:
     master: str | None
     create_topics: bool
     force: bool = False
+    failures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the settings as one line."""
@@ -73,12 +76,14 @@ def write_status(
     *,
     foreign: Sequence[object] = (),
     exposed: Sequence[str] = (),
+    failures: Failures | None = None,
     error: FalkirkError | None = None,
 ) -> None:
     """Publish the host's status for the coordinator.
 
     Args: push: facts for the gateway. foreign: records in topics of this home that others have written. exposed:
-        warnings about open ports of the Spark application. error: the error that ends the host.
+        warnings about open ports of the Spark application. failures: counts for the next host. error: the error that
+        ends the host.
     """
     content = {
         "at_s": time.time(),
@@ -87,6 +92,7 @@ def write_status(
         "push": push,
         "foreign": foreign,
         "exposed": exposed,
+        "failures": None if failures is None else failures.describe(),
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     try:
@@ -115,21 +121,22 @@ def main() -> int:
     guard.die_with_parent(settings.coordinator, stopping)
     stop_on_signals(stopping.set, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator decides
-    home_path = Path(settings.home)
+    home_path, failures = Path(settings.home), Failures(settings.failures)
     try:
-        return _run(settings, home_path, stopping)
+        return _run(settings, home_path, stopping, failures)
     except FalkirkError as error:
         guard.end_if_replaced(error, _say)
-        write_status(home_path, (), error=error)
+        write_status(home_path, (), failures=failures, error=error)
         return EXIT_RESTART if error.condition in PASSING else guard.EXIT_FATAL
     except Exception as error:
         # An error of Spark or the JVM: a new host may succeed. The reason is kept in case no host does.
         _say(traceback.format_exc())
-        write_status(home_path, (), error=SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}"))
+        told = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}")
+        write_status(home_path, (), failures=failures, error=told)
         return EXIT_RESTART
 
 
-def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> int:
+def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, failures: Failures) -> int:
     app = load_application(Path(settings.file))
     connection = broker_of(app, settings.kafka)
     home = _attach(app, settings, stopping)
@@ -157,7 +164,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
     context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
     prepare_topics(plan, topics, create_missing=settings.create_topics)
     check_slots(slots_needed(plan, topics), session)
-    host = LiveHost(plan, context, history=app.history, say=_say)
+    host = LiveHost(plan, context, history=app.history, say=_say, failures=failures)
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set)
     if stopping.is_set():
@@ -165,9 +172,8 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event) -> 
         return 0
 
     def publish() -> None:
-        write_status(
-            home_path, host.status(), host.push(), foreign=[*host.foreign, *claim.foreign_records()], exposed=exposed
-        )
+        foreign = [*host.foreign, *claim.foreign_records()]
+        write_status(home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures)
 
     host.start(on_progress=publish, force=settings.force)
     try:

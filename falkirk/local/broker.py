@@ -100,6 +100,9 @@ def start(
 ) -> Broker:
     """Return the running broker of a folder; start it with its existing data if it is not running.
 
+    A broker that does not answer in time is left alone, and the next call waits for it again: there is never a second
+    one beside it.
+
     Args: folder: the folder of the data; by default in the user's cache. settings: further broker settings.
         java_options: options of its JVM. address: an address of this machine, at which clients reach the broker.
     Raises: MachineError: `BROKER_NOT_STARTED`, with the last lines of its log.
@@ -116,7 +119,8 @@ def start(
             try:
                 return _launch(folder, ports, address, settings or {}, java_options, timeout_s)
             except MachineError:  # a port may have been taken meanwhile; other errors are final
-                if _is_free(ports[0]) and _is_free(ports[1]):
+                # A broker that is slow has its ports and the lock of the data. The next call waits for it again.
+                if status(folder) is not None or (_is_free(ports[0]) and _is_free(ports[1])):
                     raise
                 ports = _free_ports()
         return _launch(folder, ports, address, settings or {}, java_options, timeout_s)

@@ -23,6 +23,11 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
+def is_on_this_machine(master: str) -> bool:
+    """Return whether all executors are on the driver's machine, in its JVM or, with local-cluster, in others."""
+    return is_local(master) or master.startswith("local-cluster[")
+
+
 def context_settings(master: str) -> dict[str, str]:
     """Return the default settings of a new application on this master."""
     return {AUTHENTICATE: "true"} if is_local(master) else {}

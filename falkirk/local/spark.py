@@ -83,10 +83,11 @@ _CONTEXT_SETTINGS = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
+    # A task that runs out of memory fails without ending the JVM, since a file of a few megabytes may contain one line
+    # of gigabytes. The code that meets the error decides (runtime/epochs/failures.py). On a cluster, the tasks of other
+    # regions would fail with the executor, and nobody could say which region is the cause.
+    "spark.executor.killOnFatalError.depth": "0",
 }
-#: Further settings for a local master. A task that runs out of memory fails without ending the JVM, since a file of a
-#: few megabytes may contain one line of gigabytes. The code that meets the error decides (runtime/epochs/failures.py).
-_LOCAL_SETTINGS = {"spark.executor.killOnFatalError.depth": "0"}
 #: Further settings for a cluster. An executor ends itself when its driver has not answered for this many intervals
 #: (falkirk/home/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
@@ -143,9 +144,7 @@ def session(
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
-        context |= _LOCAL_SETTINGS if exposure.is_local(chosen) else _EXECUTOR_SETTINGS
-        if not chosen.startswith("local"):
-            context |= _CLUSTER_SETTINGS
+        context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
@@ -223,7 +222,7 @@ def batch_partitions(active: SparkSession) -> int:
 
     So live regions find free slots.
     """
-    if (active.sparkContext.master or "").startswith("local"):
+    if exposure.is_on_this_machine(active.sparkContext.master or ""):
         return max(2, os.cpu_count() or 2)
     return max(2, active.sparkContext.defaultParallelism)
 
@@ -245,7 +244,7 @@ def _launch_settings(master: str) -> dict[str, str]:
             "spark.jars": ",".join(jars),
             "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),
         }
-    if master.startswith("local"):
+    if exposure.is_on_this_machine(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # On a cluster the folder may not exist; executors have their own temporary folders.
         settings["spark.python.unix.domain.socket.dir"] = str(private.socket_folder())

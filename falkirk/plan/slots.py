@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from falkirk.errors import SparkError
 from falkirk.kafka.topics import Topics
+from falkirk.local.exposure import is_local
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 
@@ -54,7 +55,7 @@ def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int
     Raises: SparkError: `SLOTS_MISSING`: the plan needs more.
     """
     total, context = sum(n.total for n in needed), session.sparkContext
-    deadline = time.monotonic() + (0.0 if (context.master or "").startswith("local[") else EXECUTORS_S)
+    deadline = time.monotonic() + (0.0 if is_local(context.master or "") else EXECUTORS_S)
     while (available := context.defaultParallelism) < total and time.monotonic() < deadline:
         time.sleep(0.2)
     if total > available:

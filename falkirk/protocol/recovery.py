@@ -91,8 +91,7 @@ class RecoveryProtocol:
             self._finish()  # the store may have recorded it as done before the error
             self.begin_again()
         self.watermarks.take_in(self.layout.stages)
-        failed = {name: reason for name in self.layout.stages if (reason := self._failure(name)) is not None}
-        if failed and all(self._regions[name].health().ready_at_s <= self._clock() for name in failed):
+        if failed := {name: why for name in self.layout.stages if (why := self._failure(name)) is not None}:
             self._bring_back(failed)
         self._release()
         self.collect()
@@ -142,9 +141,10 @@ class RecoveryProtocol:
         self._cut_off = False
 
     def _failure(self, name: str) -> str | None:
-        if name in self.down:
-            return None
+        """Return why a region has to be restored now. One that must not start yet is like one that is down."""
         health = self._regions[name].health()
+        if name in self.down or health.ready_at_s > self._clock():
+            return None
         if not health.runs:
             return "is dead"
         silent_s = self._clock() - health.progressed_at_s

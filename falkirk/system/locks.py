@@ -6,12 +6,15 @@ coordinator, it still holds its lock. So the next coordinator finds it, even if 
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from falkirk.errors import HomeError
 
 OWNER, HOST = "lock", "host.lock"
 _SAID_BYTES = 1_000
+#: `is_held` shares a lock for an instant, so a lock counts as held only if it can't be taken for this long.
+_LOOK_S, _LOOKS = 0.02, 10
 
 
 def hold(home: Path, name: str, says: str) -> int:
@@ -21,7 +24,7 @@ def hold(home: Path, name: str, says: str) -> int:
     """
     lock = open_lock(home, name)
     try:
-        if not take(lock):
+        if not _take_soon(lock):
             holder = said(lock)
             raise HomeError(
                 "HOME_IN_USE",
@@ -50,6 +53,15 @@ def take(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _take_soon(lock: int) -> bool:
+    """Take a lock, if necessary after processes that only look whether it is held; return whether it was taken."""
+    for _ in range(_LOOKS):
+        if take(lock):
+            return True
+        time.sleep(_LOOK_S)
+    return take(lock)
 
 
 def is_held(home: Path, name: str) -> bool:

@@ -96,6 +96,16 @@ class Net:
                 _ip("rule", "add", "priority", _PRIORITY, "from", here.address, "to", there.address, "blackhole")
             self._cut.add((here.name, there.name))
 
+    def try_again_for_long(self, host: Host) -> None:
+        """Let the kernel of a host try for minutes to deliver the data of processes that have died, each few seconds.
+
+        By default it tries for 50 to 100 s, at intervals that grow up to a minute. Connections that exist keep to that.
+        """
+        assert host.namespace is not None
+        for name, value in (("tcp_orphan_retries", "100"), ("tcp_rto_max_ms", "4000")):
+            inside = ["ip", "netns", "exec", host.namespace, "sysctl", "-qw", f"net.ipv4.{name}={value}"]
+            subprocess.run(inside, check=True, capture_output=True)
+
     def heal(self, one: Host, other: Host) -> None:
         """Undo a cut."""
         for here, there in ((one, other), (other, one)):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: A region that has not got on for so long is brought back.
 HUNG_AFTER_S = 30.0
+BACKOFF_S = 10.0
 
 
 @dataclass
@@ -64,7 +65,7 @@ class SimRegion:
         self.lingering: list[Incarnation] = []
         self.incarnations = 0
         self.went_back_to = -1
-        self.progressed_at_s = 0.0
+        self.progressed_at_s = self.ready_at_s = 0.0
         self.stuck = False
         #: Its program has failed on an element.
         self.failed = False
@@ -140,6 +141,8 @@ class SimRegion:
         if self.running is not None:
             self.lingering.append(self.running)
             self.running = None
+            if self.world.backoff is not None and self.world.backoff.random() < 0.3:
+                self.ready_at_s = self.world.now_s + self.world.backoff.uniform(0, BACKOFF_S)
 
     def damage(self, number: int, *, at_sight: bool) -> None:
         """Damage a checkpoint: so that its files show it, or only its state once it is loaded."""
@@ -150,7 +153,12 @@ class SimRegion:
     def health(self) -> Health:
         self.world.call()
         running = self.running is not None
-        return Health(runs=running, progressed_at_s=self.progressed_at_s, hung_after_s=HUNG_AFTER_S)
+        return Health(
+            runs=running,
+            progressed_at_s=self.progressed_at_s,
+            hung_after_s=HUNG_AFTER_S,
+            ready_at_s=self.ready_at_s,
+        )
 
     def points(self) -> tuple[Point, ...]:
         self.world.call()

@@ -87,7 +87,9 @@ class FailingRun(Run):
 
     def _run_on(self) -> None:
         """Finish all that can be, and check that this is all that does not depend on what is down."""
-        self.world.lag, idle = 0.0, 0
+        self.world.lag, self.world.backoff, idle = 0.0, None, 0
+        for region in self.world.regions.values():
+            region.ready_at_s = 0.0
         while idle < 3:
             self.world.now_s += 1 + HUNG_AFTER_S * any(r.stuck for r in self.world.regions.values())
             busy = False
@@ -152,6 +154,35 @@ def test_a_region_that_may_not_start_stays_down_beside_others() -> None:
     with pytest.raises(DefinitionError):
         coordinator(("split", "whole")).open()
     coordinator(()).open()
+    assert all(region.running for region in world.regions.values())
+
+
+@pytest.mark.parametrize("waits_for_all", [False, True])
+def test_a_region_that_may_not_start_yet_delays_no_other(
+    *, waits_for_all: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, a failed region waited until all failed ones could start: with the mechanism off it does."""
+    stages = {name: Stage(name=name, inputs=("in",), output=f"out-{name}") for name in ("often", "once")}
+    layout = Layout(stages=stages, partitions=dict.fromkeys(("in", "out-often", "out-once"), 1), held={})
+    world = World(layout, random.Random(7))
+    world.store = MemoryStore()
+    recovery = RecoveryProtocol(layout, world.regions, world, world.store, world.clock)  # type: ignore[arg-type]
+    if waits_for_all:
+        failure = recovery._failure
+
+        def wait_for_all(name: str) -> str | None:
+            return failure(name) if all(r.ready_at_s <= world.now_s for r in world.regions.values()) else None
+
+        monkeypatch.setattr(recovery, "_failure", wait_for_all)
+    recovery.open()
+    for region in world.regions.values():
+        region.die()
+    world.regions["often"].ready_at_s = world.now_s + 10
+    recovery.turn()
+    there = [] if waits_for_all else ["once"]
+    assert [name for name, region in world.regions.items() if region.running] == there
+    world.now_s += 11
+    recovery.turn()
     assert all(region.running for region in world.regions.values())
 
 

@@ -36,6 +36,7 @@ def raise_final(error: BaseException, batch: Batch, files: Path, epoch: int) -> 
             f"Spark ran out of memory in epoch {epoch} of batch {batch.name!r}.",
             certainty="maybe",
             hint="Falkirk restarts the Spark application. If this repeats, raise spark.driver.memory.",
+            region=batch.name,
         ) from error
     if _POISON in text:
         raise SparkError(

@@ -390,6 +390,7 @@ class Run:
                 f"again, it may differ. ({str(error).splitlines()[0][:200]})",
                 certainty="maybe",
                 hint="Falkirk restarts the Spark application, which resumes from the last saved epoch.",
+                region=self._batch.name,
             ) from error
         self._restored = False
 

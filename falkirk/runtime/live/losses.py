@@ -75,7 +75,7 @@ class Observations:
     """
 
     def __init__(self, was_lost: Callable[[], bool]) -> None:
-        self._was_lost = was_lost
+        self.was_lost = was_lost
         self._pending: tuple[int, Positions] | None = None
 
     def proven(self, last_commit: int, ends: Positions) -> tuple[int, Positions] | None:
@@ -83,7 +83,7 @@ class Observations:
 
         Args: last_commit: the last commit, read after the ends.
         """
-        if self._was_lost():  # asked after the reads, so that commits from before any loss stay valid
+        if self.was_lost():  # asked after the reads, so that commits from before any loss stay valid
             self._pending = None
             return None
         before = self._pending

@@ -81,7 +81,7 @@ class LiveRegion(RegionAtRest):
         self.opening: Opening | None = None
         self._reached: dict[tuple[int, int], int] = {}
         #: On a cluster, from each start on: observations that are not yet known to be usable.
-        self._observations: Observations | None = None
+        self.observations: Observations | None = None
         #: Dead letters since this home was made, at the last `observe`.
         self.dead_letters = 0
         self._dead_before = 0
@@ -273,7 +273,7 @@ class LiveRegion(RegionAtRest):
         for step in region.steps():
             frame = frames.apply(frame, step)
         losses = Losses(context.session)
-        self._observations = Observations(losses.any) if writes_elsewhere(context.session) else None
+        self.observations = Observations(losses.any) if writes_elsewhere(context.session) else None
         data = rows.rows(frame, region, opening.release)
         data = data.withColumn("topic", losses.none_yet(F.col("topic")))
         options, limit_bytes = context.kafka_options(), min(topic.size_limit_bytes for topic in self._written)
@@ -337,9 +337,9 @@ class LiveRegion(RegionAtRest):
 
     def _note_tail(self, last: int, ends: Positions) -> None:
         """Record an observation, or an earlier one that a restore can certainly use by now."""
-        if self._observations is None:
+        if self.observations is None:
             self._record_tail(last + 1, ends)
-        elif (proven := self._observations.proven(last, ends)) is not None:
+        elif (proven := self.observations.proven(last, ends)) is not None:
             self._record_tail(*proven)
 
     def _record_tail(self, valid_from: int, positions: Positions) -> None:

@@ -1,5 +1,6 @@
-"""A home that was restored from an older copy, while its output topic stayed: refused at each start."""
+"""A home that was restored from an older copy, while its outputs stayed: refused at each start."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,11 @@ from falkirk.errors import HomeError
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from tests.integration.live import Wire
+from falkirk.runtime.sinks.release import EpochReleaser
+from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def test_an_older_home_is_refused(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
@@ -44,3 +46,49 @@ def test_an_older_home_is_refused(spark: "SparkSession", broker: Broker, home: P
         assert refused.value.condition == "SINK_AHEAD"
         assert refused.value.parameters == {"sink": out, "seen": 2, "there": 1}
     assert wire.count(out) == 2
+
+
+def test_an_older_home_of_a_batch_is_refused_and_would_lose_a_record(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the mechanism off, the older home uses the number of an epoch again that the folder already has. The folder
+    skips the new epoch, and with it a record that the old one did not have."""
+    wire, files = Wire(bootstrap=broker.bootstrap, tag=tag), home.with_name("files")
+    events = wire.topic("events", 1)
+
+    def run() -> Query:
+        app = fk.App("older", home=home)
+        app.source("events", fk.Kafka(events, schema="n INT NOT NULL"))
+
+        @app.batch(every="500 milliseconds")
+        def passed(events: "DataFrame") -> "DataFrame":
+            return events.select("n")
+
+        app.sink("out", passed, fk.Files(str(files), "json"))
+        return run_here(app, Connection.of(broker.bootstrap))
+
+    def there() -> set[int]:
+        return {json.loads(line)["n"] for f in files.glob("epoch=*/*.json") for line in f.read_text().splitlines()}
+
+    for n in (1, 2):
+        query = run()
+        wire.send(events, [{"n": n}])
+        await_one(query, lambda n=n: n in there(), f"{n}")
+        query.stop()
+        if n == 1:
+            copy = shutil.copytree(home, home.with_name("copy"))
+    shutil.rmtree(home)
+    copy.rename(home)
+    wire.send(events, [{"n": 3}])
+    with pytest.raises(HomeError) as refused:
+        run()
+    assert refused.value.condition == "SINK_AHEAD"
+    assert refused.value.parameters == {"sink": "out", "seen": 2, "there": 1}
+
+    monkeypatch.setattr(EpochReleaser, "_refuse_ahead", lambda releaser, seen: None)
+    query = run()
+    await_one(query, lambda: query.status[0].last_commit == 1, "the second epoch, made again of two records")
+    wire.send(events, [{"n": 4}])
+    await_one(query, lambda: 4 in there(), "a later epoch")
+    query.stop()
+    assert there() == {1, 2, 4}

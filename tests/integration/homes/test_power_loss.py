@@ -18,7 +18,10 @@ from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
+from falkirk.runtime.epochs import log as epoch_log
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.sinks import folder as folder_sink
+from falkirk.system import durable
 from tests.disks import ForgetfulDisk
 from tests.integration.live import Wire, await_one, failed
 
@@ -31,9 +34,9 @@ ROWS = 10
 class Counting:
     """An application that counts words, by a state and by an iteration, into folders."""
 
-    def __init__(self, wire: Wire, home: Path) -> None:
+    def __init__(self, wire: Wire, home: Path, *names: str) -> None:
         self.wire, self.home, self.topic = wire, home, wire.topic("events", 1)
-        self.sinks = {name: home.parent / f"out-{name}" for name in ("totals", "changes")}
+        self.sinks = {name: home.parent / f"out-{name}" for name in names}
         self.sent: Counter[int] = Counter()
         self.app = fk.App("counting", home=home)
         self.app.source("events", fk.Kafka(self.topic, schema="word INT NOT NULL"))
@@ -44,9 +47,11 @@ class Counting:
             counted = new.groupBy("word").agg(F.sum("n").alias("n"))
             return counted.withColumn("twice", F.col("n") * 2), counted
 
-        @self.app.iterate(rows=ROWS)
-        def changes(events: Collection) -> Collection:
-            return events.groupBy("word").count("n")
+        if "changes" in names:
+
+            @self.app.iterate(rows=ROWS)
+            def changes(events: Collection) -> Collection:
+                return events.groupBy("word").count("n")
 
         for name, path in self.sinks.items():
             self.app.sink(f"{name}_out", name, fk.Files(str(path), "json"))
@@ -73,12 +78,15 @@ class Counting:
         files = sorted(self.sinks[name].glob(f"epoch={epoch}/*.json"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
+    def totals(self, epochs: int) -> dict[int, int]:
+        """Return the number of each word after so many epochs."""
+        return {r["word"]: r["n"] for r in self.rows("totals", f"{epochs - 1:010d}")}
+
     def check(self, epochs: int) -> None:
-        totals = {r["word"]: r["n"] for r in self.rows("totals", f"{epochs - 1:010d}")}
         counted: Counter[tuple[int, int]] = Counter()
         for row in self.rows("changes"):
             counted[row["word"], row["n"]] += row["difference"]
-        assert totals == {word: n for (word, n), there in counted.items() if there} == dict(self.sent)
+        assert self.totals(epochs) == {word: n for (word, n), there in counted.items() if there} == dict(self.sent)
 
     def newest(self, name: str) -> tuple[Epoch, EpochLog]:
         """Return the newest epoch with a saved state."""
@@ -91,7 +99,7 @@ def test_a_loss_of_power(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = ForgetfulDisk(tmp_path, monkeypatch)
-    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home)
+    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home, "totals", "changes")
     counting.send()
     counting.send()
     counting.run(2)
@@ -114,3 +122,49 @@ def test_a_loss_of_power(
     query.stop()
     assert (told.condition, told.parameters["file"]) == ("STATE_DAMAGED", str(file))
     assert counting.rows("totals") == there
+
+
+def test_without_the_sync_a_loss_of_power_takes_what_was_recorded(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with the mechanism off: no file of Spark's is synced before the record. Published rows are lost, and so
+    is the state, which the manifest still finds."""
+    disk = ForgetfulDisk(tmp_path, monkeypatch)
+
+    def sync(folder: Path) -> durable.Manifest:
+        """Return the manifest, and leave the files to the operating system."""
+        with monkeypatch.context() as off:
+            off.setattr(durable.os, "fsync", lambda opened: None)
+            return durable.sync(folder)
+
+    for module in (epoch_log, folder_sink):
+        monkeypatch.setattr(module, "sync", sync)
+    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home, "totals")
+    counting.send()
+    counting.run(1)
+    assert counting.totals(1) == dict(counting.sent)
+    forgotten = disk.lose_power(home / "regions", *counting.sinks.values())
+    assert any(path.startswith("out-totals/epoch=") for path in forgotten)
+    assert counting.totals(1) == {}
+    query = counting.start()
+    counting.send()
+    told = failed(query)
+    query.stop()
+    assert told.condition == "STATE_DAMAGED"
+
+
+def test_without_the_manifest_a_lost_state_counts_as_an_empty_one(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with the other mechanism off: Spark reads the files that are left, and the next totals are too small."""
+    monkeypatch.setattr(epoch_log, "check", lambda folder, manifest, **contents: None)
+    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home, "totals")
+    counting.send()
+    counting.run(1)
+    epoch, log = counting.newest("totals")
+    for file in log.path(str(epoch.state)).rglob("*.parquet"):
+        file.unlink()
+    before = Counter(counting.sent)
+    counting.send()
+    counting.run(2)
+    assert counting.totals(2) == dict(counting.sent - before)

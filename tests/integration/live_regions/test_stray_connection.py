@@ -10,12 +10,15 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.host import failures
 from falkirk.local.broker import Broker
-from tests.integration.live import Wire, await_one, settle
+from tests.integration.live import Wire, await_one, failed, settle
+from tests.support import wait_until
 
 ALL_INTERFACES = ("::", "0.0.0.0")
 
@@ -34,7 +37,11 @@ def ask_everywhere(spark: SparkSession) -> None:
             stray.sendall(b"GET / HTTP/1.1\r\nHost: stray\r\n\r\n")
 
 
-def test_an_http_request_costs_a_retry_of_the_region(spark: SparkSession, broker: Broker, tag: str, home: Path) -> None:
+def test_an_http_request_costs_a_retry_of_the_region(
+    spark: SparkSession, broker: Broker, tag: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one failure that counts already ends the application: with the mechanism off, at the end, a request does."""
+    monkeypatch.setattr(failures, "FAILURES_MAX", 1)
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events, out = wire.topic("events"), wire.topic("out")
     stream = fk.read(fk.Kafka(events, schema="word STRING", key="word"))
@@ -43,13 +50,21 @@ def test_an_http_request_costs_a_retry_of_the_region(spark: SparkSession, broker
     wire.send(events, [{"word": "a"}])
     wire.await_count(out, 1, query)
 
-    def failed() -> bool:
+    def restarted() -> bool:
         ask_everywhere(spark)
         return query.status[0].restarts > 0
 
-    await_one(query, failed, "the region to fail: does Spark no longer listen everywhere?")
+    await_one(query, restarted, "the region to fail: does Spark no longer listen everywhere?")
     wire.send(events, [{"word": "a"}])
     wire.await_count(out, 2, query)
     settle(query)
-    query.stop()
     assert Counter(row["version"] for row in wire.rows(out)) == {1: 1, 2: 1}
+
+    monkeypatch.setattr(failures, "is_stray", lambda error: False)
+
+    def ended() -> bool:
+        ask_everywhere(spark)
+        return not query.isActive
+
+    wait_until(ended, 60, lambda: f"the application to end: {query.status}")
+    assert failed(query).condition == "REGION_KEEPS_FAILING"

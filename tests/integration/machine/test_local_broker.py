@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from falkirk.commands.machine import doctor, kafka
 from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
-from tests.support import wait_until
+from tests.support import suspend, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,41 @@ def test_a_setting_that_kafka_refuses_is_named_from_its_log(tmp_path: Path) -> N
     assert caught.value.condition == "BROKER_NOT_STARTED"
     assert "num.partitions" in str(caught.value)
     assert local_broker.status(tmp_path) is None
+
+
+def test_a_broker_that_is_too_slow_stays_the_only_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped (SIGSTOP) once it has one of its ports. Before, the port counted as somebody else's, and a second
+    broker was started beside it, which failed at the lock of the data."""
+    local_broker.stop(folder)
+    started = list[psutil.Process]()
+    real = subprocess.Popen
+
+    def start_and_suspend(command: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+        process = real(command, **options)
+        if "kafka.Kafka" not in command:  # it makes the folder of the data
+            return process
+        broker = psutil.Process(process.pid)
+        started.append(broker)
+
+        def listens() -> bool:
+            return any(c.status == psutil.CONN_LISTEN for c in broker.net_connections("tcp"))
+
+        wait_until(listens, 60, "a port of the broker")
+        suspend(broker)
+        return process
+
+    monkeypatch.setattr(local_broker.subprocess, "Popen", start_and_suspend)
+    try:
+        for _ in range(2):  # the next start waits for it again
+            with pytest.raises(MachineError) as slow:
+                local_broker.start(folder, timeout_s=1.0)
+            assert slow.value.condition == "BROKER_NOT_STARTED"
+            assert "does not answer" in slow.value.message
+        assert len(started) == 1
+    finally:
+        for broker in started:
+            broker.resume()
+    assert local_broker.start(folder).pid == started[0].pid
 
 
 def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

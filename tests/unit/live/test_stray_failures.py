@@ -7,6 +7,7 @@ import pytest
 
 from falkirk.errors import SparkError
 from falkirk.host import live as live_host
+from falkirk.host.failures import Failures
 from falkirk.host.live import LiveHost
 from falkirk.runtime.retry import FAILURES_MAX, PAUSES_S
 from falkirk.runtime.status import RegionStatus
@@ -44,7 +45,7 @@ def test_what_spark_says_of_it_is_known(text: str, stray: bool) -> None:
 class Live:
     """A region whose query always ends at once with the same error."""
 
-    region, ready_at_s = SimpleNamespace(where=None), 0.0
+    region, ready_at_s, observations = SimpleNamespace(where=None), 0.0, None
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -62,6 +63,7 @@ def failing(
 ) -> tuple[RegionStatus, list[float], list[str]]:
     """Let a region fail repeatedly without a checkpoint; return its status, the pauses before retries, and the log."""
     host, said, pauses = cast(Any, LiveHost.__new__(LiveHost)), list[str](), list[float]()
+    host._failures = Failures()
     monkeypatch.setattr(live_host, "fatal_of", lambda *about: None)
     monkeypatch.setattr(live_host, "damage_of", lambda *about: None)
     monkeypatch.setattr(live_host, "time", SimpleNamespace(monotonic=lambda: 0.0))

@@ -1,14 +1,18 @@
 """Declaring a push source: its options, its address and its token."""
 
+import asyncio
 import json
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import falkirk as fk
+import falkirk.host.gateway
 from falkirk.errors import FalkirkError
 from falkirk.home.credentials import TOKEN_VARIABLE, former_port, token_of
 from falkirk.home.folder import Home, open_home
@@ -134,6 +138,28 @@ def test_a_gateway_comes_back_at_the_port_of_the_run_before(app: fk.App, opened:
         socket.create_connection(("127.0.0.1", port), 5).close()
     with gateway(app, opened):
         assert former_port(opened.path) == port
+
+
+def test_a_gateway_that_breaks_later_says_why(app: fk.App, opened: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it any more. Before, its thread ended with an error about the answer that it had given."""
+    said, ended = list[str](), list[threading.ExceptHookArgs]()
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    broken = threading.Event()
+
+    class Stop(asyncio.Event):
+        async def wait(self) -> Literal[True]:
+            await asyncio.to_thread(broken.wait)
+            raise OSError("the loop is broken")
+
+    monkeypatch.setattr(falkirk.host.gateway.asyncio, "Event", Stop)
+    accepting = Gateway(app, Connection.of("127.0.0.1:9"), opened, said.append)
+    with accepting:
+        thread = accepting._thread
+        assert thread is not None
+        broken.set()
+        thread.join(30)
+    assert [type(error.exc_value) for error in ended] == [OSError]
+    assert said[-1] == "requests are no longer accepted: OSError: the loop is broken"
 
 
 def test_a_port_that_somebody_else_has_is_changed_or_refused(app: fk.App, opened: Home) -> None:

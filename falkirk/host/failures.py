@@ -1,0 +1,151 @@
+"""Failures: counts how often each processor has failed since its last checkpoint, across Spark applications.
+
+Some failures end the Spark application: each failure of a live region on a cluster, and memory that ran out. The next
+host would know nothing of them, and a value that causes one would restart Spark without end. So a host puts its counts
+into its status, and the coordinator gives them to the next host. A processor that has failed too often is not started
+there, and the others run. A new start of the application begins without counts.
+
+Not counted: a full disk, a stray connection to a port of Spark's, and the loss of an executor. Others cause them, and
+they say nothing about the processor.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from falkirk.errors import SparkError
+from falkirk.errors.location import SourceLocation
+from falkirk.protocol.ports import Point
+from falkirk.runtime.retry import FAILURES_MAX, pause_s
+from falkirk.runtime.triage import is_stray
+from falkirk.system.disk import is_full
+
+#: How long a region waits for space on a full disk before its next start.
+FULL_S = 5.0
+#: A region that has run for so long, and has made a checkpoint, would have met the value on which it failed before.
+IDLE_S = 150.0
+
+
+class Cause(Enum):
+    """The cause of a failure, with the beginning of its text in the status."""
+
+    OWN = ""
+    FULL = "the disk is full: "
+    STRAY = "a stray connection to a port of Spark's streaming shuffle: "
+    LOSS = "an executor was lost: "
+
+
+def cause_of(error: Exception, *, was_lost: bool) -> Cause:
+    """Return the cause of the error that ended a query. Args: was_lost: Spark has lost an executor meanwhile."""
+    if is_full(error):
+        return Cause.FULL
+    return Cause.STRAY if is_stray(error) else Cause.LOSS if was_lost else Cause.OWN
+
+
+@dataclass(kw_only=True)
+class Count:
+    """The failures of one processor since its last checkpoint.
+
+    Args: failures: how many count. strays: how many a stray connection caused. reason: of the last one that counts.
+    """
+
+    failures: int = 0
+    strays: int = 0
+    reason: str = ""
+
+
+class Failures:
+    """The counts of one host. Args: before: the counts of the host before it, as `describe` returns them."""
+
+    def __init__(self, before: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self._counts = {name: Count(**count) for name, count in (before or {}).items()}
+        #: The processors that failed in hosts before this one, and that this one has not started yet.
+        self._unstarted = {*self._counts}
+
+    def of(self, name: str) -> Count:
+        """Return the count of a processor."""
+        return self._counts.setdefault(name, Count())
+
+    def pause_s(self, name: str, cause: Cause) -> float:
+        """Return the pause before the next try after a failure that is not counted yet."""
+        count = self.of(name)
+        return (
+            FULL_S if cause is Cause.FULL else pause_s(1 + (count.strays if cause is Cause.STRAY else count.failures))
+        )
+
+    def add(self, name: str, reason: str, cause: Cause = Cause.OWN) -> None:
+        """Count a failure of a processor."""
+        count = self.of(name)
+        match cause:
+            case Cause.OWN:
+                count.failures, count.reason = count.failures + 1, reason
+            case Cause.STRAY:
+                count.strays += 1
+            case Cause.FULL:
+                count.failures = 0
+
+    def is_exhausted(self, name: str) -> bool:
+        """Return whether a processor has failed so often that a further try is unlikely to help."""
+        return self.of(name).failures >= FAILURES_MAX
+
+    def forget(self, name: str) -> None:
+        """Forget the failures of a processor, because it has got further."""
+        self._counts.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Forget all failures, because a rollback was requested: the values that caused them may be taken back."""
+        self._counts.clear()
+        self._unstarted.clear()
+
+    def begin(self, name: str, where: SourceLocation) -> None:
+        """Begin a start of a processor.
+
+        The first start in a host is refused if the processor had failed too often before. A later one comes with a
+        rollback that moves the processor, and gives it all its tries again.
+
+        Raises: SparkError: as `error`.
+        """
+        is_first = name in self._unstarted
+        self._unstarted.discard(name)
+        if self.is_exhausted(name):
+            if is_first:
+                raise self.error(name, where)
+            self.forget(name)
+
+    def error(self, name: str, where: SourceLocation) -> SparkError:
+        """Return the error of a processor that has failed too often."""
+        count = self.of(name)
+        return SparkError(
+            "REGION_KEEPS_FAILING",
+            f"{name!r} failed {count.failures} times without a checkpoint in between: {count.reason}",
+            where=where,
+            hint="See the host's log for details, correct the cause, and run again. The home is intact.",
+            region=name,
+        )
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Return the counts as plain values."""
+        return {name: asdict(count) for name, count in sorted(self._counts.items()) if count != Count()}
+
+
+def has_progressed(points: Sequence[Point], restored: int, ran_s: float) -> bool:
+    """Return whether a live region has got further than the checkpoint from which it resumed.
+
+    It has if a later checkpoint covers more input. The first checkpoints may cover none, although there is some: a
+    batch ends at a time that is fixed when it begins, perhaps before its tasks run on executors that have just started.
+    So an idle region has got further when it has run for a while.
+
+    Args: points: of the region, oldest first. restored: the number of the checkpoint. ran_s: how long it has run.
+    """
+    later = [point for point in points if point.number >= restored]
+    return len(later) > 1 and (later[-1].read != later[0].read or ran_s > IDLE_S)
+
+
+def are_more(after: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether any processor has failed more often in one description of the counts than in another."""
+
+    def times(count: Mapping[str, Any]) -> int:
+        return int(count.get("failures", 0)) + int(count.get("strays", 0))
+
+    return any(times(count) > times(before.get(name, {})) for name, count in after.items())

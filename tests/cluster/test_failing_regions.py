@@ -1,0 +1,122 @@
+"""A region that fails on a value stops itself alone, on a cluster too, where each failure takes the Spark application.
+
+The executors are on this machine: the failures need no network.
+"""
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+
+from falkirk.check import read_topic
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.local.broker import Broker
+from tests.chaos.harness import Application
+
+APP = Path(__file__).parent / "apps" / "failing.py"
+MASTER = "local-cluster[2,8,1024]"
+PATIENCE_S = 400.0
+
+
+class Failing:
+    """An application with some regions of apps/failing.py, and its topics."""
+
+    def __init__(self, broker: Broker, home: Path, tag: str, *regions: str, interval: str) -> None:
+        self._bootstrap, self._topics = broker.bootstrap, {name: f"{name}-{tag}" for name in ("events", *regions)}
+        for topic in self._topics.values():
+            Topics(Connection.of(broker.bootstrap)).create(topic, 1, {})
+        env = {name.upper(): topic for name, topic in self._topics.items()}
+        env |= {"REGIONS": " ".join(regions), "INTERVAL": interval}
+        self.application = Application(APP, broker.bootstrap, home, env, "--master", MASTER)
+
+    def send(self, *numbers: int) -> None:
+        """Send one event for each number."""
+        producer = Producer({"bootstrap.servers": self._bootstrap})
+        for n in numbers:
+            producer.produce(self._topics["events"], json.dumps({"word": "a", "n": n}).encode())
+        assert producer.flush(60) == 0
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the results of a region."""
+        records = read_topic({"bootstrap.servers": self._bootstrap}, self._topics[name])
+        return [json.loads(record.value or b"{}") for record in records]
+
+    def named(self, name: str) -> dict[str, Any]:
+        """Return the status of a region, empty without one."""
+        return next((r for r in self.application.status()["regions"] if r["name"] == name), {})
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for `what` while the application runs."""
+        self.application.wait(condition, PATIENCE_S, what)
+
+
+@contextlib.contextmanager
+def running(*about: Any, interval: str) -> Iterator[Failing]:
+    """Run an application until the end of the block."""
+    run = Failing(*about, interval=interval)
+    with run.application:
+        yield run
+
+
+def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Broker, home: Path, tag: str) -> None:
+    """Before, each failure restarted the Spark application, without end: four times in 100 s. One that takes memory is
+    down in the next Spark application, and one that fails otherwise in the same one."""
+    with running(broker, home, tag, "passed", "refused", "swollen", interval="2 seconds") as run:
+        run.application.wait_committed(0)
+        run.send(1, -1, -2, 2)
+        run.wait(
+            lambda: {run.named(n).get("condition") for n in ("refused", "swollen")} == {"REGION_KEEPS_FAILING"},
+            "both regions to be down",
+        )
+        run.wait(lambda: run.named("passed")["state"] == "running", "the other region")
+        run.send(3)
+        run.wait(lambda: len(run.rows("passed")) >= 5, "the results of the other region")
+        run.application.wait(lambda: run.named("passed")["last_commit"] > 1, PATIENCE_S, "its checkpoints")
+        assert "no such n" in run.named("refused")["detail"]
+        assert "OutOfMemoryError" in run.named("swollen")["detail"]
+        pid = run.application.host().pid
+        run.send(4)
+        run.wait(lambda: len(run.rows("passed")) >= 6, "one result more")
+        assert run.application.host().pid == pid
+    assert [row["n"] for row in run.rows("passed")] == [1, -1, -2, 2, 3, 4]
+    assert len(run.rows("refused")) <= 1
+    assert len(run.rows("swollen")) <= 2
+
+
+def test_a_stray_connection_never_ends_the_application(broker: Broker, home: Path, tag: str) -> None:
+    """Each one costs a Spark application, since on a cluster only that ends the writers of a region. Before, the first
+    one ended the coordinator here, and the fifth one in a row did with the settings of users."""
+    with running(broker, home, tag, "counts", interval="20 seconds") as run:
+        hosts = set[int]()
+
+        def disturbed() -> bool:
+            for executor in run.application.executors():
+                ask_everywhere(executor)
+            if (status := run.application.status())["regions"]:
+                hosts.add(status["pid"])
+            return len(hosts) > 2
+
+        run.send(1)
+        run.wait(disturbed, "two more Spark applications")
+        run.wait(lambda: len(run.rows("counts")) == 1, "the result")
+        run.send(1)
+        run.wait(lambda: len(run.rows("counts")) == 2, "the next result")
+    assert [row["version"] for row in run.rows("counts")] == [1, 2]
+
+
+def ask_everywhere(executor: psutil.Process) -> None:
+    """Send an HTTP request to each port of an executor that other machines reach."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for connection in executor.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.ip in ("::", "0.0.0.0"):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", connection.laddr.port), 5) as stray,
+                ):
+                    stray.sendall(b"GET / HTTP/1.1\r\nHost: stray\r\n\r\n")

@@ -1,0 +1,119 @@
+"""A user's sink that does not answer, or fails for good, in a running release: the status says so, and nothing else
+waits for it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.sinks import own, release
+from falkirk.runtime.sinks.own import ANSWER_S
+from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.store import Store
+from tests.support import wait_until
+from tests.unit.declare.test_own_sinks import Rows, target
+from tests.unit.declare.test_own_sinks import Store as Kept
+from tests.unit.epochs.test_backpressure import session
+
+
+class Stubborn(Kept):
+    """A sink that does not answer until it is released, and that fails at some calls of `deliver`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released, self.answered = threading.Event(), list[float]()
+        self.fails = False
+        self.tried_s = list[float]()
+
+    def delivered(self) -> Any:
+        assert self.released.wait(60)
+        return super().delivered()
+
+    def deliver(self, epoch: int, rows: Any) -> None:
+        self.tried_s.append(time.monotonic())
+        if self.fails:
+            raise PermissionError("403 Forbidden")
+        super().deliver(epoch, rows)
+
+
+@pytest.fixture
+def sink() -> Iterator[Stubborn]:
+    """A sink that is released at the end of the test."""
+    made = Stubborn()
+    yield made
+    made.released.set()
+
+
+@pytest.fixture
+def releaser(sink: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EpochReleaser]:
+    """A release of one complete epoch into the sink."""
+    store = Store(tmp_path / "decisions.db")
+    log = EpochLog("epochs of b", "b", tmp_path, store)
+    log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
+    log.record(0, folder="0", rows=1, dead=0, state=None, saved=True)
+    monkeypatch.setattr(own, "in_order", lambda rows, few: Rows())
+    yield EpochReleaser(log, {"out": target(sink)}, None, StructType())
+    store.close()
+
+
+def test_a_sink_that_does_not_answer_in_time_delays_nobody_else(sink: Stubborn, releaser: EpochReleaser) -> None:
+    """With the limit that users have. Whoever asks the release how far it has come gets an answer meanwhile: all that
+    is complete counts as seen. Then the sink answers, and has its epoch once."""
+    spark, began_s = session(), time.monotonic()
+    assert releaser.release(spark, 0, 1) == 0
+    assert releaser.seen() == 1
+    assert time.monotonic() < began_s + ANSWER_S, "whoever asked has waited for the sink"
+    wait_until(lambda: releaser.detail, 30, "the failure in the status")
+    assert time.monotonic() >= began_s + ANSWER_S
+    assert "'out' (a store) does not take results: it has not answered delivered() within 5 s" in releaser.detail
+    assert (releaser.seen(), releaser.behind()) == (1, 1)
+    sink.released.set()
+    wait_until(lambda: releaser.release(spark, 0, 1) == 1, 30, "the release")
+    assert (sink.epochs, releaser.detail) == ([0], "")
+
+
+def test_without_the_limit_everybody_waits(
+    sink: Stubborn, releaser: EpochReleaser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with the mechanism off: the thread that looks after all regions waits as long as the sink likes."""
+    monkeypatch.setattr(own, "ANSWER_S", None)
+    asking = threading.Thread(target=releaser.seen)
+    asking.start()
+    asking.join(ANSWER_S / 5)
+    assert asking.is_alive()
+    sink.released.set()
+    asking.join(30)
+
+
+def test_a_sink_that_fails_for_good_is_named_and_asked_less_and_less_often(
+    sink: Stubborn, releaser: EpochReleaser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be corrected at any time, so there is no last try. Its batch cuts no further epochs meanwhile, and all
+    that does not read it runs on (`test_backpressure.py`)."""
+    sink.released.set()
+    sink.fails = True
+    pauses = list[float]()
+    now_s = time.monotonic()
+    monkeypatch.setattr(release, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now_s)}))
+    for tries in range(1, 8):
+        releaser.release(session(), 0, 1)
+        wait_until(lambda: not releaser._is_at_work(), 30, "the try")
+        assert len(sink.tried_s) == tries
+        assert releaser.release(session(), 0, 1) == 0
+        assert not releaser._is_at_work(), "it is tried again without a pause"
+        pauses.append(releaser._not_before_s - now_s)
+        now_s = releaser._not_before_s
+    assert pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0, 10.0]
+    assert releaser.detail == (
+        "sink 'out' (a store) does not take results: deliver(0, …) raised PermissionError: 403 Forbidden."
+    )
+    assert len([r for r in caplog.records if "403" in r.getMessage()]) <= 2, "the log repeats it"
+    sink.fails = False
+    releaser.release(session(), 0, 1)
+    wait_until(lambda: releaser.released() == 1, 30, "the release")
+    assert (sink.epochs, releaser.detail) == ([0], "")

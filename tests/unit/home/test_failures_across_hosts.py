@@ -1,0 +1,187 @@
+"""A processor whose failure takes the Spark application each time: its host is replaced a few times, and then it stays
+down in a host that runs the others. The coordinator is the real one, and its hosts are simulated."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.errors import SparkError
+from falkirk.errors.location import SourceLocation
+from falkirk.host import coordinator as supervise
+from falkirk.host import failures as counting
+from falkirk.host.coordinator import FRUITLESS_MAX, Coordinator, RunSettings
+from falkirk.host.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
+from falkirk.host.process import EXIT_RESTART, HostSettings, write_status
+from falkirk.protocol.ports import Point
+from falkirk.runtime.retry import FAILURES_MAX
+from falkirk.runtime.status import RegionStatus
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.times import TopicPartition
+
+WHERE = SourceLocation(file="shop.py", line=3, text="")
+LOST = SparkError("SESSION_LOST", "executors on a cluster may still write.", certainty="maybe")
+#: Without an end, there are more hosts than this.
+HOSTS_MAX = 2 * FAILURES_MAX + 2
+
+
+class Cluster:
+    """Hosts of an application with the region `good` and some that fail.
+
+    Args: bad: the regions that fail, one after another, one in each host. commits: `good` makes a checkpoint in each
+        host. cause: of all failures.
+
+    Attributes: hosts: how many there were. down: the regions that stay down in the last one, with their texts.
+    """
+
+    def __init__(self, home: Path, *bad: str, commits: bool, cause: Cause = Cause.OWN, enough: int = HOSTS_MAX) -> None:
+        self._home, self._bad, self._commits, self._cause, self._enough = home, bad, commits, cause, enough
+        self.hosts, self.down = 0, dict[str, str]()
+        self.stop = lambda: None
+
+    def start(self, *_command: object, **_options: object) -> Any:
+        """Stand for `subprocess.Popen`."""
+        process = SimpleNamespace(returncode=None, wait=lambda timeout_s=0.0: None, kill=lambda: None, pid=0)
+        work: Iterator[int | None] = iter(())
+
+        def begin(line: str) -> None:
+            nonlocal work
+            work = self._run(HostSettings(**json.loads(line)))
+
+        def poll() -> int | None:
+            process.returncode = next(work)
+            return process.returncode
+
+        process.stdin, process.poll = SimpleNamespace(write=begin, flush=lambda: None, close=lambda: None), poll
+        return process
+
+    def _run(self, settings: HostSettings) -> Iterator[int | None]:
+        """Yield the exit code, and None before, while it runs and the coordinator reads the status."""
+        self.hosts += 1
+        failures, left = Failures(settings.failures), list[str]()
+        for name in ("good", *self._bad):
+            try:
+                failures.begin(name, WHERE)
+                left.append(name)
+            except SparkError as error:
+                self.down[name] = str(error)
+        if self._commits:
+            failures.forget("good")
+        commit = self.hosts if self._commits else -1
+        good = RegionStatus(name="good", state="running", last_commit=commit)
+        write_status(self._home, (good,), failures=failures)
+        yield None
+        failing = [name for name in left if name != "good"]
+        if not failing or self.hosts == self._enough:
+            self.stop()
+            yield 0
+        failures.add(failing[self.hosts % len(failing)], "no such n", self._cause)
+        write_status(self._home, (good,), failures=failures, error=LOST)
+        yield EXIT_RESTART
+
+
+class Impatient(threading.Event):
+    """An event for which nobody waits: the hosts here are quick."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
+
+
+def run(cluster: Cluster, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise.subprocess, "Popen", cluster.start)
+    app = fk.App("shop", kafka="127.0.0.1:1", home=home)
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None)
+    coordinator._stopping = Impatient()
+    cluster.stop = coordinator.stop
+    coordinator.run()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("bad", [("a",), ("a", "b")])
+def test_a_region_stays_down_after_a_few_spark_applications(
+    bad: tuple[str, ...], commits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, there was no end if another region made checkpoints. Without any, the whole application ended."""
+    cluster = Cluster(tmp_path / "home", *bad, commits=commits)
+    run(cluster, tmp_path / "home", monkeypatch)
+    assert cluster.hosts == FAILURES_MAX * len(bad) + 1
+    assert cluster.down.keys() == {*bad}
+    assert f"'a' failed {FAILURES_MAX} times without a checkpoint in between: no such n" in cluster.down["a"]
+
+
+def test_without_the_counts_there_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with the mechanism off: the next host learns nothing."""
+    monkeypatch.setattr(Failures, "describe", lambda failures: {})
+    cluster = Cluster(tmp_path / "home", "a", commits=True)
+    run(cluster, tmp_path / "home", monkeypatch)
+    assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})
+    cluster = Cluster(tmp_path / "other", "a", commits=False)
+    with pytest.raises(SparkError) as ended:
+        run(cluster, tmp_path / "other", monkeypatch)
+    assert (ended.value.condition, cluster.hosts) == ("HOST_KEEPS_FAILING", FRUITLESS_MAX)
+
+
+def test_stray_connections_never_end_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the fifth one in a row without a checkpoint did."""
+    cluster = Cluster(tmp_path / "home", "a", commits=False, cause=Cause.STRAY)
+    run(cluster, tmp_path / "home", monkeypatch)
+    assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})
+    monkeypatch.setattr(supervise, "are_more", lambda after, before: False)
+    with pytest.raises(SparkError) as ended:
+        run(Cluster(tmp_path / "other", "a", commits=False, cause=Cause.STRAY), tmp_path / "other", monkeypatch)
+    assert ended.value.condition == "HOST_KEEPS_FAILING"
+
+
+def test_lost_executors_are_no_failures_of_a_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that loses them again and again ends the application, as before, unless a region makes checkpoints."""
+    cluster = Cluster(tmp_path / "home", "a", commits=True, cause=Cause.LOSS)
+    run(cluster, tmp_path / "home", monkeypatch)
+    assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})
+    with pytest.raises(SparkError) as ended:
+        run(Cluster(tmp_path / "other", "a", commits=False, cause=Cause.LOSS), tmp_path / "other", monkeypatch)
+    assert ended.value.condition == "HOST_KEEPS_FAILING"
+    assert cause_of(RuntimeError("ExecutorLostFailure"), was_lost=True) is Cause.LOSS
+
+
+@pytest.mark.parametrize(
+    ("numbers", "read", "ran_s", "further"),
+    [
+        ([4, 5], [7, 7], 9.0, False),  # a batch that ended before its tasks began
+        ([4, 5], [7, 8], 9.0, True),
+        ([3, 4, 5, 6], [6, 7, 7, 7], 9.0, False),
+        ([4, 5, 6, 7], [7, 7, 7, 7], IDLE_S + 1, True),  # there is no input
+        ([5, 6], [7, 8], 9.0, True),  # the checkpoint from which it resumed is deleted
+        ([4], [7], IDLE_S + 1, False),
+        ([], [], IDLE_S + 1, False),
+    ],
+)
+def test_a_checkpoint_without_input_is_no_progress(
+    numbers: list[int], read: list[int], ran_s: float, further: bool
+) -> None:
+    partition = TopicPartition(topic="events", partition=0)
+    points = [
+        Point(number=number, read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
+        for number, upto in zip(numbers, read, strict=True)
+    ]
+    assert has_progressed(points, 4, ran_s) is further
+
+
+def test_a_checkpoint_and_a_rollback_give_all_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "FAILURES_MAX", 2)
+    failures = Failures({"a": {"failures": 2, "strays": 0, "reason": "no such n"}})
+    with pytest.raises(SparkError):
+        failures.begin("a", WHERE)  # as the host starts
+    assert failures.is_exhausted("a"), "the next host must know it too"
+    failures.begin("a", WHERE)  # a recovery moves it
+    assert not failures.is_exhausted("a")
+    asked = Failures({"a": {"failures": 2, "strays": 0, "reason": "no such n"}})
+    asked.forget_all()
+    asked.begin("a", WHERE)
+    failures.add("a", "no such n")
+    failures.forget("a")
+    assert failures.describe() == {}

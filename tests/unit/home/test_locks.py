@@ -1,0 +1,40 @@
+"""Locks: a process that only looks whether a lock is held shares it for an instant, in which nobody can take it."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from falkirk.errors import HomeError
+from falkirk.system import locks
+
+
+@pytest.mark.parametrize("looks", [0, locks._LOOKS])
+def test_a_process_that_looks_is_not_taken_for_an_owner(
+    looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has got as far as into `is_held`. Before, a start at that moment was refused: without the further
+    looks it is."""
+    looking = locks.open_lock(tmp_path, locks.OWNER)
+    fcntl.flock(looking, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    monkeypatch.setattr(locks, "_LOOKS", looks)
+    monkeypatch.setattr(locks.time, "sleep", lambda pause_s: fcntl.flock(looking, fcntl.LOCK_UN))
+    if not looks:
+        with pytest.raises(HomeError) as refused:
+            locks.hold(tmp_path, locks.OWNER, "1")
+        assert refused.value.condition == "HOME_IN_USE"
+    else:
+        held = locks.hold(tmp_path, locks.OWNER, "1")
+        assert locks.is_held(tmp_path, locks.OWNER)
+        os.close(held)
+    os.close(looking)
+    assert not locks.is_held(tmp_path, locks.OWNER)
+
+
+def test_an_owner_is_found_at_once_or_after_a_moment(tmp_path: Path) -> None:
+    held = locks.hold(tmp_path, locks.OWNER, "17")
+    with pytest.raises(HomeError) as refused:
+        locks.hold(tmp_path, locks.OWNER, "18")
+    assert (refused.value.condition, refused.value.parameters) == ("HOME_IN_USE", {"pid": "17"})
+    os.close(held)
