@@ -60,6 +60,7 @@ class Application:
         state_partitions: int = 2,
         history: int | str | timedelta = 10,
         spare_checkpoints: int = 0,
+        fenced: bool | None = None,
         store: str | None = None,
         http: str = DEFAULT,
         http_token: str | None = None,
@@ -80,6 +81,7 @@ class Application:
         self.state_partitions = state_partitions
         self.history = check_history(history, where)
         self.spare_checkpoints = spare_checkpoints
+        self.fenced = fenced
         self.store = store
         self.http = as_address(http, where)
         self.http_tls = http_tls

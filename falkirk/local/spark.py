@@ -22,6 +22,7 @@ from falkirk.local.archive import driver_class_path, options
 from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
+from falkirk.local.module import module_jar
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -231,13 +232,13 @@ def _launch_settings(master: str) -> dict[str, str]:
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings = {
         # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, driver_class_path())),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, (*driver_class_path(), module_jar()))),
         _JAVA_OPTIONS: " ".join([log4j, *PINNED, *options("spark", find_java())]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     if not exposure.is_local(master):  # executors are separate JVMs
-        jars = [str(path) for path in spark_jars()]
+        jars = [str(path) for path in (*spark_jars(), module_jar())]
         settings |= {
             "spark.jars": ",".join(jars),
             "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),

@@ -1,0 +1,62 @@
+package org.falkirk;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** The lanes of this JVM. A lane stays open between the batches of its incarnation. */
+public final class Lanes {
+  private static final Map<String, Place> PLACES = new ConcurrentHashMap<>();
+
+  private Lanes() {}
+
+  /** The lane of one task of a region; at most one incarnation has it. */
+  private static final class Place {
+    Lane lane;
+  }
+
+  static Lane take(LaneSettings settings, int number) {
+    if (number >= settings.lanes) {
+      throw new IllegalStateException("task " + number + " has no lane: there are " + settings.lanes);
+    }
+    Place place = PLACES.computeIfAbsent(settings.region + "/" + number, name -> new Place());
+    synchronized (place) {
+      Lane known = place.lane;
+      if (known != null && known.incarnation > settings.incarnation) {
+        throw new IllegalStateException("incarnation " + known.incarnation + " has replaced " + settings.incarnation);
+      }
+      if (known == null || known.incarnation < settings.incarnation) {
+        if (known != null) known.close();
+        place.lane = null;
+        place.lane = known = new Lane(settings, number);
+      }
+      known.enter();
+      return known;
+    }
+  }
+
+  /** Returns whether a task uses a lane of this region. */
+  public static boolean inUse(String region) {
+    return PLACES.entrySet().stream().anyMatch(each -> isOf(each.getKey(), region) && each.getValue().lane != null
+        && each.getValue().lane.isUsed());
+  }
+
+  /** Sends the rest of the records of a region's lanes, which no task uses, and closes them. */
+  public static void close(String region) {
+    PLACES.forEach((name, place) -> {
+      synchronized (place) {
+        if (!isOf(name, region) || place.lane == null) return;
+        try {
+          place.lane.finish();
+        } catch (RuntimeException error) {
+          // The lane has failed. Its query reports the error, or the next incarnation has fenced the lane.
+        }
+        place.lane.close();
+        place.lane = null;
+      }
+    });
+  }
+
+  private static boolean isOf(String name, String region) {
+    return name.substring(0, name.lastIndexOf('/')).equals(region);
+  }
+}
