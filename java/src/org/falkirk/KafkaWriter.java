@@ -43,7 +43,7 @@ public final class KafkaWriter extends ForeachWriter<Row> {
 
   @Override
   public boolean open(long partition, long epoch) {
-    lane = Lanes.take(settings, (int) partition);
+    lane = Lanes.take(settings, (int) partition, epoch);
     return true;
   }
 

@@ -27,6 +27,7 @@ final class Lane implements Callback {
   private final KafkaProducer<byte[], byte[]> producer;
   private final AtomicInteger users = new AtomicInteger();
   private volatile Exception failure;
+  private volatile long batch;
 
   /** Guards the transaction. A task that is cancelled while it waits for the lock is interrupted. */
   private final ReentrantLock lock = new ReentrantLock();
@@ -77,8 +78,14 @@ final class Lane implements Callback {
     }
   }
 
-  void enter() {
+  void enter(long batch) {
     users.incrementAndGet();
+    this.batch = batch;
+  }
+
+  /** Returns whether another JVM may have taken this lane's id since its last batch here. */
+  boolean isElsewhereBefore(long batch) {
+    return fence != null && failure == null && batch != this.batch + 1;
   }
 
   void leave() {

@@ -14,7 +14,13 @@ public final class Lanes {
     Lane lane;
   }
 
-  static Lane take(LaneSettings settings, int number) {
+  /**
+   * Returns the lane of a task.
+   *
+   * @param batch of the query. Spark may have run the last batch's task in another JVM, where it took the lane's id. Then
+   *     this JVM's lane is fenced, and is opened again.
+   */
+  static Lane take(LaneSettings settings, int number, long batch) {
     if (number >= settings.lanes) {
       throw new IllegalStateException("task " + number + " has no lane: there are " + settings.lanes);
     }
@@ -24,12 +30,12 @@ public final class Lanes {
       if (known != null && known.incarnation > settings.incarnation) {
         throw new IllegalStateException("incarnation " + known.incarnation + " has replaced " + settings.incarnation);
       }
-      if (known == null || known.incarnation < settings.incarnation) {
+      if (known == null || known.incarnation < settings.incarnation || known.isElsewhereBefore(batch)) {
         if (known != null) known.close();
         place.lane = null;
         place.lane = known = new Lane(settings, number);
       }
-      known.enter();
+      known.enter(batch);
       return known;
     }
   }
