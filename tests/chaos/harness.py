@@ -318,12 +318,18 @@ class Counting:
 
 @contextlib.contextmanager
 def counting(
-    broker: Broker, home: Path, tag: str, *options: str, counted: Sequence[str] = ("counts",), **env: str
+    broker: Broker,
+    home: Path,
+    tag: str,
+    *options: str,
+    counted: Sequence[str] = ("counts",),
+    file: Path = APPS / "counts.py",
+    **env: str,
 ) -> Iterator[Counting]:
     """Run keyed counts on fresh topics until the end of the block. Args: counted: names in apps/counts.py."""
     events, counts = f"events-{tag}", f"counts-{tag}"
     env |= {"EVENTS": events, "COUNTS": counts, "COUNTED": " ".join(counted)}
-    application = Application(APPS / "counts.py", broker.bootstrap, home, env, *options)
+    application = Application(file, broker.bootstrap, home, env, *options)
     run = Counting(bootstrap=broker.bootstrap, events=events, counts=counts, counted=counted, application=application)
     topics = Topics(Connection.of(broker.bootstrap))
     for topic in (events, *map(run.topic, counted)):
