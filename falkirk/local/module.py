@@ -19,7 +19,7 @@ import pyspark
 
 from falkirk.errors import MachineError
 from falkirk.local import jars
-from falkirk.local.cache import cache_home, filled
+from falkirk.local.cache import cache_home, filled, writing
 from falkirk.local.compiler import compile_java, java_files
 
 _PACKAGE = Path(__file__).parents[1]
@@ -131,13 +131,13 @@ def build(folder: Path) -> None:
     Raises: MachineError: as `module_jar`.
     """
     print("Compiling the Java module (a few seconds, once per machine) …", file=sys.stderr, flush=True)
-    classes = folder / "classes"
-    classes.mkdir()
-    compile_java(sources(), classes, class_path=class_path())
-    jar = jar_in(folder)
-    _pack(classes, jar)
-    shutil.rmtree(classes)
-    _sum_of(jar).write_text(_sum(jar))
+    classes, jar = folder / "classes", jar_in(folder)
+    with writing(folder):
+        classes.mkdir()
+        compile_java(sources(), classes, class_path=class_path())
+        _pack(classes, jar)
+        shutil.rmtree(classes)
+        _sum_of(jar).write_text(_sum(jar))
 
 
 def _pack(classes: Path, jar: Path) -> None:
@@ -165,7 +165,3 @@ def _sum_of(jar: Path) -> Path:
 def _sum(jar: Path) -> str:
     """Return the line of `sha256sum` for a jar."""
     return f"{jars.sha256(jar)}  {jar.name}\n"
-
-
-if __name__ == "__main__":  # tools/build_wheel_hook.py: the prebuilt jar of a wheel
-    build(Path(sys.argv[1]))

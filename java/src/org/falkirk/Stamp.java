@@ -1,5 +1,6 @@
 package org.falkirk;
 
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -30,6 +31,18 @@ public final class Stamp implements Comparable<Stamp> {
             throw new IllegalArgumentException(Arrays.toString(numbers) + " are not the numbers of a stamp");
         }
         return new Stamp(numbers.clone());
+    }
+
+    /**
+     * Return the stamp of a text form.
+     *
+     * @throws IllegalArgumentException if the text is malformed
+     */
+    public static Stamp decode(String text) {
+        Wire.Reader reader = new Wire.Reader(text.getBytes(StandardCharsets.UTF_8));
+        Stamp stamp = read(reader);
+        reader.end();
+        return stamp;
     }
 
     /** Return the stamp that a text starts with, as {@link #encode} writes it; leave the reader behind it. */

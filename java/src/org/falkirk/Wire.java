@@ -70,7 +70,7 @@ final class Wire {
         IllegalArgumentException malformed() {
             int shown = Math.min(value.length, SHOWN_MAX);
             String text = new String(value, 0, shown, StandardCharsets.ISO_8859_1);
-            return new IllegalArgumentException("\"" + text + "\" is not a header of Falkirk");
+            return new IllegalArgumentException("\"" + text + "\" is not a text of Falkirk");
         }
     }
 
