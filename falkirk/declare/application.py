@@ -18,6 +18,7 @@ from falkirk.declare.checks import (
     by_time,
     check_counts,
     check_engine,
+    check_fenced,
     check_history,
     check_name,
     place_of,
@@ -73,6 +74,7 @@ class Application:
             state_partitions=(state_partitions, 1, None),
             spare_checkpoints=(spare_checkpoints, 0, HISTORY_MAX),
         )
+        check_fenced(fenced, where)
         duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None

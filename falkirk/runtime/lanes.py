@@ -47,29 +47,38 @@ def record(place: Place, region: str, incarnation: int, lanes: int) -> None:
     place.home.store.record_decision(LANES, region, incarnation, {"lanes": lanes})
 
 
-def fence(place: Place, region: str) -> None:
-    """Fence all former writers of a region that does not run. Raises: LogError."""
+def fence(place: Place, region: str, lanes: int = 0) -> None:
+    """Fence all former writers of a region that does not run. Raises: LogError.
+
+    Args: lanes: their least number, if it is known. A copy of a home may lack the record of the last incarnation.
+    """
     if is_fenced(place, region):
         take(place.connection, [_gate(place, region)])
-        _take_lanes(place, region)
+        _take_lanes(place, region, lanes)
 
 
-def fence_for(context: Context, region: str) -> str:
-    """Fence all former writers of a region, and return the token of its next incarnation. Raises: LogError."""
-    gate = _jvm(context).org.falkirk.Gate(_properties(context, context.kafka_options()), _gate(context, region))
+def fence_for(context: Context, region: str, lanes: int) -> str:
+    """Fence all former writers of a region, and return the token of its next incarnation.
+
+    Args: lanes: as of `fence`. Raises: LogError: `ACCESS_REFUSED`, `BROKER_AWAY` (maybe), `KAFKA_REFUSED`.
+    """
     try:
-        token = _taken(context, region, gate)
+        gate = _jvm(context).org.falkirk.Gate(_properties(context, context.kafka_options()), _gate(context, region))
+        try:
+            token = _taken(context, region, gate)
+        finally:
+            gate.close()
     except Py4JError as error:
+        reason = first_line(error)
+        refused = "Authorization" in reason
         raise LogError(
-            "BROKER_AWAY",
-            f"Kafka did not tell the epoch of a transactional id: {first_line(error)}.",
-            certainty="maybe",
+            "ACCESS_REFUSED" if refused else "BROKER_AWAY",
+            f"Kafka did not return the epoch of a transactional id: {reason}.",
+            certainty="definitely" if refused else "maybe",
             where=context.connection.bootstrap,
             hint="Check that Kafka is running, and that its user may describe transactional ids falkirk.*.",
         ) from error
-    finally:
-        gate.close()
-    _take_lanes(context, region)
+    _take_lanes(context, region, lanes)
     return token
 
 
@@ -96,8 +105,8 @@ def _next(token: str) -> str | None:
     return f"{producer}/{int(epoch) + 1}"
 
 
-def _take_lanes(place: Place, region: str) -> None:
-    count = max((int(decided.content["lanes"]) for decided in place.home.store.decisions(LANES, region)), default=0)
+def _take_lanes(place: Place, region: str, lanes: int) -> None:
+    count = max([lanes, *(int(decided.content["lanes"]) for decided in place.home.store.decisions(LANES, region))])
     take(place.connection, [f"{_prefix(place, region)}{n}" for n in range(count)])
 
 

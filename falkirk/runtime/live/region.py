@@ -162,9 +162,13 @@ class LiveRegion(RegionAtRest):
         lanes.close(self._context, self.region.name)
 
     def _fence_writers(self) -> None:
-        self._token = lanes.fence_for(self._context, self.region.name) if self.region.fenced else None
-        if self._token is None:
+        self._token = None
+        if not self.region.fenced:
             super()._fence_writers()
+            return
+        source, context = self.region.source.topic.topic, self._context
+        count = context.state_partitions if self.region.stateful else context.topics.facts(source).partitions
+        self._token = lanes.fence_for(context, self.region.name, count)
 
     def distrust_checkpoints(self, first: int | None, reason: str) -> None:
         """Record damage to the restored checkpoint, and to older checkpoints that depend on the same file.

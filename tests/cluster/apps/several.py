@@ -6,7 +6,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 
-app = fk.App("several", history=10, store=os.environ["STORE"])
+# These tests judge the fence of processes. The broker's own fence would hide its faults.
+app = fk.App("several", history=10, store=os.environ["STORE"], fenced=os.environ.get("FENCED") == "yes")
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
 
 

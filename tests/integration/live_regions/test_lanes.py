@@ -66,6 +66,11 @@ def test_each_result_is_there_once(
         await_one(query, partial(_has, wire, out, turn * 50), f"{turn * 50} results")
         settle(query)
         await_one(query, partial(_counts_dead_letters, query, turn), f"{turn} dead letters")
+        if kind == "fenced":
+            lane = f"falkirk.lanes.{query._home.identity}.out.lane-0"
+            epoch = _epoch_of(spark, wire, lane)
+            settle(query)
+            assert _epoch_of(spark, wire, lane) == epoch, "a lane stays open between batches"
         query.stop()
     rows = _committed(wire, out)
     assert len(rows) == 100
@@ -126,10 +131,14 @@ def _take(wire: Wire, *names: str) -> None:
 
 
 def _token(spark: SparkSession, wire: Wire, gate: str = "gate") -> str:
+    return _epoch_of(spark, wire, f"{wire.tag}.{gate}")
+
+
+def _epoch_of(spark: SparkSession, wire: Wire, name: str) -> str:
     assert spark._jvm is not None
     options = spark._jvm.java.util.Properties()
     options.put("bootstrap.servers", wire.bootstrap)
-    found = spark._jvm.org.falkirk.Gate(options, f"{wire.tag}.{gate}")
+    found = spark._jvm.org.falkirk.Gate(options, name)
     try:
         return str(found.token())
     finally:

@@ -22,6 +22,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * relation to a checkpoint, because the barrier of the next incarnation drops repeated results.
  */
 final class Lane implements Callback {
+  private static final Duration CLOSING = Duration.ofSeconds(2);
+
   final int incarnation;
   private final LaneSettings.Fence fence;
   private final KafkaProducer<byte[], byte[]> producer;
@@ -193,6 +195,6 @@ final class Lane implements Callback {
     } finally {
       lock.unlock();
     }
-    producer.close(Duration.ZERO);
+    producer.close(CLOSING); // it aborts an open transaction
   }
 }
