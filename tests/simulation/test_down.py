@@ -9,9 +9,11 @@ from falkirk.errors import DefinitionError
 from falkirk.protocol import down
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.recovery import RecoveryProtocol
+from tests.simulation.elements import Element
 from tests.simulation.memory import MemoryStore
+from tests.simulation.region import HUNG_AFTER_S
 from tests.simulation.run import Outcome, Run
-from tests.simulation.world import HUNG_AFTER_S, Element, World
+from tests.simulation.world import World
 
 SCHEDULES = 60
 #: A planted bug must show within so many schedules.
@@ -103,7 +105,7 @@ class FailingRun(Run):
         for name, region in self.world.regions.items():
             if self._works(name):
                 assert region.running is not None
-                assert all(region.running.read[e] == self.world.logs[e].end for e in region._inputs()), f"{name} waits"
+                assert region.has_read_all(region.running), f"{name} waits"
                 self.beside += any(r.failed for r in self.world.regions.values())
 
 
