@@ -149,27 +149,6 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Lexicographic:
-    """An edge between processors that adopt the lexicographic order: uses the nearest such frontier on the safe side.
-
-    For example, feedback maps ≤ (t, c) to ≤ (t, c+1): the largest lexicographic frontier within the part that the
-    product order fixes.
-    """
-
-    inner: Same | Enter | Leave | Feedback
-
-    def fixed(self, frontier: Frontier) -> Frontier:
-        return _structured(self.inner.fixed(frontier), 1).lexicographic_part()
-
-    def sent(self, frontier: Frontier) -> Frontier:
-        return _structured(self.inner.sent(frontier), 1).lexicographic_hull()
-
-    def causes(self, frontier: Frontier) -> Frontier:
-        whole = _structured(frontier, 1).lexicographic_part()
-        return _structured(self.inner.causes(whole), 1).lexicographic_part()
-
-
-@dataclass(frozen=True, slots=True)
 class InTurn:
     """Two kinds of edges, one after the other, as one edge: of the processor between them nothing has to be known."""
 

@@ -16,12 +16,12 @@ from falkirk.theory.projection import (
     Feedback,
     InTurn,
     Leave,
-    Lexicographic,
     Projection,
     Same,
     SequenceToEpochs,
 )  # fmt: skip
 from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
+from tests.theory.lexicographic import Lexicographic, lexicographic, lexicographic_hull, lexicographic_part
 
 SIZE = 4
 #: In a universe of `SIZE`, larger times can't be distinguished from ω. So sets are compared only within it.
@@ -34,9 +34,7 @@ epochs = st.one_of(st.just(OMEGA), st.integers(0, SIZE)).map(StructuredFrontier.
 )
 coordinate = st.one_of(st.just(OMEGA), st.integers(0, SIZE))
 rounds = st.lists(st.tuples(coordinate, coordinate), max_size=3).map(lambda b: StructuredFrontier.of(2, b))
-total = st.one_of(
-    st.just(StructuredFrontier.of(2, [])), st.tuples(coordinate, coordinate).map(StructuredFrontier.lexicographic)
-)
+total = st.one_of(st.just(StructuredFrontier.of(2, [])), st.tuples(coordinate, coordinate).map(lexicographic))
 
 
 def message(kind: str, time: StructuredTime) -> StructuredTime:
@@ -69,7 +67,7 @@ def universe(frontier: Frontier) -> list[StructuredTime]:
 
 def is_lexicographic(frontier: Frontier) -> bool:
     assert isinstance(frontier, StructuredFrontier)
-    return frontier.lexicographic_part() == frontier
+    return lexicographic_part(frontier) == frontier
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
@@ -110,8 +108,8 @@ def test_sent_and_causes_fit_each_other(number: int, data: st.DataObject) -> Non
 
 
 def test_feedback_of_a_total_order_moves_one_round_on() -> None:
-    at = StructuredFrontier.lexicographic((3, 5))
-    assert Lexicographic(Feedback()).fixed(at) == StructuredFrontier.lexicographic((3, 6))
+    at = lexicographic((3, 5))
+    assert Lexicographic(Feedback()).fixed(at) == lexicographic((3, 6))
 
 
 def test_figure_2c() -> None:
@@ -231,7 +229,7 @@ def test_structured_frontiers_are_a_distributive_lattice(
 
 @given(rounds, total)
 def test_the_lexicographic_frontiers_nearest(f: StructuredFrontier, g: StructuredFrontier) -> None:
-    part, hull = f.lexicographic_part(), f.lexicographic_hull()
+    part, hull = lexicographic_part(f), lexicographic_hull(f)
     assert part <= f <= hull
     assert not g <= f or g <= part
     assert not f <= g or hull <= g
@@ -239,7 +237,7 @@ def test_the_lexicographic_frontiers_nearest(f: StructuredFrontier, g: Structure
 
 @given(st.tuples(coordinate, coordinate))
 def test_a_lexicographic_frontier_holds_what_comes_before(bound: tuple[float, float]) -> None:
-    frontier = StructuredFrontier.lexicographic(bound)
+    frontier = lexicographic(bound)
     assert all((t in frontier) == (t.coordinates <= bound) for t in ROUNDS)
 
 
