@@ -102,17 +102,18 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str) -> None:
 
 
 def test_the_broker_dies_in_a_transaction(own_broker: Broker, home: Path, tag: str) -> None:
+    current = own_broker
     with counting(own_broker, home, tag, file=FILE, FENCED="yes", COMMIT_MS="500") as run:
         with Load(own_broker.bootstrap, run.events) as load:
             for _ in range(2):
                 run.application.wait_next_commit()
                 known = len(_visible(run))
                 run.application.wait(lambda known=known: len(_visible(run)) > known + 200, 120, "results")
-                process = local_broker.Broker.process(own_broker)
+                process = current.process()
                 assert process is not None
                 process.kill()
                 process.wait(30)
-                local_broker.start(Path(own_broker.folder))
+                current = local_broker.start(Path(own_broker.folder))
             run.application.wait_next_commit()
         _assert_once(run, load.sent)
 
