@@ -117,7 +117,7 @@ class Run:
     ) -> None:
         self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), recovery
         self._early = random.Random(seed + 1_000_000)
-        self.world = World(random_layout(self._rng, random.Random(seed + 9_000_000)), self._rng, decided=0)
+        self.world = World(random_layout(self._rng, random.Random(seed + 9_000_001)), self._rng, decided=0)
         self.world.late = random.Random(seed + 3_000_000)
         self._history = History(points=self._rng.choice([0, 0, 1, 3]))
         spans = random.Random(seed + 7_000_000)
