@@ -11,7 +11,7 @@ public final class Lanes {
 
   /** The lane of one task of a region; at most one incarnation has it. */
   private static final class Place {
-    Lane lane;
+    volatile Lane lane;
   }
 
   /**
@@ -42,8 +42,11 @@ public final class Lanes {
 
   /** Returns whether a task uses a lane of this region. */
   public static boolean inUse(String region) {
-    return PLACES.entrySet().stream().anyMatch(each -> isOf(each.getKey(), region) && each.getValue().lane != null
-        && each.getValue().lane.isUsed());
+    for (Map.Entry<String, Place> each : PLACES.entrySet()) {
+      Lane lane = each.getValue().lane;
+      if (isOf(each.getKey(), region) && lane != null && lane.isUsed()) return true;
+    }
+    return false;
   }
 
   /** Sends the rest of the records of a region's lanes, which no task uses, and closes them. */
