@@ -23,6 +23,7 @@ from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take
 from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import internal_topic
 from falkirk.runtime.context import Context, Place
+from falkirk.store import Store
 
 #: The kind of decision with the number of lanes of an incarnation of a fenced region.
 LANES = "lanes"
@@ -37,9 +38,9 @@ def is_fenced(place: Place, region: str) -> bool:
     return place.home.store.newest_decision(LANES, region) is not None
 
 
-def fenced_incarnations(place: Place, region: str) -> frozenset[int]:
+def fenced_incarnations(store: Store, region: str) -> frozenset[int]:
     """Return the incarnations of a region that may have written in lanes."""
-    return frozenset(decision.number for decision in place.home.store.decisions(LANES, region))
+    return frozenset(decision.number for decision in store.decisions(LANES, region))
 
 
 def record(place: Place, region: str, incarnation: int, lanes: int) -> None:

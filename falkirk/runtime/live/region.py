@@ -262,7 +262,7 @@ class LiveRegion(RegionAtRest):
             for topic in self._outputs.names
         }
         unseen = [row for row in writers if row.ended is None]
-        fenced = lanes.fenced_incarnations(self._context, name)
+        fenced = lanes.fenced_incarnations(self._store, name)
         whole: bool | None = True  # of records in transactions, readers see a prefix
         if any(row.incarnation not in fenced for row in writers):
             whole = producers.are_whole(self._context.session, self._context.kafka_options(), tails)
