@@ -29,6 +29,9 @@ class App(Application):
         spare_checkpoints: how many of the newest checkpoints of a non-deterministic live region may be damaged without
             a recovery losing published results. Results that wait for a checkpoint wait for this many more; 0 or 1
             is usual.
+        fenced: live regions write their outputs in transactions of a few milliseconds, with which the broker refuses
+            the records of former writers, even of executors that nobody can reach. Readers must then use
+            ``isolation.level=read_committed``. By default on a cluster, and not on one machine.
         http: the address, ``"host:port"``, at which the application accepts requests for `Http` sources. Port 0 means
             any free port, which later starts keep.
         http_tls: the certificate, as `Tls`, with which the application accepts requests over https.

@@ -29,6 +29,7 @@ class WritableStream(Stream):
         interval: Duration = "10 seconds",
         buffer_timeout: Duration = "1 ms",
         state_partitions: int = 2,
+        fenced: bool | None = None,
         create_topics: bool = False,
     ) -> "Query":
         """Start to write the stream to a topic in this process, and return the running query.
@@ -39,7 +40,7 @@ class WritableStream(Stream):
             home: folder for checkpoints and decisions; ``./.falkirk/<topic>`` by default.
             delivery: the promise to readers, see `Delivery`.
             interval: time between checkpoints.
-            buffer_timeout, state_partitions: as in `App`.
+            buffer_timeout, state_partitions, fenced: as in `App`.
             create_topics: create missing topics, for trials.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
         """
@@ -51,7 +52,8 @@ class WritableStream(Stream):
                 "BROKER_MISSING", "write() needs a broker.", where=caller(), hint='Pass kafka="host:port".'
             )
         settings = {"buffer_timeout": buffer_timeout, "state_partitions": state_partitions, "home": home}
-        app = application_of(self, sink, delivery=delivery, interval=interval, kafka=kafka, **settings)
+        settings |= {"fenced": fenced, "kafka": kafka}
+        app = application_of(self, sink, delivery=delivery, interval=interval, **settings)
         return start_application(app, kafka=None, create_topics=create_topics)
 
 

@@ -18,6 +18,7 @@ from falkirk.declare.checks import (
     by_time,
     check_counts,
     check_engine,
+    check_fenced,
     check_history,
     check_name,
     place_of,
@@ -60,6 +61,7 @@ class Application:
         state_partitions: int = 2,
         history: int | str | timedelta = 10,
         spare_checkpoints: int = 0,
+        fenced: bool | None = None,
         store: str | None = None,
         http: str = DEFAULT,
         http_token: str | None = None,
@@ -72,6 +74,7 @@ class Application:
             state_partitions=(state_partitions, 1, None),
             spare_checkpoints=(spare_checkpoints, 0, HISTORY_MAX),
         )
+        check_fenced(fenced, where)
         duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
@@ -80,6 +83,7 @@ class Application:
         self.state_partitions = state_partitions
         self.history = check_history(history, where)
         self.spare_checkpoints = spare_checkpoints
+        self.fenced = fenced
         self.store = store
         self.http = as_address(http, where)
         self.http_tls = http_tls

@@ -134,6 +134,19 @@ def check_history(history: object, where: SourceLocation) -> History:
     return History(span_s=span_s)
 
 
+def check_fenced(fenced: object, where: SourceLocation) -> None:
+    """Refuse a choice that is neither True, False nor None. Raises: DefinitionError: `OPTION_UNKNOWN`."""
+    if fenced is not None and not isinstance(fenced, bool):
+        raise DefinitionError(
+            "OPTION_UNKNOWN",
+            f"fenced={fenced!r} is neither True nor False.",
+            where=where,
+            hint="Leave it out: then outputs are fenced on a cluster, and not on one machine.",
+            option="fenced",
+            value=fenced,
+        )
+
+
 def check_engine(engine: object, where: SourceLocation) -> None:
     """Refuse an unknown engine. Raises: DefinitionError: `OPTION_UNKNOWN`."""
     if engine not in (None, "live", "micro-batch"):

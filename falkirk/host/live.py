@@ -157,6 +157,8 @@ class LiveHost:
         def flush() -> None:
             with contextlib.suppress(SparkError, Py4JError):
                 fence.flush_lingering(self._context.session, lambda client: client.startswith(prefix))
+                for watched in self._watched.values():
+                    watched.live.close_lanes()
                 flushed.set()
 
         threading.Thread(target=flush, name="falkirk-flush", daemon=True).start()  # it blocks while the broker is away

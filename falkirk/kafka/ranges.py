@@ -71,9 +71,11 @@ def read_range(
     last: Mapping[int, int],
     *,
     stall_s: float = 30.0,
+    committed: bool = False,
 ) -> Iterator[LogRecord]:
     """Yield the records [first, last) of each partition; each partition in order.
 
+    Args: committed: as of `read_messages`.
     Raises:
         LogError: `BROKER_AWAY` (maybe) after `stall_s` without progress, `TOPIC_MISSING`, `ACCESS_REFUSED`,
             `RANGE_EXPIRED` when records of the range have been deleted, `RANGE_NOT_THERE` when the topic ends before
@@ -81,7 +83,7 @@ def read_range(
         InternalError: `RANGE_MISMATCH`: `first` and `last` name different partitions; one missing from either would be
             skipped silently.
     """
-    for message in read_messages(connection, topic, first, last, stall_s=stall_s):
+    for message in read_messages(connection, topic, first, last, stall_s=stall_s, committed=committed):
         value = header_value(message.headers())
         yield LogRecord(
             partition=message.partition(),

@@ -56,6 +56,7 @@ def read_tail(
     *,
     keep_set: bool = False,
     void: Void | None = None,
+    committed: bool = False,
     stall_s: float = 30.0,
 ) -> Tail:
     """Return the results of a home in the records [first, last) of `topic`.
@@ -64,11 +65,12 @@ def read_tail(
         verifier: the verifier of the home and the topic.
         keep_set: keep every stamp, not only the greatest of each channel; uses memory in proportion to the records.
         void: the void records, which are skipped.
+        committed: omit records of aborted transactions, as readers do.
 
     Raises: LogError: as `read_range`.
     """
     fold = TailFold(verifier, void or Void(), keep_set=keep_set)
-    for message in read_messages(connection, topic, first, last, stall_s=stall_s):
+    for message in read_messages(connection, topic, first, last, stall_s=stall_s, committed=committed):
         header = header_value(message.headers())
         fold.add(message.partition(), message.offset(), header, message.key(), message.value())
     return fold.tail()

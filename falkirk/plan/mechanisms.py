@@ -17,11 +17,15 @@ Source: Delivery-consistency-determinism, §II; Falkirk Wheel, §1.
 
 from collections.abc import Iterable
 
+from pyspark.sql import SparkSession
+
+from falkirk.declare.application import Application
 from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
 from falkirk.declare.stream import SourceNode
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.errors.location import SourceLocation
+from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.draft import Draft
 from falkirk.plan.reasons import Undetermined, seconds
 from falkirk.plan.region import Region
@@ -33,6 +37,11 @@ HELD = (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE)
 def governing(policies: Iterable[Policy]) -> Policy:
     """Return the policy of a region: that of its only processor that is not ephemeral."""
     return next((policy for policy in policies if not isinstance(policy, Ephemeral)), DEFAULT_POLICY)
+
+
+def is_fenced(app: Application, session: SparkSession) -> bool:
+    """Return whether the broker refuses former writers of an application's outputs: by default, on a cluster."""
+    return writes_elsewhere(session) if app.fenced is None else app.fenced
 
 
 def kept(policy: Policy, delivery: Delivery) -> Delivery:

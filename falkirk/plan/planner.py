@@ -372,6 +372,8 @@ class _Planner:
                 interval_s=policy.interval_s,
                 policy=policy,
                 repeated_by=draft.repeated_by,
+                # Readers of internal logs skip late records (falkirk/kafka/void.py).
+                fenced=hop is None and released_to is None and mechanisms.is_fenced(self.app, self.session),
                 stateful=draft.frame.keyed,
                 where=where,
                 dead_letter_topic=dead,

@@ -84,6 +84,7 @@ class Region:
         fingerprint: by name, the properties that must stay the same so that its checkpoint stays valid.
         policy: the policy of its processors. repeated_by: the acknowledged processor, here or upstream, that may repeat
             results.
+        fenced: it writes in short transactions, with which the broker refuses former writers.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Region:
     fingerprint: dict[str, str]
     policy: Policy = DEFAULT_POLICY
     repeated_by: str | None = None
+    fenced: bool = False
 
     @property
     def repeats(self) -> bool:
@@ -190,6 +192,11 @@ class Region:
             yield f"{self.name}: each record is written once more, about {self.record_bytes} bytes"
         if self.released_to is not None:
             yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
+        if self.fenced:
+            yield (
+                f"{self.name}: fenced: readers must use isolation.level=read_committed, and see a result about 5 to 15 "
+                "ms later"
+            )
         yield f"{self.name}: records wait tenths of a second during a checkpoint, every {seconds(self.interval_s)}"
 
     def awaited_s(self, spare: int) -> float:

@@ -13,6 +13,7 @@ Three measures, each for a failure that was observed:
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -63,18 +64,27 @@ def flush_lingering(session: SparkSession, belongs: Callable[[str], bool]) -> No
     Blocks while the broker is unreachable, because nothing else would be safe.
     Raises: SparkError: `WRITER_STILL_RUNNING` if a task still uses one after `WRITING_S`.
     """
-    deadline = time.monotonic() + WRITING_S
     for entry in [e for name, e in _pooled(session) if belongs(name)]:
-        while entry.refCount() > 0:
-            if time.monotonic() > deadline:
-                raise SparkError(
-                    "WRITER_STILL_RUNNING",
-                    "a task of a stopped region still writes to Kafka.",
-                    certainty="maybe",
-                    hint="Falkirk restarts the Spark application, which ends the task.",
-                )
-            time.sleep(_LOOK_S)
+        await_end(partial(_is_used, entry))
         entry.producer().producer().flush()
+
+
+def _is_used(entry: Any) -> bool:
+    return bool(entry.refCount() > 0)
+
+
+def await_end(is_used: Callable[[], bool]) -> None:
+    """Wait until no task of a stopped region uses a producer. Raises: SparkError: `WRITER_STILL_RUNNING`."""
+    deadline = time.monotonic() + WRITING_S
+    while is_used():
+        if time.monotonic() > deadline:
+            raise SparkError(
+                "WRITER_STILL_RUNNING",
+                "a task of a stopped region still writes to Kafka.",
+                certainty="maybe",
+                hint="Falkirk restarts the Spark application, which ends the task.",
+            )
+        time.sleep(_LOOK_S)
 
 
 def _pooled(session: SparkSession) -> list[tuple[str, Any]]:

@@ -17,6 +17,7 @@ from falkirk.kafka.tail import Tail, read_tail
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
 from falkirk.runtime.context import Context, Place
+from falkirk.runtime.lanes import is_fenced
 from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import Positions, TailRecord
 from falkirk.theory.positions import TailPosition, choose
@@ -36,13 +37,15 @@ _RUN_MAX = 100_000
 PROMPT_S = 1.0
 
 
-def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positions:
+def settled_ends(place: Place, names: tuple[str, ...], where: object, *, transactional: bool = False) -> Positions:
     """Return topics' ends once they don't move, the broker answers promptly, and every leader's log ends there.
 
     A broker that hung has requests of a killed writer in its sockets, and appends their records when it resumes. A
     leader with a lagging follower holds records of a killed writer, which become visible once the follower has them or
     is dropped. Records of others may keep arriving.
 
+    Args: transactional: this home writes the topics in transactions, and has fenced its writers. Then the ends are
+        settled once readers of committed records can read up to them.
     Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving, or records of others keep arriving in a
         topic with followers, where they hide the end of a leader's log. `BROKER_AWAY` (maybe): replicas lag.
     """
@@ -56,8 +59,11 @@ def settled_ends(place: Place, names: tuple[str, ...], where: object) -> Positio
         patient = asked_at_s - began_s < SETTLE_MAX_S
         if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
             lagging = topics.unreplicated(ends)
-            if not lagging:
+            hidden = _hidden(place, ends) if transactional else {}
+            if not lagging and not hidden:
                 return ends
+            if not patient and not lagging:
+                raise _transaction_open(hidden)
         if not patient:
             lagging = lagging or topics.unreplicated({t: o for t, o in ends.items() if o == before.get(t)})
             if lagging:
@@ -98,6 +104,31 @@ def _moving(topic: str, partition: int, offset: int, reason: str, where: object)
         partition=partition,
         offset=offset,
         reason=reason,
+    )
+
+
+def _hidden(place: Place, ends: Positions) -> dict[str, dict[int, int]]:
+    """Return where open transactions hide records from readers of committed ones, by topic and partition."""
+    readable = {topic: place.topics.readable_positions(topic) for topic in ends}
+    return {
+        topic: hidden
+        for topic, found in readable.items()
+        if (hidden := {p: o for p, o in found.items() if o < ends[topic].get(p, 0)})
+    }
+
+
+def _transaction_open(hidden: Mapping[str, Mapping[int, int]]) -> LogError:
+    topic = min(hidden)
+    partition, position = min(hidden[topic].items())
+    return LogError(
+        "BROKER_AWAY",
+        f"another writer's transaction has been open since offset {position} of partition {partition} of {topic!r}, "
+        "so Falkirk can't read the published results after it.",
+        certainty="maybe",
+        where=f"topic {topic}",
+        hint="Stop that writer, or wait until its transaction times out. An output topic has one writer.",
+        topic=topic,
+        code="TRANSACTION_OPEN",
     )
 
 
@@ -241,6 +272,11 @@ class Outputs:
         self._region, self._place, self._store = region, place, place.home.store
         self.names = (region.output, region.dead_letters)
 
+    @property
+    def are_transactional(self) -> bool:
+        """Whether an incarnation may have written them in transactions. Then only committed records count."""
+        return is_fenced(self._place, self._region.name)
+
     def topics(self) -> tuple[OutputTopic, OutputTopic]:
         """Return the facts about both topics.
 
@@ -258,7 +294,7 @@ class Outputs:
 
         Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: an output ends before a position seen earlier.
         """
-        ends = settled_ends(self._place, self.names, self._region.where)
+        ends = settled_ends(self._place, self.names, self._region.where, transactional=self.are_transactional)
         topic = self._region.output  # people may delete dead letters
         seen = [tail.positions.get(topic, {}) for tail in self._store.tails(self._region.name)]
         seen += [positions for _, positions in self._store.fences(topic)]
@@ -289,7 +325,7 @@ class Outputs:
             )
         tail = read_tail(
             self._place.connection, topic, first, ends[topic], self.verifier(topic),
-            keep_set=True, void=self._place.void(topic),
+            keep_set=True, void=self._place.void(topic), committed=self.are_transactional,
         )  # fmt: skip
         self._place.note_foreign(topic, tail.foreign)
         return tail

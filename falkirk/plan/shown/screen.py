@@ -73,10 +73,7 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     """Return the overview of a plan, at most `width` characters wide."""
     promises, width = promises_of(shown.plan), min(width, WIDTH_MAX)
     outputs = [("OUTPUT", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
-    regions = [
-        (with_processors(r.name, r.processors), f"live, checkpoint every {seconds(r.interval_s)}", _source(r))
-        for r in shown.plan.regions
-    ]
+    regions = [(with_processors(r.name, r.processors), _how(r), _source(r)) for r in shown.plan.regions]
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
     units = [("RUNS", "HOW", "READS"), *regions, *batches]
     ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"Add --why {_example(promises)} to "
@@ -108,6 +105,10 @@ def _lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Text]:
 
 def _output(promise: Promise) -> str:
     return f"{promise.sink} → {promise.to}"
+
+
+def _how(region: Region) -> str:
+    return f"live{', fenced' if region.fenced else ''}, checkpoint every {seconds(region.interval_s)}"
 
 
 def _source(region: Region) -> str:

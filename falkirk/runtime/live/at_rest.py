@@ -11,6 +11,7 @@ from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader
 from falkirk.plan.region import RegionLogs
 from falkirk.protocol.ports import Health, Point, Range
+from falkirk.runtime import lanes
 from falkirk.runtime.context import Place
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.kept import KeptCheckpoints
@@ -117,7 +118,12 @@ class RegionAtRest:
     def fence(self) -> None:
         """See RegionPort. This process holds the home's lock and has killed former processes (home/folder.py)."""
         if self._ends is None:
+            self._fence_writers()
             self._ends = self._outputs.settled_ends()
+
+    def _fence_writers(self) -> None:
+        """Have the broker refuse former writers, if they used lanes."""
+        lanes.fence(self._place, self.logs.name)
 
     def start(self, number: int) -> None:
         """Do nothing. The next start of the application resumes from this checkpoint."""
@@ -157,7 +163,9 @@ class RegionAtRest:
         first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
         void, verifier = self._place.void(topic), self._outputs.verifier(topic)
         foreign = ForeignTally()
-        for record in read_range(self._place.connection, topic, first, ends[topic]):
+        for record in read_range(
+            self._place.connection, topic, first, ends[topic], committed=self._outputs.are_transactional
+        ):
             found = verifier.verify_record(record)
             incarnation = None if isinstance(found, RejectedHeader) else found.incarnation
             if void.has(record.partition, record.offset, incarnation):

@@ -9,7 +9,6 @@ An incarnation starts after the fence (falkirk/runtime/fence.py) and after the c
 After a crash between two steps, the earlier records remain, and the next incarnation starts at the fence.
 """
 
-import json
 import logging
 import re
 import time
@@ -18,27 +17,25 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.policy import Delivery
 from falkirk.errors import LogError, SparkError
-from falkirk.errors.spark import first_line
-from falkirk.frames import stamped as frames
-from falkirk.frames.topics import parse, parsing
+from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.kafka.tail import Tail
-from falkirk.kafka.void import Void
-from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES, writes_elsewhere
+from falkirk.local.spark import SPARE_BATCHES, writes_elsewhere
 from falkirk.plan.region import Region
 from falkirk.plan.topics import refuse_forgetful, refuse_shorter
 from falkirk.protocol.ports import Health, Point
-from falkirk.runtime import fence, producers, rows
+from falkirk.runtime import fence, lanes, producers
 from falkirk.runtime.context import Context
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.dead_letters import DeadLetters
 from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
+from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.record import record_of
-from falkirk.runtime.rows import Release, without
+from falkirk.runtime.rows import Release
 from falkirk.store import Positions, RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.positions import is_caught_up
@@ -79,12 +76,14 @@ class LiveRegion(RegionAtRest):
         self._retain, self.region, self._context, self._on_progress = retain, region, context, on_progress
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
+        #: By which the broker knows the next incarnation, if the region is fenced: see `lanes.py`.
+        self._token: str | None = None
         self._reached: dict[tuple[int, int], int] = {}
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
         #: Dead letters since this home was made, at the last `observe`.
         self.dead_letters = 0
-        self._dead_before = 0
+        self._dead_letters: DeadLetters | None = None
         #: The points at the last `observe`. While the query runs, `points` returns these.
         self._points: tuple[Point, ...] = ()
         #: When the region last made progress, and when it may be started again.
@@ -104,7 +103,11 @@ class LiveRegion(RegionAtRest):
         self._written = self._outputs.topics()
         record = record_of(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
         first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
-        self._dead_before = sum(first.positions[region.dead_letter_topic].values())
+        self._close_dead_letters()
+        self._dead_letters = DeadLetters(
+            self._context.connection, region.dead_letter_topic, first.positions[region.dead_letter_topic],
+            transactional=region.fenced or self._outputs.are_transactional,
+        )  # fmt: skip
         return record
 
     # -- stopping ---------------------------------------------------------------------------------------------------
@@ -142,7 +145,30 @@ class LiveRegion(RegionAtRest):
                 region=self.region.name,
             )
         fence.flush_lingering(self._context.session, self._is_mine)
+        self.close_lanes()
         super().fence()
+
+    def _close_dead_letters(self) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+
+    def close_lanes(self) -> None:
+        """Send what this JVM still holds for the region, and close its producers; its query must not run.
+
+        Blocks while the broker is unreachable, because nothing else would be safe.
+        Raises: SparkError: `WRITER_STILL_RUNNING`.
+        """
+        fence.await_end(lambda: lanes.are_used(self._context, self.region.name))
+        lanes.close(self._context, self.region.name)
+
+    def _fence_writers(self) -> None:
+        self._token = None
+        if not self.region.fenced:
+            super()._fence_writers()
+            return
+        source, context = self.region.source.topic.topic, self._context
+        count = context.state_partitions if self.region.stateful else context.topics.facts(source).partitions
+        self._token = lanes.fence_for(context, self.region.name, count)
 
     def distrust_checkpoints(self, first: int | None, reason: str) -> None:
         """Record damage to the restored checkpoint, and to older checkpoints that depend on the same file.
@@ -213,7 +239,7 @@ class LiveRegion(RegionAtRest):
         self._points = super().points()
         try:
             self.query = self._run(self.opening, record, start)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise SparkError(
                 "QUERY_NOT_STARTED",
                 f"Spark can't start region {region.name!r}: {first_line(error)}.",
@@ -236,7 +262,10 @@ class LiveRegion(RegionAtRest):
             for topic in self._outputs.names
         }
         unseen = [row for row in writers if row.ended is None]
-        whole = producers.are_whole(self._context.session, self._context.kafka_options(), tails)
+        fenced = lanes.fenced_incarnations(self._store, name)
+        whole: bool | None = True  # of records in transactions, readers see a prefix
+        if any(row.incarnation not in fenced for row in writers):
+            whole = producers.are_whole(self._context.session, self._context.kafka_options(), tails)
         if whole is None:
             whole = not unseen
         for row in unseen if whole else [*unseen, writers[-1]]:
@@ -255,51 +284,15 @@ class LiveRegion(RegionAtRest):
         return self._store.skipped_input(name)
 
     def _run(self, opening: Opening, record: RegionRecord, restored: dict[int, int]) -> StreamingQuery:
-        region, context = self.region, self._context
-        source = region.source.topic.topic
-        start = {source: {str(p): o for p, o in record.start_offsets[source].items()}}
-        late = context.void(source) if region.reads_hop else Void()
-        void = Void((*opening.skips, *late.ranges), late.fences).within(restored)
-        reader = (
-            context.session.readStream.format("kafka")
-            .options(**context.kafka_options())
-            .option("subscribe", source)
-            .option("startingOffsets", json.dumps(start))
-            .option("kafka.isolation.level", "read_committed")  # records of an aborted transaction are no input
-            .option("includeHeaders", str(bool(void.fences)).lower())
-            .option("failOnDataLoss", "true")
-        )
-        frame = parse(without(reader.load(), void), parsing(region.source.topic))
-        for step in region.steps():
-            frame = frames.apply(frame, step)
-        losses = Losses(context.session)
-        self.observations = Observations(losses.any) if writes_elsewhere(context.session) else None
-        data = rows.rows(frame, region, opening.release)
-        data = data.withColumn("topic", losses.none_yet(F.col("topic")))
-        options, limit_bytes = context.kafka_options(), min(topic.size_limit_bytes for topic in self._written)
-        identity, incarnation = context.home.identity, opening.incarnation
-        writer = (
-            data.writeStream.format("kafka")
-            .options(**options)
-            .options(**fence.producer_options(identity, region.name, incarnation, options, limit_bytes))
-            .option("kafka.max.request.size", str(opening.release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2))
-            .option("includeHeaders", "true")
-            .option("checkpointLocation", str(self._checkpoint))
-            .queryName(f"{context.home.identity}.{region.name}")
-            .outputMode("update")
-        )
-        interval = f"{round(region.interval_s * 1000)} milliseconds"
-        spark = context.session.sparkContext
-        pool = spark.getLocalProperty("spark.scheduler.pool")
-        spark.setLocalProperty("spark.scheduler.pool", LIVE_POOL)  # the query's own thread inherits it
-        kept = context.session.conf.get(RETAIN) or str(SPARE_BATCHES)
-        context.session.conf.set(RETAIN, str(max(int(kept), self._retain)))  # a query reads it when it is started
-        try:
-            query: StreamingQuery = writer.trigger(realTime=interval).start()  # type: ignore[call-overload]  # not in its stubs
-        finally:
-            context.session.conf.set(RETAIN, kept)
-            spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it
-        return query
+        losses = Losses(self._context.session)
+        self.observations = Observations(losses.any) if writes_elsewhere(self._context.session) else None
+        query = LiveQuery(
+            region=self.region, context=self._context, release=opening.release, checkpoint=self._checkpoint,
+            retain=self._retain, token=self._token, losses=losses,
+        )  # fmt: skip
+        if self._token is not None:
+            lanes.record(self._context, self.region.name, opening.incarnation, query.lanes)
+        return query.start(record.start_offsets[self.region.source.topic.topic], restored, opening.skips)
 
     # -- 4: watching --------------------------------------------------------------------------------------------------
 
@@ -312,7 +305,8 @@ class LiveRegion(RegionAtRest):
         """
         assert self.opening is not None, "`start` must be called before `observe`"
         ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
-        self.dead_letters = sum(ends[self.region.dead_letter_topic].values()) - self._dead_before
+        assert self._dead_letters is not None, "`prepare` makes it"
+        self.dead_letters = self._dead_letters.count(ends[self.region.dead_letter_topic])
         last = checkpoint.last_committed_batch(self._checkpoint)
         if self._reached and is_caught_up(self._reached, {(0, p): o for p, o in self._read(last).items()}):
             self._reached = {}
@@ -382,11 +376,12 @@ class LiveRegion(RegionAtRest):
         unsafe = False
         try:
             error = self.query.exception()
-            unsafe = error is not None and _is_producer_error(str(error))
+            unsafe = self._token is None and error is not None and _is_producer_error(str(error))
             self.query.stop()
         except (PySparkException, Py4JError) as error:  # Py4J's own: the JVM died
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
+        self._close_dead_letters()
         self.query = None
 
 

@@ -13,7 +13,8 @@ from falkirk.runtime import rows
 if os.environ.get("ATTEMPTS") == "any":
     rows.first_attempt_only = lambda value: value
 
-app = fk.App("several", history=10, store=os.environ["STORE"])
+# These tests judge the fence of processes. The broker's own fence would hide its faults.
+app = fk.App("several", history=10, store=os.environ["STORE"], fenced=os.environ.get("FENCED") == "yes")
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.runtime import producers
+from falkirk.runtime import lanes, producers
 from falkirk.runtime.live.region import UNSEEN, LiveRegion, _is_producer_error
 from falkirk.store import Store, TailRecord
 from tests.stores import RECORD
@@ -31,6 +31,34 @@ def test_any_error_of_kafkas_but_a_readers_is_taken_for_the_producers(text: str,
     assert _is_producer_error(text) is unsafe
 
 
+def _region(store: Store) -> LiveRegion:
+    """Return a region with three incarnations, of which the last two have written after the recorded position."""
+    live = LiveRegion.__new__(LiveRegion)
+    live.region = cast(Any, SimpleNamespace(name="counts", repeats=False))
+    live._store = store
+    live._context = cast(Any, SimpleNamespace(session=None, kafka_options=dict))
+    position = TailRecord(valid_from_commit=4, incarnation=2, positions={"out": {0: 5, 1: 5}})
+    live._outputs = cast(Any, SimpleNamespace(names=("out", "dead"), position=lambda number: position))
+    store.create_region("counts", RECORD, {})
+    for number in (1, 2, 3):
+        assert store.open_incarnation("counts", 4) == number
+    return live
+
+
+@pytest.mark.parametrize("fenced", [(2, 3), (3,), (1, 2)])
+def test_of_records_in_transactions_readers_see_a_prefix(
+    store: Store, monkeypatch: pytest.MonkeyPatch, fenced: tuple[int, ...]
+) -> None:
+    """So the broker is asked only if an incarnation that wrote was not fenced."""
+    live, asked = _region(store), list[object]()
+    for number in fenced:
+        store.record_decision(lanes.LANES, "counts", number, {"lanes": 2})
+    monkeypatch.setattr(producers, "are_whole", lambda *arguments: asked.append(arguments))
+    live._judge_last_end(4, {"out": {0: 5, 1: 7}, "dead": {0: 1}})
+    assert bool(asked) == (fenced != (2, 3))
+    assert store.is_unsafe_since("counts", 2) == bool(asked)
+
+
 @pytest.mark.parametrize(
     ("word", "seen", "unsafe"),
     [
@@ -45,15 +73,7 @@ def test_any_error_of_kafkas_but_a_readers_is_taken_for_the_producers(text: str,
 def test_the_last_end_is_judged_by_what_was_seen_and_what_the_broker_knows(
     store: Store, monkeypatch: pytest.MonkeyPatch, word: bool | None, seen: bool, unsafe: bool
 ) -> None:
-    live = LiveRegion.__new__(LiveRegion)
-    live.region = cast(Any, SimpleNamespace(name="counts", repeats=False))
-    live._store = store
-    live._context = cast(Any, SimpleNamespace(session=None, kafka_options=dict))
-    position = TailRecord(valid_from_commit=4, incarnation=2, positions={"out": {0: 5, 1: 5}})
-    live._outputs = cast(Any, SimpleNamespace(names=("out", "dead"), position=lambda number: position))
-    store.create_region("counts", RECORD, {})
-    for number in (1, 2, 3):
-        assert store.open_incarnation("counts", 4) == number
+    live = _region(store)
     store.end_incarnation("counts", 2, ended="stopped", unsafe=False)
     if seen:
         store.end_incarnation("counts", 3, ended="stopped", unsafe=False)

@@ -1,0 +1,162 @@
+"""Lanes: transactional ids by which the broker itself refuses the writers of former incarnations of a region.
+
+A fenced region has one lane for each task of its query. The task's producer sends in short transactions with the lane's
+id. They only fence: a transaction has no relation to a checkpoint, because the barrier drops repeated results anyway.
+
+The ids are the same in every incarnation. A gate, one more id per region, tells which incarnation is current: each
+start takes it, and the broker then keeps a new epoch for it. The fence of a start:
+  1. take the gate. Its producer id and epoch are the token of the new incarnation;
+  2. take each lane. The broker aborts what a former writer has not committed, and refuses its later records;
+  3. read the ends and the tail of the outputs, committed records only.
+A task that opens a lane calls `initTransactions`, and then checks the gate's token before it sends (Lane.java). An old
+task that opens a lane after step 2 finds another token and sends nothing. If it opened the lane before, step 2 fences
+it.
+"""
+
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from falkirk.errors import InternalError, LogError
+from falkirk.errors.spark import first_line
+from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take
+from falkirk.kafka.header import HEADER_KEY
+from falkirk.kafka.internal import internal_topic
+from falkirk.runtime.context import Context, Place
+from falkirk.store import Store
+
+#: The kind of decision with the number of lanes of an incarnation of a fenced region.
+LANES = "lanes"
+#: A transaction ends when its first record is this old, in milliseconds.
+COMMIT_MS = 5
+#: How often to take the gate again if another process takes it at the same time.
+_TRIES = 5
+
+
+def is_fenced(place: Place, region: str) -> bool:
+    """Return whether an incarnation of a region may have written in lanes."""
+    return place.home.store.newest_decision(LANES, region) is not None
+
+
+def fenced_incarnations(store: Store, region: str) -> frozenset[int]:
+    """Return the incarnations of a region that may have written in lanes."""
+    return frozenset(decision.number for decision in store.decisions(LANES, region))
+
+
+def record(place: Place, region: str, incarnation: int, lanes: int) -> None:
+    """Record that an incarnation writes in lanes, and their number, before it opens one."""
+    place.home.store.record_decision(LANES, region, incarnation, {"lanes": lanes})
+
+
+def fence(place: Place, region: str, lanes: int = 0) -> None:
+    """Fence all former writers of a region that does not run. Raises: LogError.
+
+    Args: lanes: their least number, if it is known. A copy of a home may lack the record of the last incarnation.
+    """
+    if is_fenced(place, region):
+        take(place.connection, [_gate(place, region)])
+        _take_lanes(place, region, lanes)
+
+
+def fence_for(context: Context, region: str, lanes: int) -> str:
+    """Fence all former writers of a region, and return the token of its next incarnation.
+
+    Args: lanes: as of `fence`. Raises: LogError: `ACCESS_REFUSED`, `BROKER_AWAY` (maybe), `KAFKA_REFUSED`.
+    """
+    try:
+        gate = _jvm(context).org.falkirk.Gate(_properties(context, context.kafka_options()), _gate(context, region))
+        try:
+            token = _taken(context, region, gate)
+        finally:
+            gate.close()
+    except Py4JError as error:
+        reason = first_line(error)
+        refused = "Authorization" in reason
+        raise LogError(
+            "ACCESS_REFUSED" if refused else "BROKER_AWAY",
+            f"Kafka did not return the epoch of a transactional id: {reason}.",
+            certainty="definitely" if refused else "maybe",
+            where=context.connection.bootstrap,
+            hint="Check that Kafka is running, and that its user may describe transactional ids falkirk.*.",
+        ) from error
+    _take_lanes(context, region, lanes)
+    return token
+
+
+def _taken(context: Context, region: str, gate: Any) -> str:
+    """Take the gate, and return its token.
+
+    The client does not return the epoch that it was given. If the epoch rose by exactly 1, or began at 0, no other
+    process took the gate meanwhile, and the token is this process's own. After 32,767 starts the broker gives the gate
+    a new producer id. Then the second try succeeds.
+    """
+    for _ in range(_TRIES):
+        before = str(gate.token())
+        take(context.connection, [_gate(context, region)])
+        token = str(gate.token())
+        if token == _next(before) or (not before and token.endswith("/0")):
+            return token
+    raise InternalError("GATE_CONTENDED", f"other processes keep taking the gate of {region!r}.", where=region)
+
+
+def _next(token: str) -> str | None:
+    if not token:
+        return None
+    producer, epoch = token.split("/")
+    return f"{producer}/{int(epoch) + 1}"
+
+
+def _take_lanes(place: Place, region: str, lanes: int) -> None:
+    count = max([lanes, *(int(decided.content["lanes"]) for decided in place.home.store.decisions(LANES, region))])
+    take(place.connection, [f"{_prefix(place, region)}{n}" for n in range(count)])
+
+
+def _gate(place: Place, region: str) -> str:
+    return f"{internal_topic(place.home.application, place.home.identity, region)}.gate"
+
+
+def _prefix(place: Place, region: str) -> str:
+    return f"{internal_topic(place.home.application, place.home.identity, region)}.lane-"
+
+
+def writer(
+    context: Context, region: str, incarnation: int, lanes: int, options: dict[str, str], token: str | None
+) -> Any:
+    """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not fenced."""
+    properties = _jvm(context).java.util.HashMap()
+    fenced = {} if token is None else {
+        "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT_S * 1000)),
+        "retry.backoff.ms": "1",  # the broker may still end the last transaction when the next one begins
+    }  # fmt: skip
+    for name, value in {**options, **fenced}.items():
+        properties.put(name.removeprefix("kafka."), value)
+    made = _jvm(context).org.falkirk.KafkaWriter(key(context, region), incarnation, lanes, HEADER_KEY, properties)
+    if token is None:
+        return made
+    return made.fenced(_prefix(context, region), _gate(context, region), token, COMMIT_MS)
+
+
+def key(place: Place, region: str) -> str:
+    """Return the name of a region among all regions that a JVM may write for."""
+    return f"{place.home.identity}-{region}"
+
+
+def are_used(context: Context, region: str) -> bool:
+    """Return whether a task of this JVM uses a lane of a region."""
+    return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context, region)))
+
+
+def close(context: Context, region: str) -> None:
+    """Send what the lanes of a region in this JVM hold, and close them. Blocks while the broker is unreachable."""
+    _jvm(context).org.falkirk.Lanes.close(key(context, region))
+
+
+def _jvm(context: Context) -> Any:
+    return context.session._jvm
+
+
+def _properties(context: Context, options: dict[str, str]) -> Any:
+    made = _jvm(context).java.util.Properties()
+    for name, value in options.items():
+        made.put(name.removeprefix("kafka."), value)
+    return made

@@ -1,0 +1,68 @@
+package org.falkirk;
+
+import java.util.Map;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.spark.sql.ForeachWriter;
+import org.apache.spark.sql.Row;
+
+/**
+ * Writes the results of a live region to Kafka: Spark's `foreach` calls it in each task of the query.
+ *
+ * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. Each task has one {@link Lane}, whose
+ * producer outlives the batches. When a task of a batch ends without an error, its records are visible to readers. Spark
+ * commits the batch after that.
+ */
+public final class KafkaWriter extends ForeachWriter<Row> {
+  private static final long serialVersionUID = 1L;
+
+  private final LaneSettings settings;
+  private transient Lane lane;
+
+  /**
+   * @param region names the region; `incarnation` numbers its starts.
+   * @param lanes the number of tasks.
+   * @param headerKey the key of the one header of each record.
+   * @param producer the options of the producers.
+   */
+  public KafkaWriter(String region, int incarnation, int lanes, String headerKey, Map<String, String> producer) {
+    this.settings = new LaneSettings(region, incarnation, lanes, headerKey, producer);
+  }
+
+  /**
+   * Publish in transactions.
+   *
+   * @param ids the prefix of the lanes' transactional ids.
+   * @param gate the transactional id that tells which incarnation is current, see {@link Gate}.
+   * @param token the gate's token of this incarnation.
+   * @param commitMs a transaction ends when its first record is this old.
+   */
+  public KafkaWriter fenced(String ids, String gate, String token, long commitMs) {
+    settings.fence = new LaneSettings.Fence(ids, gate, token, commitMs);
+    return this;
+  }
+
+  @Override
+  public boolean open(long partition, long epoch) {
+    lane = Lanes.take(settings, (int) partition, epoch);
+    return true;
+  }
+
+  @Override
+  public void process(Row row) {
+    ProducerRecord<byte[], byte[]> record =
+        new ProducerRecord<>(row.getString(0), row.getInt(1), (byte[]) row.get(2), (byte[]) row.get(3));
+    record.headers().add(settings.headerKey, (byte[]) row.get(4));
+    lane.send(record);
+  }
+
+  @Override
+  public void close(Throwable error) {
+    if (lane == null) return; // it was not opened
+    try {
+      if (error == null) lane.finish();
+    } finally {
+      lane.leave();
+      lane = null;
+    }
+  }
+}

@@ -1,0 +1,200 @@
+package org.falkirk;
+
+import java.time.Duration;
+import java.util.Properties;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import org.apache.kafka.clients.producer.Callback;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * The producer of one task of a live region.
+ *
+ * <p>The records that readers see are a prefix of the sent ones: after an error the lane sends nothing any more.
+ *
+ * <p>A fenced lane sends in transactions. They only fence: a successor calls `initTransactions` with the same
+ * transactional id, and the broker then refuses this lane. A transaction is as short as possible, and its end has no
+ * relation to a checkpoint, because the barrier of the next incarnation drops repeated results.
+ */
+final class Lane implements Callback {
+  private static final Duration CLOSING = Duration.ofSeconds(2);
+
+  final int incarnation;
+  private final LaneSettings.Fence fence;
+  private final KafkaProducer<byte[], byte[]> producer;
+  private final AtomicInteger users = new AtomicInteger();
+  private volatile Exception failure;
+  private volatile long batch;
+
+  /** Guards the transaction. A task that is cancelled while it waits for the lock is interrupted. */
+  private final ReentrantLock lock = new ReentrantLock();
+  private final Condition changed = lock.newCondition();
+  private boolean isOpen;
+  private boolean isClosed;
+  private long begunNs;
+
+  Lane(LaneSettings settings, int number) {
+    incarnation = settings.incarnation;
+    fence = settings.fence;
+    Properties options = settings.properties();
+    if (fence != null) options.put("transactional.id", fence.ids() + number);
+    producer = producer(options);
+    if (fence == null) return;
+    try {
+      begin(settings.properties());
+    } catch (RuntimeException error) {
+      producer.close(Duration.ZERO);
+      throw error;
+    }
+    Thread commits = new Thread(this::commitInTime, "falkirk-commits-" + settings.region + "-" + number);
+    commits.setDaemon(true);
+    commits.start();
+  }
+
+  private static KafkaProducer<byte[], byte[]> producer(Properties options) {
+    Thread thread = Thread.currentThread();
+    ClassLoader before = thread.getContextClassLoader();
+    thread.setContextClassLoader(KafkaProducer.class.getClassLoader()); // Kafka loads classes by their names
+    try {
+      return new KafkaProducer<>(options, new ByteArraySerializer(), new ByteArraySerializer());
+    } finally {
+      thread.setContextClassLoader(before);
+    }
+  }
+
+  /**
+   * Takes the transactional id. The second look is the one that is needed: a successor changes the gate before it takes
+   * the ids, so it has either changed the gate by now or will fence this lane. The first one spares the successor a
+   * lane that an old task would take from it.
+   */
+  private void begin(Properties options) {
+    try (Gate gate = new Gate(options, fence.gate())) {
+      gate.require(fence.token());
+      producer.initTransactions();
+      gate.require(fence.token());
+    }
+  }
+
+  void enter(long batch) {
+    users.incrementAndGet();
+    this.batch = batch;
+  }
+
+  /** Returns whether another JVM may have taken this lane's id since its last batch here. */
+  boolean isElsewhereBefore(long batch) {
+    return fence != null && failure == null && batch != this.batch + 1;
+  }
+
+  void leave() {
+    users.decrementAndGet();
+  }
+
+  boolean isUsed() {
+    return users.get() > 0;
+  }
+
+  void send(ProducerRecord<byte[], byte[]> record) {
+    check();
+    try {
+      if (fence == null) {
+        producer.send(record, this);
+        return;
+      }
+      lock.lockInterruptibly();
+      try {
+        check();
+        if (!isOpen) {
+          producer.beginTransaction();
+          isOpen = true;
+          begunNs = System.nanoTime();
+          changed.signal();
+        }
+        producer.send(record, this);
+      } finally {
+        lock.unlock();
+      }
+    } catch (Exception error) {
+      throw failed(error);
+    }
+  }
+
+  /** Returns once readers can see all records that were sent. */
+  void finish() {
+    check();
+    try {
+      if (fence == null) producer.flush();
+      else commit();
+    } catch (Exception error) {
+      throw failed(error);
+    }
+    check();
+  }
+
+  private void commit() throws InterruptedException {
+    lock.lockInterruptibly();
+    try {
+      check();
+      if (!isOpen) return;
+      producer.commitTransaction();
+      isOpen = false;
+    } catch (RuntimeException error) {
+      throw failed(error); // before the lock is free, so that nothing follows
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private void commitInTime() {
+    try {
+      while (awaitDue()) commit();
+    } catch (Exception error) {
+      failed(error);
+    }
+  }
+
+  /** Returns whether a transaction has to end now; false if the lane is closed. */
+  private boolean awaitDue() throws InterruptedException {
+    lock.lock();
+    try {
+      while (!isClosed) {
+        long waitNs = begunNs + TimeUnit.MILLISECONDS.toNanos(fence.commitMs()) - System.nanoTime();
+        if (!isOpen) changed.await();
+        else if (waitNs > 0) changed.awaitNanos(waitNs);
+        else return true;
+      }
+      return false;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  @Override
+  public void onCompletion(RecordMetadata sent, Exception error) {
+    if (error != null) failed(error);
+  }
+
+  private IllegalStateException failed(Exception error) {
+    if (failure == null) failure = error;
+    return new IllegalStateException("a lane of incarnation " + incarnation + " has failed: " + error, error);
+  }
+
+  private void check() {
+    if (failure != null) throw failed(failure);
+  }
+
+  void close() {
+    lock.lock();
+    try {
+      isClosed = true;
+      changed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+    producer.close(CLOSING); // it aborts an open transaction
+  }
+}

@@ -1,0 +1,71 @@
+package org.falkirk;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** The lanes of this JVM. A lane stays open between the batches of its incarnation. */
+public final class Lanes {
+  private static final Map<String, Place> PLACES = new ConcurrentHashMap<>();
+
+  private Lanes() {}
+
+  /** The lane of one task of a region; at most one incarnation has it. */
+  private static final class Place {
+    volatile Lane lane;
+  }
+
+  /**
+   * Returns the lane of a task.
+   *
+   * @param batch of the query. Spark may have run the last batch's task in another JVM, where it took the lane's id. Then
+   *     this JVM's lane is fenced, and is opened again.
+   */
+  static Lane take(LaneSettings settings, int number, long batch) {
+    if (number >= settings.lanes) {
+      throw new IllegalStateException("task " + number + " has no lane: there are " + settings.lanes);
+    }
+    Place place = PLACES.computeIfAbsent(settings.region + "/" + number, name -> new Place());
+    synchronized (place) {
+      Lane known = place.lane;
+      if (known != null && known.incarnation > settings.incarnation) {
+        throw new IllegalStateException("incarnation " + known.incarnation + " has replaced " + settings.incarnation);
+      }
+      if (known == null || known.incarnation < settings.incarnation || known.isElsewhereBefore(batch)) {
+        if (known != null) known.close();
+        place.lane = null;
+        place.lane = known = new Lane(settings, number);
+      }
+      known.enter(batch);
+      return known;
+    }
+  }
+
+  /** Returns whether a task uses a lane of this region. */
+  public static boolean inUse(String region) {
+    for (Map.Entry<String, Place> each : PLACES.entrySet()) {
+      Lane lane = each.getValue().lane;
+      if (isOf(each.getKey(), region) && lane != null && lane.isUsed()) return true;
+    }
+    return false;
+  }
+
+  /** Sends the rest of the records of a region's lanes, which no task uses, and closes them. */
+  public static void close(String region) {
+    PLACES.forEach((name, place) -> {
+      synchronized (place) {
+        if (!isOf(name, region) || place.lane == null) return;
+        try {
+          place.lane.finish();
+        } catch (RuntimeException error) {
+          // The lane has failed. Its query reports the error, or the next incarnation has fenced the lane.
+        }
+        place.lane.close();
+        place.lane = null;
+      }
+    });
+  }
+
+  private static boolean isOf(String name, String region) {
+    return name.substring(0, name.lastIndexOf('/')).equals(region);
+  }
+}

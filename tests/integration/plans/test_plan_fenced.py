@@ -1,0 +1,71 @@
+"""Fenced outputs in a plan: which regions are fenced, by default and on request, and what `falkirk plan` says."""
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.cli import main
+from falkirk.plan import mechanisms
+from falkirk.plan.planner import plan_application
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRAM = """
+import falkirk as fk
+
+app = fk.App("shop", kafka="broker:9092", fenced={fenced})
+app.source("orders", fk.Kafka("orders", schema="id STRING"))
+app.sink("out", "orders", fk.Kafka("out", key="id"))
+"""
+
+
+def _drawn(orders: fk.Stream) -> fk.Stream:
+    """Two results share a value that differs on a replay, so they wait in a held log."""
+    return orders.withColumn("u", F.expr("uuid()")).explode(F.array(F.lit(0), F.lit(1)), "part")
+
+
+def _app(*, fenced: bool | None) -> fk.App:
+    app = fk.App("shop", fenced=fenced)
+    app.source("orders", fk.Kafka("orders", schema="id STRING, n INT"))
+    app.add_processor("counted", lambda orders: orders.groupBy("id").count(), reads=("orders",), policy=fk.Lazy())
+    app.add_processor("drawn", _drawn, reads=("orders",), policy=fk.Lazy())
+    app.sink("counts", "counted", fk.Kafka("counts", key="id"))
+    app.sink("draws", "drawn", fk.Kafka("draws", key="id"))
+    return app
+
+
+@pytest.mark.parametrize("fenced", [True, False, None])
+@pytest.mark.parametrize("cluster", [True, False])
+def test_regions_that_write_a_topic_of_users_are_fenced(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, *, fenced: bool | None, cluster: bool
+) -> None:
+    """Neither hops nor held logs: their readers skip late records."""
+    monkeypatch.setattr(mechanisms, "writes_elsewhere", lambda session: cluster)
+    plan = plan_application(_app(fenced=fenced), spark, "deadbeef")
+    found = {region.name for region in plan.regions if region.fenced}
+    assert len(plan.regions) > 2
+    assert found == ({"counts"} if (cluster if fenced is None else fenced) else set())
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("fenced", [True, False])
+def test_the_plan_says_that_an_output_is_fenced_and_what_it_costs(tmp_path: Path, *, fenced: bool) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(textwrap.dedent(PROGRAM).format(fenced=fenced))
+    screen = CliRunner().invoke(main, ["plan", str(file)]).stdout
+    why = CliRunner().invoke(main, ["plan", str(file), "--why", "out"]).stdout
+    assert ("live, fenced, checkpoint every 10 s" in screen) == fenced
+    assert ("isolation.level=read_committed" in why) == fenced
+
+
+def test_a_choice_that_is_no_choice_is_refused() -> None:
+    with pytest.raises(fk.DefinitionError) as caught:
+        fk.App("shop", fenced="yes")  # type: ignore[arg-type]  # a user may write it
+    assert caught.value.condition == "OPTION_UNKNOWN"
+    assert caught.value.parameters["option"] == "fenced"
