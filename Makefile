@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test test-quick test-times test-cluster soak-cluster check audit simulate soak hunt bench clean
+.PHONY: setup demo test test-quick test-times test-cluster soak-cluster check audit simulate soak hunt bench wheel clean
 
 setup: $(STAMP)
 
 # Java first: without it nothing works, so say so before anything is downloaded.
-$(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/jars.sha256 falkirk/commands/training.py tools/check-machine
+SOURCES := $(wildcard java/src/org/falkirk/*.java)
+$(STAMP): pyproject.toml falkirk/local/ivy.xml falkirk/local/jars.sha256 falkirk/commands/training.py tools/check-machine $(SOURCES)
 	@PYTHON="$(PYTHON)" tools/check-machine
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
@@ -75,6 +76,10 @@ hunt: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks latency
+
+# A wheel with the prebuilt Java module. It needs hatchling from the registry.
+wheel: setup
+	@FALKIRK_BUILD_PYTHON=$(CURDIR)/$(BIN)/python $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
 	rm -rf $(VENV) .falkirk build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,10 +20,10 @@ from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Available, Checkpoints, Metadata
 from falkirk.theory.monitor import Monitor
-from falkirk.theory.policy import BATCH, EAGER, EPHEMERAL, LAZY, Policy
 from falkirk.theory.projection import Same
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition
+from formal.policy import BATCH, EAGER, EPHEMERAL, LAZY, Policy
 
 _EPOCHS = StructuredFrontier.of(1, [])
 _OFFSETS = OffsetFrontier(())

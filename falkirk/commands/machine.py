@@ -8,7 +8,8 @@ from rich.text import Text
 from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.local.doctor import diagnose
-from falkirk.local.jars import resolved, spark_jars
+from falkirk.local.jars import resolved
+from falkirk.local.module import application_jars, module_jar
 from falkirk.system.terminal import Terminal
 
 _console = Terminal()
@@ -16,8 +17,9 @@ _console = Terminal()
 
 @click.command()
 def setup() -> None:
-    """Download the JVM dependencies and make the class archives, unless this machine has them."""
+    """Download the JVM dependencies, compile the Java module and make the class archives, unless they are here."""
     _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
+    _console.print(f"Java module in {module_jar()}", soft_wrap=True)
     from falkirk.commands.training import make_archives  # needs Spark
 
     try:
@@ -74,8 +76,8 @@ def doctor(kafka: str | None) -> None:
 
 @click.command()
 def jars() -> None:
-    """Print the paths of the JVM dependencies, separated by commas.
+    """Print the paths of the JVM dependencies and of Falkirk's Java module, separated by commas.
 
     Example: spark-submit --jars "$(falkirk jars)" app.py
     """
-    click.echo(",".join(str(path) for path in spark_jars()))
+    click.echo(",".join(str(path) for path in application_jars()))

@@ -16,10 +16,10 @@ from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import file_log
 from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.kept import NO_HISTORY, merged
-from falkirk.protocol.layout import cut
+from falkirk.protocol.layout import cut, cutter_name, epochs_name
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Decision, Points
+from falkirk.protocol.rollback import Decision
 from falkirk.runtime.context import Place
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.files import FileLog
@@ -166,13 +166,13 @@ class OfflineApplication:
             if number == newest.number and name not in asked and name not in decision.takes_back:
                 continue  # it would resume from there without a rollback too
             stage = layout.stages[name]
-            taken = _length(self.logs.ends(stage.output)) - _length(cut(to.sent, layout, stage.output))
+            ends = self.logs.ends(stage.output)
             moves.append(
                 Move(
                     region=name,
                     to=to,
                     again=_length(newest.read) - _length(to.read),
-                    taken_back=taken if name in decision.takes_back else 0,
+                    taken_back=_length(ends) - _length(decision.settled.get(name, ends)),
                     why=_why(decision, name, asked),
                 )
             )
@@ -180,18 +180,17 @@ class OfflineApplication:
         return Preview(
             moves=tuple(moves),
             stays=tuple(name for name in layout.stages if name not in moved),
-            outside={topic: self._contradicted(decision, points, topic) for topic in decision.contradicts},
+            outside={topic: self._contradicted(decision, topic) for topic in decision.contradicts},
         )
 
-    def _contradicted(self, decision: Decision, points: Points, sink: str) -> int:
+    def _contradicted(self, decision: Decision, sink: str) -> int:
         """Return how many published results of a sink would become void."""
         layout = self.shape.layout
         topic = next((held for held, to in layout.held.items() if to == sink), sink)
         writer = layout.writer(topic)
         assert writer is not None
-        to = next(p for p in points[writer.name] if p.number == decision.goes[writer.name])
         out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
-        return max(0, _length(out) - _length(cut(to.sent, layout, topic)))
+        return max(0, _length(out) - _length(decision.settled[writer.name]))
 
     def history(self) -> tuple[Past, ...]:
         """Return the points to which each region can go back, region by region, oldest first."""
@@ -254,7 +253,9 @@ def _why(decision: Decision, name: str, asked: Mapping[str, int]) -> str:
         if refused.edge is None:
             return "it resumes from its newest checkpoint"
         edge = graph.edges[refused.edge]
-        if refused.constraint is Constraint.DELIVERED and edge.target == name:
+        if refused.edge == epochs_name(name):
+            continue  # its cutter goes back for the same reason as the region: the next refusal is that of a log
+        if refused.constraint is Constraint.DELIVERED and edge.target in (name, cutter_name(name)):
             return f"it has read results that {edge.source} takes back"
         if refused.constraint is Constraint.DISCARDED and edge.source == name:
             return f"it no longer has records that {edge.target} needs again"

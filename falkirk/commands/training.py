@@ -28,8 +28,10 @@ from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
-from falkirk.local.archive import archive_file, made
+from falkirk.local.archive import archive_file, driver_class_path, made
 from falkirk.local.java import find_java
+from falkirk.local.module import module_jar
+from falkirk.local.spark import session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,6 +111,7 @@ def main() -> None:
     topics = Topics(connection)
     topics.create("events", 2, {})
     producer = Producer({"bootstrap.servers": sys.argv[1]})
+    session("training", master="local[32]", settings=_class_path())
     query = run_here(application(Path("home")), connection, create_topics=True)
     for number in range(_ROUNDS):
         before = _ends(topics)
@@ -123,6 +126,16 @@ def main() -> None:
             query.awaitTermination(0.5)
     query.stop()
     _end(SparkSession.builder.getOrCreate())
+
+
+def _class_path() -> dict[str, str]:
+    """Return the settings of a session whose archive fits every Java module.
+
+    An archive contains the class path up to the last jar from which the JVM has loaded a class. Spark loads the classes
+    of `spark.jars` by a loader of its own, and the JVM saves none of these.
+    """
+    archived = os.pathsep.join(map(str, driver_class_path()))
+    return {"spark.driver.extraClassPath": archived, "spark.jars": str(module_jar())}
 
 
 def _ends(topics: Topics) -> dict[str, int]:

@@ -11,7 +11,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
+from falkirk.errors import MachineError
 from falkirk.system import private
 
 _FILLING = ".filling-"
@@ -25,40 +27,69 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "falkirk"
 
 
-def filled(place: Path, fill: Callable[[Path], None], *, waiting: str) -> Path:
-    """Return a complete entry; fill it first if it is absent.
+def filled(
+    place: Path, fill: Callable[[Path], None], *, waiting: str, sound: Callable[[Path], bool] = Path.is_dir
+) -> Path:
+    """Return a complete entry; fill it first if it is absent or damaged.
 
     Args:
         fill: called with an empty folder, which becomes the entry when the call returns.
         waiting: printed to stderr while another process fills an entry in the same folder.
-    Raises: errors of `fill`; the cache is then unchanged. MachineError: `FOLDER_NOT_OURS`: another user controls the
-        content of the cache, and so the code that runs.
+        sound: whether an existing entry is undamaged. A damaged one is replaced; a JVM that has opened its files keeps
+            them.
+    Raises: errors of `fill`; the cache is then unchanged. MachineError: `CACHE_NOT_WRITTEN`: the folder can't be
+        created or written. `FOLDER_NOT_OURS`: another user controls the content of the cache, and so the code that
+        runs.
     """
-    private.make(cache_home(), readable=True)
+    with writing(cache_home()):
+        private.make(cache_home(), readable=True)
     if place.is_dir():
         private.require_ours(place)
-        return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.parent / ".lock", waiting):
-        if place.is_dir():
+        if sound(place):
+            return place
+    with writing(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(place.parent / ".lock", "w")  # noqa: SIM115
+    with lock:
+        _lock(lock, waiting)
+        if place.is_dir() and sound(place):
             return place
         for left_over in place.parent.glob(f"{_FILLING}*"):  # this process holds the lock, so no other process fills it
             shutil.rmtree(left_over, ignore_errors=True)
-        building = Path(tempfile.mkdtemp(prefix=_FILLING, dir=place.parent))
+        with writing(place.parent):
+            building = Path(tempfile.mkdtemp(prefix=_FILLING, dir=place.parent))
         try:
             fill(building)
+            if place.is_dir():
+                place.rename(building.with_name(f"{building.name}-damaged"))
             building.rename(place)
         finally:
             shutil.rmtree(building, ignore_errors=True)
+            shutil.rmtree(building.with_name(f"{building.name}-damaged"), ignore_errors=True)
     return place
 
 
 @contextlib.contextmanager
-def _locked(file: Path, waiting: str) -> Iterator[None]:
-    with open(file, "w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(waiting, file=sys.stderr)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+def writing(folder: Path) -> Iterator[None]:
+    """Name the folder in the error if it can't be created or written.
+
+    Raises: MachineError: `CACHE_NOT_WRITTEN`.
+    """
+    try:
         yield
+    except OSError as error:
+        raise MachineError(
+            "CACHE_NOT_WRITTEN",
+            f"Falkirk can't write to its cache: {error.strerror or error}.",
+            where=folder,
+            hint="Make the folder writable, or set FALKIRK_CACHE to another folder.",
+            path=str(folder),
+        ) from error
+
+
+def _lock(handle: IO[str], waiting: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(waiting, file=sys.stderr)
+        fcntl.flock(handle, fcntl.LOCK_EX)

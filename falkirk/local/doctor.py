@@ -13,7 +13,7 @@ import psutil
 from falkirk.errors import FalkirkError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import archive, broker, jars
+from falkirk.local import archive, broker, jars, module
 from falkirk.local.java import find_java
 
 _DISK_MIN_BYTES = 1 << 30
@@ -51,6 +51,7 @@ def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
             fix="Install pyspark 4.3: Real-time Mode differs between versions.",
         ),
         _dependencies(),
+        _module(),
         _archives(),
         _local_broker(),
         Finding(name="processors", ok=True, detail=f"{os.cpu_count()}"),
@@ -81,6 +82,26 @@ def _dependencies() -> Finding:
         ok=not lacking and not other,
         detail=f"in {place}{lacks}" + (f"; not the original files: {', '.join(other)}" if other else ""),
         fix="Remove that folder; the next run downloads them again.",
+    )
+
+
+def _module() -> Finding:
+    name = "Java module"
+    try:
+        found = module.find()
+        stale = module.PACKAGED.is_dir() and found.origin == "compiled"
+    except FalkirkError as error:
+        return Finding(name=name, ok=False, detail=error.message, fix=error.hint)
+    unfit = " (the prebuilt jar of this installation does not fit its Spark or its sources)" if stale else ""
+    if found.ok:
+        return Finding(name=name, ok=True, detail=f"{found.origin}, {found.jar}, {jars.sha256(found.jar)[:16]}{unfit}")
+    if not found.jar.parent.is_dir():
+        return Finding(name=name, ok=True, detail=f"not compiled yet; `falkirk setup` or the first run does it{unfit}")
+    return Finding(
+        name=name,
+        ok=False,
+        detail=f"{found.jar} is missing or damaged",
+        fix="Run `falkirk setup` to compile it again. The next run does it, too.",
     )
 
 

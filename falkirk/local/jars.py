@@ -1,4 +1,4 @@
-"""JVM dependencies: the Kafka connector that Spark lacks, and a broker for trials, in a cache that all projects share.
+"""JVM dependencies: the Kafka connector that Spark lacks, a broker for trials and a compiler, in a shared cache.
 
 The Ivy inside pyspark resolves them once. The cache entry is complete or absent, see `falkirk.local.cache`. The
 registry that serves a jar also serves its checksum, so a checksum proves nothing. `jars.sha256` is part of this package
@@ -25,9 +25,9 @@ _HERE = Path(__file__).parent
 _IVY = _HERE / "ivy.xml"
 MANIFEST = _HERE / "jars.sha256"
 """In the format of `sha256sum`, so `sha256sum --check` can read it in a cache entry; written by tools/pin_jars.py."""
-KINDS = ("spark", "broker")
+KINDS = ("spark", "broker", "compiler")
 Resolver = Callable[[Path], None]
-"""Fills a folder with `spark/*.jar` and `broker/*.jar`."""
+"""Fills a folder with the jars of each kind, such as `spark/*.jar`."""
 
 
 def spark_jars() -> tuple[Path, ...]:
@@ -44,6 +44,14 @@ def broker_jars() -> tuple[Path, ...]:
     Raises: MachineError: `DEPENDENCIES_ALTERED`, or the errors of `resolved`.
     """
     return _checked("broker")
+
+
+def compiler_jars() -> tuple[Path, ...]:
+    """Return the class path of the Java compiler (ECJ); resolve it first if it is missing.
+
+    Raises: MachineError: `DEPENDENCIES_ALTERED`, or the errors of `resolved`.
+    """
+    return _checked("compiler")
 
 
 def entry() -> Path:
@@ -147,7 +155,7 @@ def resolve_with_ivy(folder: Path) -> None:
     Raises: MachineError: `DEPENDENCIES_UNRESOLVED`, with the lines of Ivy that give the reason.
     """
     java = find_java()
-    print("Downloading the JVM dependencies (53 MB, once per machine) …", file=sys.stderr, flush=True)
+    print("Downloading the JVM dependencies (56 MB, once per machine) …", file=sys.stderr, flush=True)
     jars = Path(pyspark.__file__).parent / "jars"
     command = [
         java.command, "-cp", str(jars / "*"), "org.apache.ivy.Main",

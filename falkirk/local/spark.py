@@ -19,9 +19,9 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import KEY_PATTERN
 from falkirk.local import exposure
 from falkirk.local.archive import driver_class_path, options
-from falkirk.local.jars import spark_jars
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
+from falkirk.local.module import application_jars, key, module_jar
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -30,6 +30,8 @@ _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvid
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+#: A class of Falkirk's Java module.
+_MODULE = "org.falkirk.Header"
 
 #: Settings without which an active session can't run a live region, each with the reason.
 ESSENTIAL = {
@@ -230,13 +232,14 @@ def _launch_settings(master: str) -> dict[str, str]:
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings = {
         # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, driver_class_path())),
+        # The Java module is behind the jars that the archive covers, so the archive fits every module.
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, (*driver_class_path(), module_jar()))),
         _JAVA_OPTIONS: " ".join([log4j, *PINNED, *options("spark", find_java())]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     if not exposure.is_local(master):  # executors are separate JVMs
-        jars = [str(path) for path in spark_jars()]
+        jars = [str(path) for path in application_jars()]
         settings |= {
             "spark.jars": ",".join(jars),
             "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),
@@ -262,26 +265,38 @@ def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
         found = active.conf.get(name, _WELL_BY_DEFAULT.get(name))
         if found != wanted:
             missing.append(MissingSetting(name=name, wanted=wanted, found=found, reason=reason))
-    if not _has_connector(active):
-        jars = ",".join(str(path) for path in spark_jars())
-        missing.append(
-            MissingSetting(
-                name="spark.jars", wanted=jars, found=None, reason="the list must contain Spark's Kafka connector"
+    if _class(active, _CONNECTOR) is None:
+        missing.append(_missing_jars(application_jars(), None, "the list must contain Spark's Kafka connector"))
+    else:
+        version = _module_key(active)
+        if version != key():
+            missing.append(
+                _missing_jars((module_jar(),), version, "the list must contain the Java module of this Falkirk")
             )
-        )
     return tuple(missing)
 
 
-def _has_connector(active: SparkSession) -> bool:
+def _missing_jars(jars: tuple[Path, ...], found: str | None, reason: str) -> MissingSetting:
+    return MissingSetting(name="spark.jars", wanted=",".join(map(str, jars)), found=found, reason=reason)
+
+
+def _module_key(active: SparkSession) -> str | None:
+    """Return the key of the Java module on the driver's class path, or None."""
+    found = _class(active, _MODULE)
+    version = None if found is None else found.getPackage().getImplementationVersion()
+    return version if isinstance(version, str) else None
+
+
+def _class(active: SparkSession, name: str) -> Any:
+    """Return a Java class of a session, or None."""
     from py4j.protocol import Py4JJavaError
 
     jvm = active._jvm
     assert jvm is not None
     try:
-        jvm.org.apache.spark.util.Utils.classForName(_CONNECTOR, False, False)
+        return jvm.org.apache.spark.util.Utils.classForName(name, False, False)
     except Py4JJavaError:
-        return False
-    return True
+        return None
 
 
 def kafka_options(session: SparkSession, connection: Connection) -> dict[str, str]:

@@ -10,7 +10,7 @@ from falkirk.home.folder import write_atomically
 from falkirk.kafka.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import BatchLogs, RegionLogs
-from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.system.stored import parse_json
 
 _FILE = "shape.json"
@@ -83,6 +83,7 @@ def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
             output=batch.log,
             deterministic=batch.deterministic,
             views=tuple(i.log for i in batch.inputs if i.view),
+            times=TimeDomain.EPOCHS if batch.iteration is None else TimeDomain.ROUNDS,
         )
         named |= {i.log for i in batch.inputs if i.topic is not None}
         held |= {batch.log: batch.released_to} if batch.is_held else {}
@@ -100,7 +101,8 @@ def read_shape(home: Path) -> Shape | None:
     try:
         content = parse_json(file.read_text())
         stages = [
-            Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s.get("views", ()))}) for s in content["stages"]
+            Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s["views"]), "times": TimeDomain(s["times"])})
+            for s in content["stages"]
         ]
         listed = ("topics", "sinks", "files")
         batches = [{**b, **{k: tuple(b.get(k, ())) for k in listed}} for b in content.get("batches", ())]

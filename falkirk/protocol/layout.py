@@ -3,24 +3,53 @@
     source log ─▶ region ─▶ log ─▶ region ─▶ held log ─▶ sink log
                         └──▶ region ─▶ sink log
 
-A region's times are the offsets of the logs that it reads. All its results are in a log, so a region never discards a
-message. Only a source log can lose messages, after they were acknowledged. A result that may differ on a replay is
+Each region has a time domain of its own. A live region counts in the offsets of the logs that it reads, a batch in
+epochs, and an iteration in epochs and rounds. A batch does not read logs itself: a processor of the graph between the
+two, the *cutter*, turns offsets into epochs by the recorded cuts. The log of a batch is a log whose records are epochs.
+
+All results of a region are in a log, so a region never discards a message. A cutter keeps nothing, and reads its input
+again. A source log can lose messages, after they were acknowledged. A result that may differ on a replay is
 *tentative*, and so is everything computed from it. Tentative results reach a sink only through a held log.
+Source: Falkirk Wheel, §3.1 (time domains), §3.2 (projections), §3.4 (transformers).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from falkirk.protocol.ports import Point
-from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
-from falkirk.theory.projection import Durable
+from falkirk.theory.projection import (
+    Cuts,
+    Durable,
+    Enter,
+    EpochsToSequence,
+    Feedback,
+    InTurn,
+    Leave,
+    Projection,
+    SequenceToEpochs,
+)
 from falkirk.theory.times import TopicPartition
 
 #: The metadata of at most this many checkpoints is cached.
 _POINTS_MAX = 4096
+
+
+class TimeDomain(StrEnum):
+    """The time domain of a region."""
+
+    OFFSETS = "offsets"
+    EPOCHS = "epochs"
+    ROUNDS = "rounds"
+
+    @property
+    def nothing(self) -> Frontier:
+        """∅ of this domain."""
+        return EMPTY if self is TimeDomain.OFFSETS else StructuredFrontier(1 if self is TimeDomain.EPOCHS else 2, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +57,7 @@ class Stage:
     """A region.
 
     Args:
+        times: its time domain.
         inputs, output: logs: topics, or logs of epochs, which are logs of one partition whose records are epochs.
         views: the inputs of which it reads only the newest record, repeatedly.
         deterministic: the same input gives the same output in the same order. Results in a log of epochs never change.
@@ -38,6 +68,27 @@ class Stage:
     output: str
     deterministic: bool = True
     views: tuple[str, ...] = ()
+    times: TimeDomain = TimeDomain.OFFSETS
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its input is cut into epochs."""
+        return self.times is not TimeDomain.OFFSETS
+
+    def through(self, epoch: int) -> Frontier:
+        """Return the frontier that a batch or an iteration has reached after all rounds of an epoch; -1: before all."""
+        epochs = StructuredFrontier.of(1, [(epoch,)] if epoch >= 0 else [])
+        return Enter().fixed(epochs) if self.times is TimeDomain.ROUNDS else epochs
+
+    def results(self) -> Projection:
+        """Return the edge from a batch or an iteration to its log."""
+        log = EpochsToSequence(TopicPartition(topic=self.output, partition=0))
+        return InTurn(Leave(), log) if self.times is TimeDomain.ROUNDS else log
+
+    def epochs(self, cuts: Cuts) -> Projection:
+        """Return the edge from the cutter to a batch or an iteration."""
+        cutting = SequenceToEpochs(cuts)
+        return InTurn(cutting, Enter()) if self.times is TimeDomain.ROUNDS else cutting
 
 
 @dataclass(frozen=True)
@@ -94,24 +145,52 @@ class Layout:
         return f"{topic} to {reader}"
 
     @cached_property
-    def graph(self) -> Graph:
-        """The processors (sources, regions, held sinks) and the edges between them."""
-        names = [*map(source_name, self.sources), *self.stages, *map(sink_name, sorted(self.held))]
-        edges = []
-        for stage in self.stages.values():
-            for topic in stage.inputs:
-                writer = self.writer(topic)
-                edges.append(self._edge(topic, stage.name, source_name(topic) if writer is None else writer.name))
-        for held in sorted(self.held):
-            writer = self.writer(held)
-            assert writer is not None, "a held log is written by a region"
-            edges.append(self._edge(held, sink_name(held), writer.name))
-        return Graph([Processor(name=n, domain=EMPTY) for n in names], edges)
+    def processors(self) -> tuple[Processor, ...]:
+        """The sources, regions, cutters and held sinks."""
+        found = [Processor(name=source_name(topic), domain=EMPTY) for topic in self.sources]
+        for name, stage in self.stages.items():
+            found += [Processor(name=cutter_name(name), domain=EMPTY)] if stage.is_cut else []
+            found.append(Processor(name=name, domain=stage.times.nothing))
+        return (*found, *(Processor(name=sink_name(held), domain=EMPTY) for held in sorted(self.held)))
 
-    def _edge(self, topic: str, reader: str, writer: str) -> Edge:
+    @cached_property
+    def batches(self) -> tuple[str, ...]:
+        """The regions whose input is cut into epochs."""
+        return tuple(name for name, stage in self.stages.items() if stage.is_cut)
+
+    def graph(self, cuts: Mapping[str, Cuts]) -> Graph:
+        """Return the processors and the edges between them.
+
+        Args: cuts: for each region whose input is cut into epochs, where. The graph keeps them: they may grow.
+        """
+        return Graph(self.processors, self._edges(cuts))
+
+    def _edges(self, cuts: Mapping[str, Cuts]) -> Iterator[Edge]:
+        for name, stage in self.stages.items():
+            for topic in stage.inputs:
+                yield self._edge(topic, name, cutter_name(name) if stage.is_cut else name)
+            if stage.is_cut:
+                yield Edge(
+                    name=epochs_name(name), source=cutter_name(name), target=name, domain=stage.times.nothing,
+                    projection=stage.epochs(cuts[name]),
+                )  # fmt: skip
+            if stage.times is TimeDomain.ROUNDS:
+                yield Edge(
+                    name=_rounds_name(name), source=name, target=name, domain=stage.times.nothing,
+                    projection=Feedback(),
+                )  # fmt: skip
+        for held in sorted(self.held):
+            yield self._edge(held, sink_name(held), sink_name(held))
+
+    def _edge(self, topic: str, reader: str, target: str) -> Edge:
+        writer = self.writer(topic)
+        assert writer is not None or topic not in self.held, "a held log is written by a region"
+        projection: Projection | None = Durable() if writer is None else None
+        if writer is not None and writer.is_cut:
+            projection = writer.results()
         return Edge(
-            name=self.edge(topic, reader), source=writer, target=reader, domain=EMPTY, sequences=self.sequences(topic),
-            projection=Durable() if self.writer(topic) is None else None,
+            name=self.edge(topic, reader), source=source_name(topic) if writer is None else writer.name, target=target,
+            domain=EMPTY, sequences=self.sequences(topic), projection=projection,
         )  # fmt: skip
 
     def restorable(self) -> dict[str, Available]:
@@ -121,10 +200,10 @@ class Layout:
         record that it holds.
         """
         return {
-            name: Anywhere(discards=False)
-            if name not in self.stages or self.stages[name].deterministic
-            else Checkpoints([Metadata(frontier=EMPTY)])
-            for name in self.graph.processors
+            p.name: Checkpoints([Metadata(frontier=p.domain)])
+            if p.name in self.stages and not self.stages[p.name].deterministic
+            else Anywhere(discards=p.name in self._cutters)
+            for p in self.processors
         }
 
     def retained(self) -> dict[str, Available]:
@@ -133,11 +212,15 @@ class Layout:
         A source has discarded the messages that were acknowledged. A sink has accepted the results that it was given.
         """
         return {
-            name: Anywhere(discards=True)
-            if name.startswith(source_name(""))
-            else Checkpoints([Metadata(frontier=EMPTY)])
-            for name in self.graph.processors
+            p.name: Anywhere(discards=True)
+            if p.name in self._cutters or p.name.startswith(source_name(""))
+            else Checkpoints([Metadata(frontier=p.domain)])
+            for p in self.processors
         }
+
+    @cached_property
+    def _cutters(self) -> frozenset[str]:
+        return frozenset(map(cutter_name, self.batches))
 
     def metadata(self, stage: str, point: Point) -> Metadata:
         """Return Ξ(p,f) of a region's checkpoint."""
@@ -151,10 +234,15 @@ class Layout:
     def _describe(self, stage: str, point: Point) -> Metadata:
         """Return Ξ(p,f).
 
-        The checkpoint's number is a separate sequence in f. A region without new input makes further checkpoints too,
+        The checkpoint of a batch is that of an epoch. That of a live region is one of offsets, and there the
+        checkpoint's number is a separate sequence in f. A region without new input makes further checkpoints too,
         and each of them knows more about the sent results.
         """
         mine = self.stages[stage]
+        if mine.is_cut:
+            at = mine.through(point.number)
+            edges = [epochs_name(stage)] + [_rounds_name(stage)] * (mine.times is TimeDomain.ROUNDS)
+            return Metadata(frontier=at, delivered=dict.fromkeys(edges, at))
         own = TopicPartition(topic=f"checkpoints of {stage}", partition=0)
         return Metadata(
             frontier=point.read | OffsetFrontier.of({own: point.number + 1}),
@@ -180,6 +268,20 @@ class Layout:
 def source_name(topic: str) -> str:
     """Return the name of the processor that stands for a topic from outside."""
     return f"source {topic}"
+
+
+def cutter_name(region: str) -> str:
+    """Return the name of the processor that cuts the input of a region into epochs."""
+    return f"cuts of {region}"
+
+
+def epochs_name(region: str) -> str:
+    """Return the name of the edge on which a region gets its epochs."""
+    return f"epochs of {region}"
+
+
+def _rounds_name(region: str) -> str:
+    return f"rounds of {region}"
 
 
 def sink_name(held: str) -> str:

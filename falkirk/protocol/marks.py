@@ -47,7 +47,11 @@ class Marks:
     def __init__(self, layout: Layout, store: Store, live: Collection[str]) -> None:
         self._store = store
         #: The regions that leave marks. Readers of an output topic outside the application go back by themselves.
-        self._names = [n for n, s in layout.stages.items() if s.deterministic and n in live and s.output in layout.hops]
+        self._names = [
+            n
+            for n, s in layout.stages.items()
+            if s.deterministic and not s.is_cut and n in live and s.output in layout.hops
+        ]
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
         #: The points that were taken in last: the same ones come again in each turn.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.frontier import Frontier, OffsetFrontier
 
 Range = tuple[str, int, int, int]
 """Records of a topic: (topic, partition, first, last exclusive)."""
@@ -70,13 +70,20 @@ class RegionPort(Protocol):
         They include -1 as long as the input reaches back to it.
         """
 
+    def cuts(self, after: int) -> Sequence[tuple[int, OffsetFrontier]]:
+        """Return where the epochs after a number end in the inputs, oldest first; nothing for a live region.
+
+        These are all epochs that are decided and not void, complete or not, from the oldest of `points` on.
+        """
+
     def fence(self) -> None:
         """Stop it, and ensure that no record of a former incarnation can still arrive in its output. Idempotent."""
 
-    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
+    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
         """Return the records of its output that were caused by input beyond `upto` and are not void yet.
 
-        The region is fenced, and goes back to checkpoint `number`, which lies within `upto`. A deterministic region
+        The region is fenced, and goes back to checkpoint `number`, which lies within `upto`, a frontier of its own time
+        domain. A deterministic region
         computes the input between the two again with the same results, so these records stay. φ alone is not enough: it
         may lag, and records after it that are in the checkpoint's state would not be sent again.
         """

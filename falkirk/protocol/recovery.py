@@ -12,21 +12,20 @@ turn between any two calls, and the next coordinator begins with `open`. Four ru
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import reduce
 
 from falkirk.errors import FalkirkError, GuaranteeError, UnrecoverableError
 from falkirk.protocol.down import Down
 from falkirk.protocol.kept import NO_HISTORY, KeptPoints
-from falkirk.protocol.layout import Layout, cut, sink_name, source_name
+from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import LogsPort, Point, RegionPort
 from falkirk.protocol.rollback import Decision, Points, contradiction, decide, none_left, refuse_loss
+from falkirk.protocol.watermarks import Watermarks
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
 from falkirk.theory.history import History
-from falkirk.theory.metadata import Anywhere, Metadata
-from falkirk.theory.monitor import Monitor
+from falkirk.theory.projection import Cuts
 from falkirk.theory.times import OMEGA
 
 Clock = Callable[[], float]
@@ -66,18 +65,13 @@ class RecoveryProtocol:
         before_start: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
-        self._live, self._spare = frozenset(live), spare
         self._say, self._on_failure, self._before_start = say, on_failure, before_start
         self.down = Down(layout)
-        self._points: dict[str, tuple[Point, ...]] = {}
         self._kept = KeptPoints(layout, history, frozenset(full_history))
-        self._marks = Marks(layout, store, self._live)
-        #: For each region, the newest checkpoint that each monitor knows.
-        self._restorable_to: dict[str, int] = {}
-        self._retained_to: dict[str, int] = {}
+        self._marks = Marks(layout, store, live)
+        self.watermarks = Watermarks(layout, regions, self._marks, live, spare)
         self._cut_off = False
         self._released = {held: self._recorded(held) for held in layout.held}
-        self.restorable, self.retained = self._monitors()
 
     # -- the turn -----------------------------------------------------------------------------------------------------
 
@@ -96,7 +90,7 @@ class RecoveryProtocol:
         if self._cut_off:
             self._finish()  # the store may have recorded it as done before the error
             self.begin_again()
-        self._take_in(self.layout.stages)
+        self.watermarks.take_in(self.layout.stages)
         if failed := {name: why for name in self.layout.stages if (why := self._failure(name)) is not None}:
             self._bring_back(failed)
         self._release()
@@ -127,7 +121,7 @@ class RecoveryProtocol:
     def release_of(self, names: Collection[str]) -> None:
         """Release what new checkpoints of these regions allow, without waiting for the next turn."""
         if not self._cut_off:
-            self._take_in(names)
+            self.watermarks.take_in(names)
             self._release()
 
     def _finish(self) -> None:
@@ -159,66 +153,11 @@ class RecoveryProtocol:
     @property
     def points(self) -> Mapping[str, tuple[Point, ...]]:
         """The checkpoints of each region, as of the last turn."""
-        return self._points
-
-    # -- watermarks ---------------------------------------------------------------------------------------------------
-
-    def _monitors(self) -> tuple[Monitor, Monitor]:
-        graph = self.layout.graph
-        return Monitor(graph, self.layout.restorable()), Monitor(graph, self.layout.retained())
-
-    def _take_in(self, names: Iterable[str]) -> None:
-        """Give the monitors the new checkpoints, considering that some of these may turn out to be damaged."""
-        for name in names:
-            points = self._points[name] = self._regions[name].points()
-            self._marks.take_in(name, points)
-            for metadata in self._new(name, points, self._restorable_to, self._may_lose(name)):
-                self._feed_restorable(name, metadata)
-            # The kept checkpoints contain a consistent state even if each live region loses one of them.
-            for metadata in self._new(
-                name, points, self._retained_to, max(int(name in self._live), self._may_lose(name))
-            ):
-                self.retained.add_checkpoint(name, metadata)
-
-    def _may_lose(self, name: str) -> int:
-        """Return how many checkpoints of a region may be damaged without a loss of published results.
-
-        A deterministic region computes the same again from an older one, so it can lose any.
-        """
-        return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
-
-    def _new(self, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Iterable[Metadata]:
-        """Yield the checkpoints that a monitor does not know, if `may_lose` of them may be lost.
-
-        Each one is given the demands of the checkpoint that is `may_lose` later. Where these are met, all checkpoints
-        between the two are consistent, and one of them remains whichever are lost.
-        """
-        for point, later in zip(points, points[may_lose:], strict=False):
-            if point.number > upto.get(name, -2):
-                upto[name] = point.number
-                metadata = self.layout.metadata(name, point)
-                if not metadata.frontier.is_empty:  # the initial state is known from the beginning
-                    demands = self.layout.metadata(name, later).delivered
-                    yield metadata if later is point else replace(metadata, delivered=demands)
-
-    def _feed_restorable(self, name: str, metadata: Metadata) -> None:
-        if isinstance(self.restorable.solution.available[name], Anywhere):
-            for edge, fixed in metadata.projected.items():
-                self.restorable.add_mark(name, edge, metadata.frontier, fixed)
-        else:
-            self.restorable.add_checkpoint(name, metadata)
+        return self.watermarks.points
 
     def begin_again(self) -> None:
-        """Give new monitors all checkpoints: a rollback has deleted some, or the monitors have none yet."""
-        self._points, self._restorable_to, self._retained_to = {}, {}, {}
-        self.restorable, self.retained = self._monitors()
-        for name, marks in self._marks.known.items():
-            for mark in marks:
-                for edge in self.layout.outputs(name):
-                    self.restorable.add_mark(name, edge, mark.read, mark.sent)
-        self._take_in(self.layout.stages)
-        for held in self.layout.held:
-            self._feed_released(held, self.released(held))
+        """Compute the watermarks from all checkpoints there are now."""
+        self.watermarks.begin_again({held: self.released(held) for held in self.layout.held})
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
@@ -275,11 +214,14 @@ class RecoveryProtocol:
     ) -> Decision:
         """Return the decision that `recover` would make now, without carrying it out. Raises: as `recover`."""
         points: Points = {name: region.points() for name, region in self._regions.items()}
+        cuts = {name: Cuts.of(self._regions[name].cuts(-1)) for name in self.layout.batches}
         # An interrupted release is in the sink and not in the store.
         outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
         outside |= {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
         try:
-            decision = decide(self.layout, points, failed=failed, outside=outside, asked=asked, marks=self._marks.known)
+            decision = decide(
+                self.layout, points, failed=failed, outside=outside, asked=asked, marks=self._marks.known, cuts=cuts
+            )
         except UnrecoverableError as error:
             if not asked:
                 raise
@@ -315,10 +257,7 @@ class RecoveryProtocol:
         """Copy the results that can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by the restorable watermark."""
         self._marks.record(self.kept_points)  # released results depend on them
         for held, sink in sorted(self.layout.held.items()):
-            edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
-            settled = self.restorable.solution.chosen[edge.source].fixed(edge)
-            assert isinstance(settled, OffsetFrontier)
-            upto = cut(settled & self._logs.ends(held), self.layout, held)
+            upto = cut(self.watermarks.settled(held) & self._logs.ends(held), self.layout, held)
             out = self.released(held)
             if upto <= out:
                 continue
@@ -330,12 +269,7 @@ class RecoveryProtocol:
                 if length > known.length(e):
                     self._store.record_release(sink, held, e.partition, int(length))
             self._released[held] = out
-            self._feed_released(held, out)
-
-    def _feed_released(self, held: str, out: OffsetFrontier) -> None:
-        if not out.is_empty:
-            delivered = {self.layout.edge(held, sink_name(held)): out}
-            self.retained.add_checkpoint(sink_name(held), Metadata(frontier=out, delivered=delivered))
+            self.watermarks.take_in_release(held, out)
 
     # -- garbage and acknowledgement ----------------------------------------------------------------------------------
 
@@ -344,9 +278,10 @@ class RecoveryProtocol:
 
         Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
         """
-        if not self._points[name]:
+        points = self.points[name]
+        if not points:
             raise none_left(name)
-        return self._kept.of(name, self._points[name], self.retained.low_watermark(name))
+        return self._kept.of(name, points, self.watermarks.retained.low_watermark(name))
 
     def kept(self, name: str) -> Point:
         """Return the oldest of `kept_points`."""
@@ -377,9 +312,7 @@ class RecoveryProtocol:
         points, below = self.garbage()
         for name, numbers in points.items():
             self._regions[name].keep_only(numbers)
-        for name in self.layout.graph.processors:
-            self.restorable.forget_below(name)
-            self.retained.forget_below(name)
+        self.watermarks.forget_below()
         for topic, upto in below.items():
             if not upto.is_empty:
                 self._logs.delete_below(topic, upto)
@@ -392,7 +325,7 @@ class RecoveryProtocol:
 
     def acknowledged(self, source: str) -> OffsetFrontier:
         """Return up to where a source will never be read again."""
-        upto = self.retained.low_watermark(source_name(source))
+        upto = self.watermarks.retained.low_watermark(source_name(source))
         for reader in self.layout.readers(source):
             upto = upto & self.kept(reader.name).reads_from  # checkpoints kept for a requested rollback read it too
         assert isinstance(upto, OffsetFrontier)

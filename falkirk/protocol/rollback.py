@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.errors import GuaranteeError, UnrecoverableError
-from falkirk.protocol.layout import Layout, cut, sink_name
+from falkirk.protocol.layout import Layout, Stage, cut, sink_name
 from falkirk.protocol.marks import Mark, fixed_by
 from falkirk.protocol.ports import Point, Range
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier
+from falkirk.theory.graph import Graph
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
+from falkirk.theory.projection import Cuts
 from falkirk.theory.rollback import Rollback, solve
 from falkirk.theory.times import TopicPartition
 
@@ -22,7 +24,8 @@ class Decision:
 
     Args:
         goes: the checkpoint that each region goes back to. A region that is not in it stays where it is.
-        takes_back: the regions among them whose later output becomes void. The others send the same results again.
+        settled: the regions among them of which some output becomes void, and up to where it still counts: φ. This may
+            be more than the checkpoints say. The other regions send the same results again.
         contradicts: the sinks' topics to which more results were released than would still count, according to the φ of
             the checkpoints. This is an upper bound, known before any region is fenced.
         outside: the results that readers outside may have seen, as given.
@@ -30,16 +33,19 @@ class Decision:
     """
 
     goes: Mapping[str, int]
-    takes_back: tuple[str, ...]
+    settled: Mapping[str, OffsetFrontier]
     contradicts: tuple[str, ...]
     outside: Mapping[str, OffsetFrontier]
     solution: Rollback
 
-    def upto(self, name: str) -> OffsetFrontier:
-        """Return f(p), the input of a region whose results still count."""
-        frontier = self.solution.chosen[name].frontier
-        assert isinstance(frontier, OffsetFrontier)
-        return frontier
+    @property
+    def takes_back(self) -> tuple[str, ...]:
+        """The regions of `settled`."""
+        return tuple(self.settled)
+
+    def upto(self, name: str) -> Frontier:
+        """Return f(p), the times of a region whose results still count."""
+        return self.solution.chosen[name].frontier
 
 
 def decide(
@@ -50,6 +56,7 @@ def decide(
     outside: Mapping[str, OffsetFrontier],
     asked: Mapping[str, int] | None = None,
     marks: Mapping[str, Sequence[Mark]] | None = None,
+    cuts: Mapping[str, Cuts] | None = None,
 ) -> Decision:
     """Solve Figure 6 for the regions that failed, or that are asked to go back.
 
@@ -59,10 +66,13 @@ def decide(
         asked: regions that must go back to this checkpoint or an older one, and compute their results anew. Their later
             results become void even if a replay would send the same.
         marks: the marks of deterministic regions; see falkirk/protocol/marks.py.
+        cuts: for each batch, where its epochs end. None: only the epochs with a checkpoint are known.
     Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`: a region has no checkpoint to go back to.
     """
     asked, marks = asked or {}, marks or {}
-    available = layout.restorable()
+    if cuts is None:
+        cuts = {n: Cuts.of((p.number, p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
+    graph, available = layout.graph(cuts), layout.restorable()
     for name, stage in layout.stages.items():
         mine = [p for p in points[name] if p.number <= asked.get(name, p.number)]
         if not mine:
@@ -72,17 +82,15 @@ def decide(
         alive = name not in failed and name not in asked
         if alive and not stage.deterministic:
             # It is not known exactly how much the region has read so far. An overestimate is safe.
-            top = Metadata(frontier=TOP, delivered={layout.edge(t, name): TOP for t in stage.inputs})
-            _chain(available[name]).add(top)
+            _chain(available[name]).add(_everything(graph, name))
     for held in layout.held:
         out = outside.get(held, EMPTY)
         if not out.is_empty:
             gone = Metadata(frontier=out, delivered={layout.edge(held, sink_name(held)): out})
             available[sink_name(held)] = Checkpoints([Metadata(frontier=EMPTY), gone])
-    solution = solve(layout.graph, available)
+    solution = solve(graph, available)
     goes: dict[str, int] = {}
-    counts: dict[str, OffsetFrontier] = {}
-    takes_back: list[str] = []
+    settled: dict[str, OffsetFrontier] = {}
     for name, stage in layout.stages.items():
         frontier = solution.chosen[name].frontier
         if frontier.is_top and name not in failed:
@@ -90,16 +98,11 @@ def decide(
         at = newest_within(layout, name, points[name], frontier)
         goes[name] = at.number
         if not frontier.is_top:
-            settled = at.sent
-            if isinstance(available[name], Anywhere):
-                assert isinstance(frontier, OffsetFrontier), "a region's times are offsets"
-                settled = settled | fixed_by(marks.get(name, ()), frontier)
-            counts[stage.output] = cut(settled, layout, stage.output)
-            takes_back.append(name)
+            known = marks.get(name, ()) if isinstance(available[name], Anywhere) else ()
+            settled[name] = cut(_settled(stage, frontier, at, known), layout, stage.output)
+    counts = {layout.stages[name].output: upto for name, upto in settled.items()}
     contradicts = tuple(layout.held.get(t, t) for t in sorted(outside) if not outside[t] <= counts.get(t, TOP))
-    return Decision(
-        goes=goes, takes_back=tuple(takes_back), contradicts=contradicts, outside=outside, solution=solution
-    )
+    return Decision(goes=goes, settled=settled, contradicts=contradicts, outside=outside, solution=solution)
 
 
 def none_left(name: str) -> UnrecoverableError:
@@ -174,18 +177,39 @@ def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier
     return within[-1]
 
 
+def _settled(stage: Stage, frontier: Frontier, at: Point, marks: Iterable[Mark]) -> OffsetFrontier:
+    """Return φ of a region that goes back to a frontier: up to here its results still count."""
+    if not stage.is_cut:
+        assert isinstance(frontier, OffsetFrontier), "a live region counts in offsets"
+        return at.sent | fixed_by(marks, frontier)
+    settled = stage.results().fixed(frontier)
+    assert isinstance(settled, OffsetFrontier), "the records of the log are the epochs"
+    return settled
+
+
+def _everything(graph: Graph, name: str) -> Metadata:
+    """Return Ξ(p,⊤)."""
+    delivered = {e.name: e.domain.everything() for e in graph.inputs[name]}
+    return Metadata(frontier=graph.processors[name].domain.everything(), delivered=delivered)
+
+
 def _saved(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
     """Return F*(p) of a region that can go back only to its checkpoints.
 
     A lost checkpoint is left out, because its region would compute other results in place of those that it sent.
     """
     metadata = [layout.metadata(name, p) for p in points]
-    floor = [] if metadata[0].frontier.is_empty else [Metadata(frontier=EMPTY)]
+    floor = [] if metadata[0].frontier.is_empty else [Metadata(frontier=metadata[0].frontier.nothing())]
     return Checkpoints([*floor, *metadata])
 
 
 def _anywhere(layout: Layout, name: str, points: list[Point], marks: Iterable[Mark]) -> Anywhere:
-    """Return F*(p) of a region that can replay its input up to any point, with its marks."""
+    """Return F*(p) of a region that can replay its input up to any point, with its marks.
+
+    A batch needs none: the number of an epoch is its place in the log.
+    """
+    if layout.stages[name].is_cut:
+        return Anywhere(discards=False)
     known: list[tuple[Frontier, Frontier]] = [(layout.metadata(name, p).frontier, p.sent) for p in points]
     known += [(mark.read, mark.sent) for mark in marks]
     return Anywhere(discards=False, marks={edge: list(known) for edge in layout.outputs(name)})

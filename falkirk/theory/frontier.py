@@ -234,20 +234,6 @@ class StructuredFrontier(Frontier):
         """Return {0, …, epoch}, for plain epochs."""
         return cls(1, ((epoch,),))
 
-    @classmethod
-    def lexicographic(cls, bound: tuple[Natural, ...]) -> "StructuredFrontier":
-        """Return all times that are ≤ `bound` lexicographically: a frontier of a processor that adopts this order.
-
-        The times lexicographically before (t, c) are every (s, d) with s < t, and every (t, d) with d ≤ c. These again
-        are all times below finitely many elements. So a processor that adopts the total order only chooses among fewer
-        frontiers. No other part of the theory needs to know about it.
-        """
-        bounds = [bound]
-        for i, coordinate in enumerate(bound):
-            if coordinate > 0:
-                bounds.append((*bound[:i], coordinate - 1, *[OMEGA] * (len(bound) - i - 1)))
-        return cls.of(len(bound), bounds)
-
     @property
     def is_empty(self) -> bool:
         return not self.maxima
@@ -287,15 +273,6 @@ class StructuredFrontier(Frontier):
     def everything(self) -> "StructuredFrontier":
         return _top(self.arity)
 
-    def lexicographic_part(self) -> "StructuredFrontier":
-        """Return the largest lexicographic frontier inside this one."""
-        bound = _lexicographic_bound(self.maxima, self.arity)
-        return self.nothing() if bound is None else StructuredFrontier.lexicographic(bound)
-
-    def lexicographic_hull(self) -> "StructuredFrontier":
-        """Return the smallest lexicographic frontier that includes this one."""
-        return StructuredFrontier.lexicographic(max(self.maxima)) if self.maxima else self
-
     def __str__(self) -> str:
         if self.is_empty or self.is_top:
             return "∅" if self.is_empty else "⊤"
@@ -310,16 +287,3 @@ def _top(arity: int) -> StructuredFrontier:
 
 def _below(a: tuple[Natural, ...], b: tuple[Natural, ...]) -> bool:
     return all(x <= y for x, y in zip(a, b, strict=True))
-
-
-def _lexicographic_bound(maxima: tuple[tuple[Natural, ...], ...], arity: int) -> tuple[Natural, ...] | None:
-    """Return the greatest (t, c, …) whose lexicographic predecessors are all below `maxima`."""
-    if arity == 1:
-        return max(maxima, default=None)
-    whole = max((b[0] for b in maxima if min(b[1:]) == OMEGA), default=-1)
-    if whole == OMEGA:
-        return (OMEGA,) * arity
-    rest = _lexicographic_bound(tuple(b[1:] for b in maxima if b[0] > whole), arity - 1)
-    if rest is not None:
-        return (whole + 1, *rest)
-    return None if whole < 0 else (whole, *[OMEGA] * (arity - 1))

@@ -86,6 +86,16 @@ class Monitor:
         freed = self._refused_on(self.solution.graph.edges[edge])
         return self._raise(freed, self.solution.variables_of(processor))
 
+    def extend_projection(self, edge: str) -> tuple[str, ...]:
+        """Take into account that the projection of an edge now fixes more than before, because more cuts are recorded.
+
+        Its source can go anywhere. What the projection says of the causes of a time has not changed.
+        Returns: as `add_checkpoint`.
+        """
+        source = self.solution.graph.edges[edge].source
+        self.solution.describe_again(source)
+        return self._raise(self._refused_on(self.solution.graph.edges[edge]), self.solution.variables_of(source))
+
     def _refused_on(self, edge: Edge) -> list[Refusal]:
         """Return the refusals of an edge's receiver that name this edge."""
         both = self.solution.variables_of(edge.target)

@@ -19,15 +19,14 @@ Source: Falkirk Wheel, §3.2, Figure 2.
     ('≤ (3, ω)', '≤ 3', '∅')
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import accumulate
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier, StructuredFrontier
-from falkirk.theory.times import OMEGA, TopicPartition
+from falkirk.theory.times import OMEGA, Natural, TopicPartition
 
 
 class Projection(Protocol):
@@ -150,57 +149,90 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Lexicographic:
-    """An edge between processors that adopt the lexicographic order: uses the nearest such frontier on the safe side.
+class InTurn:
+    """Two kinds of edges, one after the other, as one edge: of the processor between them nothing has to be known."""
 
-    For example, feedback maps ≤ (t, c) to ≤ (t, c+1): the largest lexicographic frontier within the part that the
-    product order fixes.
-    """
-
-    inner: Same | Enter | Leave | Feedback
+    first: Projection
+    second: Projection
 
     def fixed(self, frontier: Frontier) -> Frontier:
-        return _structured(self.inner.fixed(frontier), 1).lexicographic_part()
+        return self.second.fixed(self.first.fixed(frontier))
 
     def sent(self, frontier: Frontier) -> Frontier:
-        return _structured(self.inner.sent(frontier), 1).lexicographic_hull()
+        return self.second.sent(self.first.sent(frontier))
 
     def causes(self, frontier: Frontier) -> Frontier:
-        whole = _structured(frontier, 1).lexicographic_part()
-        return _structured(self.inner.causes(whole), 1).lexicographic_part()
+        return self.first.causes(self.second.causes(frontier))
 
 
 @dataclass(frozen=True, slots=True)
 class EpochsToSequence:
-    """A transformer that forwards all of epoch t before any of t+1, as one sequence.
+    """A transformer that forwards epoch t as the message with offset t of a log, whatever is in the epoch.
 
-    φ(e)(f) = {(e, 1) … (e, Σ_{i ≤ t} n_i)} for f = {0 … t}.
+    φ(e)(f) = {(e, 0) … (e, t)} for f = {0 … t}. The paper's transformer forwards n_i messages of epoch i, and here each
+    n_i is 1.
 
-    Args: sequence: the sequence that it writes. counts: n_i for every forwarded epoch, a recorded decision.
+    Args: sequence: the log that it writes.
     """
 
     sequence: TopicPartition
-    counts: tuple[int, ...]
 
     def fixed(self, frontier: Frontier) -> Frontier:
         epochs = _structured(frontier, 1)
-        if epochs.is_empty or epochs.is_top:
-            return EMPTY if epochs.is_empty else TOP
-        known = int(min(epochs.maxima[0][0] + 1, len(self.counts)))
-        return OffsetFrontier.of({self.sequence: sum(self.counts[:known])})
+        return TOP if epochs.is_top else self.sent(epochs)
 
     def sent(self, frontier: Frontier) -> Frontier:
         epochs = _structured(frontier, 1)
-        if not epochs.is_empty and epochs.maxima[0][0] >= len(self.counts):
-            return OffsetFrontier.of({self.sequence: OMEGA})  # the number of messages is not known yet
-        return self.fixed(frontier)
+        return EMPTY if epochs.is_empty else OffsetFrontier.of({self.sequence: epochs.maxima[0][0] + 1})
 
     def causes(self, frontier: Frontier) -> Frontier:
         length = _offsets(frontier).length(self.sequence)
-        if length == OMEGA:
-            return StructuredFrontier.through_epoch(OMEGA)
-        complete = bisect_right(list(accumulate(self.counts)), length)
-        return StructuredFrontier.of(1, [(complete - 1,)] if complete else [])
+        return StructuredFrontier.of(1, [(length - 1,)] if length else [])
+
+
+@dataclass(slots=True, eq=False)
+class Cuts:
+    """Where a processor that counts in epochs has cut its input: recorded decisions, which only become more.
+
+    Args: epochs: the numbers of the epochs, ascending. ends: for each, the frontier of all messages up to its end.
+    """
+
+    epochs: list[int] = field(default_factory=list)
+    ends: list[OffsetFrontier] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, known: Iterable[tuple[int, OffsetFrontier]]) -> "Cuts":
+        """Return these cuts, oldest first. Raises: as `add`."""
+        cuts = cls()
+        for epoch, end in known:
+            cuts.add(epoch, end)
+        return cuts
+
+    def add(self, epoch: int, end: OffsetFrontier) -> None:
+        """Add the cut of the next epoch.
+
+        Raises: InternalError: `CUTS_UNORDERED`: it is no later epoch.
+        """
+        if self.epochs and epoch <= self.epochs[-1]:
+            message = f"the cut of epoch {epoch} follows that of epoch {self.epochs[-1]}."
+            raise InternalError("CUTS_UNORDERED", message, epoch=epoch)
+        self.epochs.append(epoch)
+        self.ends.append(self.ends[-1] | end if self.ends else end)
+
+    def within(self, messages: OffsetFrontier) -> int | None:
+        """Return the last epoch that has no message outside `messages`; None: there is none."""
+        number = bisect_left(self.ends, True, key=lambda end: not end <= messages)
+        return self.epochs[number - 1] if number else None
+
+    def around(self, messages: OffsetFrontier) -> int | None:
+        """Return the first epoch by whose end all of `messages` are read; None: they are not cut yet."""
+        number = bisect_left(self.ends, True, key=messages.__le__)
+        return self.epochs[number] if number < len(self.epochs) else None
+
+    def end(self, epoch: Natural) -> OffsetFrontier:
+        """Return all messages of the epochs up to one."""
+        number = bisect_right(self.epochs, epoch)
+        return self.ends[number - 1] if number else EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,32 +240,26 @@ class SequenceToEpochs:
     """A transformer that cuts sequences into epochs by wall clock, count or event time.
 
     φ(e)(f) = {0 … t} where every message of epochs ≤ t is in f.
-
-    Args: cuts: for every epoch that is cut, the frontier of all messages up to its end; a recorded decision.
     """
 
-    cuts: tuple[OffsetFrontier, ...]
-
-    def _whole(self, frontier: OffsetFrontier) -> Iterator[int]:
-        return (t for t, cut in enumerate(self.cuts) if cut <= frontier)
+    cuts: Cuts
 
     def fixed(self, frontier: Frontier) -> Frontier:
         messages = _offsets(frontier)
         if messages.is_top:
             return StructuredFrontier.through_epoch(OMEGA)
-        last = max(self._whole(messages), default=None)
+        last = self.cuts.within(messages)
         return StructuredFrontier.of(1, [] if last is None else [(last,)])
 
     def sent(self, frontier: Frontier) -> Frontier:
         messages = _offsets(frontier)
         if messages.is_empty:
             return StructuredFrontier.of(1, [])
-        within = (t for t, cut in enumerate(self.cuts) if messages <= cut)
-        return StructuredFrontier.through_epoch(min(within, default=OMEGA))
+        last = self.cuts.around(messages)
+        return StructuredFrontier.through_epoch(OMEGA if last is None else last)
 
     def causes(self, frontier: Frontier) -> Frontier:
         epochs = _structured(frontier, 1)
         if epochs.is_empty or epochs.is_top:
             return EMPTY if epochs.is_empty else TOP
-        known = [cut for t, cut in enumerate(self.cuts) if t <= epochs.maxima[0][0]]
-        return known[-1] if known else EMPTY
+        return self.cuts.end(epochs.maxima[0][0])

@@ -18,7 +18,7 @@ from falkirk.check import Guarantee
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.local.jars import spark_jars
+from falkirk.local.module import application_jars
 from falkirk.runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import APPS, Load, judge_counts
 from tests.support import wait_until
@@ -36,7 +36,7 @@ class Submitted:
         for topic in (self.events, self.counts):
             self.topics.create(topic, 2, {})
         self._folder, self._home = folder, folder / "home"
-        jars = ",".join(str(jar) for jar in spark_jars())
+        jars = ",".join(str(jar) for jar in application_jars())
         # As operations.md has it: nothing but the master and the jars.
         self._command = [
             str(SPARK / "bin" / "spark-submit"),

@@ -24,7 +24,8 @@ from falkirk.runtime.sinks import copying
 from falkirk.store import Store
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire
-from tests.simulation.world import Element, World, compute
+from tests.simulation.elements import Element, compute
+from tests.simulation.world import World
 from tests.support import wait_until
 
 if TYPE_CHECKING:

@@ -9,15 +9,20 @@ import pytest
 
 from falkirk.protocol import recovery as recovery
 from falkirk.protocol import rollback
-from falkirk.protocol.layout import Layout, cut, source_name
+from falkirk.protocol.layout import Layout, cut, cutter_name, source_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.protocol.watermarks import Watermarks
 from falkirk.theory import constraints
 from falkirk.theory import rollback as figure_6
-from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints
-from tests.simulation.world import Fence, SimRegion, World
+from falkirk.theory.monitor import Monitor
+from falkirk.theory.projection import Cuts, EpochsToSequence
+from falkirk.theory.times import TopicPartition
+from tests.simulation.region import SimRegion
+from tests.simulation.world import Fence, World
 
 Patch = pytest.MonkeyPatch
 
@@ -129,7 +134,7 @@ def acknowledged_by_what_can_be_restored(patch: Patch) -> None:
 
     def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
-            assert self.restorable.low_watermark(source_name(topic)).is_top
+            assert self.watermarks.restorable.low_watermark(source_name(topic)).is_top
             self._logs.acknowledge(topic, self._logs.ends(topic))
 
     patch.setattr(RecoveryProtocol, "_acknowledge", acknowledge)
@@ -150,18 +155,15 @@ def released_on_arrival(patch: Patch) -> None:
     """What may be taken back is released at once, as if everything were deterministic."""
 
     def restorable(self: Layout) -> dict[str, Available]:
-        return {name: Anywhere(discards=False) for name in self.graph.processors}
+        return {p.name: Anywhere(discards=p.name.startswith(cutter_name(""))) for p in self.processors}
 
     patch.setattr(Layout, "restorable", restorable)
 
 
 def released_without_looking(patch: Patch) -> None:
     """A release that was cut off is done again from its beginning."""
-    from tests.simulation.world import World
 
     def copy(self: World, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
-        from falkirk.theory.times import TopicPartition
-
         void = self.voided(held)
         for e, log in self.partitions(held):
             target = self.logs[TopicPartition(topic=sink, partition=e.partition)]
@@ -218,8 +220,6 @@ def cut_off_recovery_is_forgotten(patch: Patch) -> None:
 
 def the_sink_is_not_asked(patch: Patch) -> None:
     """What a release that was cut off left outside is not known to a rollback by hand."""
-    from tests.simulation.world import World
-
     patch.setattr(World, "copied", lambda world, held, sink: OffsetFrontier(()))
 
 
@@ -238,12 +238,12 @@ def released_by_the_wrong_watermark(patch: Patch) -> None:
     release = RecoveryProtocol._release
 
     def by_retained(self: RecoveryProtocol) -> None:
-        kept = self.restorable
-        self.restorable = self.retained
+        kept = self.watermarks.restorable
+        self.watermarks.restorable = self.watermarks.retained
         try:
             release(self)
         finally:
-            self.restorable = kept
+            self.watermarks.restorable = kept
 
     patch.setattr(RecoveryProtocol, "_release", by_retained)
 
@@ -253,8 +253,8 @@ def acknowledged_without_the_history(patch: Patch) -> None:
 
     def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
-            upto = cut(self.retained.low_watermark(source_name(topic)), self.layout, topic)  # type: ignore[arg-type]
-            self._logs.acknowledge(topic, upto)
+            upto = self.watermarks.retained.low_watermark(source_name(topic))
+            self._logs.acknowledge(topic, cut(upto, self.layout, topic))  # type: ignore[arg-type]
 
     patch.setattr(RecoveryProtocol, "_acknowledge", acknowledge)
 
@@ -288,23 +288,23 @@ def a_lost_checkpoint_is_overlooked(patch: Patch) -> None:
 
 def one_checkpoint_is_kept(patch: Patch) -> None:
     """Nothing is kept to go back to when the newest checkpoint is damaged."""
-    new = RecoveryProtocol._new
+    new = Watermarks._new
 
-    def all_of_them(self: RecoveryProtocol, name: str, points: Any, upto: dict[str, int], may_lose: int) -> Any:
+    def all_of_them(self: Watermarks, name: str, points: Any, upto: dict[str, int], may_lose: int) -> Any:
         return new(self, name, points, upto, 0 if upto is self._retained_to else may_lose)
 
-    patch.setattr(RecoveryProtocol, "_new", all_of_them)
+    patch.setattr(Watermarks, "_new", all_of_them)
 
 
 def released_by_a_checkpoint_that_may_be_lost(patch: Patch) -> None:
     """Results wait for their newest checkpoint, though the application asked for a spare one."""
-    patch.setattr(RecoveryProtocol, "_may_lose", lambda self, name: 0)
+    patch.setattr(Watermarks, "_may_lose", lambda self, name: 0)
 
 
 def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
     """One that is inconsistent with others is taken for what is left when the one before it is lost."""
 
-    def new(self: RecoveryProtocol, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
+    def new(self: Watermarks, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
         for point in points[: len(points) - may_lose]:
             if point.number > upto.get(name, -2):
                 upto[name] = point.number
@@ -312,12 +312,39 @@ def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
                 if not metadata.frontier.is_empty:
                     yield metadata
 
-    patch.setattr(RecoveryProtocol, "_new", new)
+    patch.setattr(Watermarks, "_new", new)
 
 
 def marks_are_forgotten(patch: Patch) -> None:
     """What a deterministic region had sent by when is lost with the checkpoint that said so."""
     patch.setattr(Marks, "take_in", lambda self, name, points: None)
+
+
+def cuts_are_not_taken_in(patch: Patch) -> None:
+    """The watermarks are not computed again when an epoch is cut."""
+    patch.setattr(Monitor, "extend_projection", lambda self, edge: ())
+
+
+def an_epoch_counts_in_part(patch: Patch) -> None:
+    """An epoch stays although a part of its input is taken back."""
+    within = Cuts.within
+
+    def begun(self: Cuts, messages: OffsetFrontier) -> int | None:
+        whole = within(self, messages)
+        return next((e for e in self.epochs if whole is None or e > whole), whole)
+
+    patch.setattr(Cuts, "within", begun)
+
+
+def epochs_are_numbered_from_one_in_their_log(patch: Patch) -> None:
+    """The place of an epoch in its log is taken for one less than it is."""
+    sent = EpochsToSequence.sent
+
+    def behind(self: EpochsToSequence, frontier: Frontier) -> Frontier:
+        found = sent(self, frontier)
+        return OffsetFrontier.of({e: n + 1 for e, n in found.prefixes}) if isinstance(found, OffsetFrontier) else found
+
+    patch.setattr(EpochsToSequence, "sent", behind)
 
 
 def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
@@ -366,6 +393,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         the_sink_is_not_asked, everybody_goes_back, released_by_the_wrong_watermark,
         acknowledged_without_the_history, late_records_count, readers_start_first, a_lost_checkpoint_is_overlooked,
         one_checkpoint_is_kept, released_by_a_checkpoint_that_may_be_lost, a_newer_checkpoint_counts_as_left,
-        marks_are_forgotten, what_was_drawn_counts_as_fixed,
+        marks_are_forgotten, what_was_drawn_counts_as_fixed, cuts_are_not_taken_in, an_epoch_counts_in_part,
+        epochs_are_numbered_from_one_in_their_log,
     )
 }  # fmt: skip

@@ -7,7 +7,8 @@ choice is possible, but all outputs must agree on it.
 from collections import defaultdict
 
 from falkirk.protocol.layout import Layout
-from tests.simulation.world import Element, World, compute
+from tests.simulation.elements import Element, compute
+from tests.simulation.world import World
 
 
 class Illegal(AssertionError):

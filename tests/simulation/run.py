@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.errors import GuaranteeError, UnrecoverableError
-from falkirk.protocol.layout import Layout, Stage, sink_name
+from falkirk.protocol.layout import Layout, Stage, TimeDomain, sink_name
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.store import Store
 from falkirk.theory.history import History
 from falkirk.theory.metadata import Anywhere, Checkpoints
+from falkirk.theory.projection import Cuts
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition
+from tests.simulation.elements import STATELESS, Element, partition_of
 from tests.simulation.memory import MemoryStore
 from tests.simulation.oracle import judge
-from tests.simulation.world import HUNG_AFTER_S, AnyStore, Crash, Element, SimRegion, World, partition_of
+from tests.simulation.region import HUNG_AFTER_S, SimRegion
+from tests.simulation.world import AnyStore, Crash, World
 
 #: How histories of a time are thinned, in the few minutes that a schedule takes.
 LEVELS = ((5.0, 2.0), (20.0, 10.0), (60.0, 30.0))
@@ -53,8 +56,9 @@ class CrashingStore:
 class Outcome:
     """The outcome of a run.
 
-    Args: damaged: the number of damaged checkpoints. refused: whether the run ended because published results depend on
-        one of them. trace: one line per event.
+    Args: stayed: the number of complete epochs that stayed when their batch went back to a checkpoint before them,
+        since others had taken results back. damaged: the number of damaged checkpoints. refused: whether the run ended
+        because published results depend on one of them. trace: one line per event.
     """
 
     seed: int
@@ -62,6 +66,7 @@ class Outcome:
     crashes: int = 0
     recoveries: int = 0
     voided: int = 0
+    stayed: int = 0
     collected: int = 0
     late: int = 0
     damaged: int = 0
@@ -69,15 +74,23 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
-def random_layout(rng: random.Random) -> Layout:
-    """Return chains and branches of up to five regions, some of them non-deterministic."""
+def random_layout(rng: random.Random, kinds: random.Random) -> Layout:
+    """Return chains and branches of up to five regions, some of them non-deterministic, some of them batches.
+
+    Args: kinds: chooses which ones are batches. What reads a batch is a batch.
+    """
+    share = kinds.choice([0.0, 0.0, 0.3, 0.6])
     sources = [f"in{i}" for i in range(rng.randint(1, 2))]
     stages: dict[str, Stage] = {}
     topics = dict.fromkeys(sources, "")
     for i in range(rng.randint(1, 5)):
         read = rng.choice(list(topics))
-        name = f"r{i}"
-        stages[name] = Stage(name=name, inputs=(read,), output=f"log-{name}", deterministic=rng.random() < 0.6)
+        is_batch = kinds.random() < share or (topics[read] != "" and stages[topics[read]].is_cut)
+        name = f"{kinds.choice(['b', STATELESS]) if is_batch else 'r'}{i}"
+        stages[name] = Stage(
+            name=name, inputs=(read,), output=f"log-{name}", deterministic=rng.random() < 0.6,
+            times=kinds.choice([TimeDomain.EPOCHS, TimeDomain.ROUNDS]) if is_batch else TimeDomain.OFFSETS,
+        )  # fmt: skip
         topics[stages[name].output] = name
     read_topics = {t for s in stages.values() for t in s.inputs}
     held = {}
@@ -85,9 +98,10 @@ def random_layout(rng: random.Random) -> Layout:
         chain = [stage]
         while chain[0].inputs[0] not in sources:
             chain.insert(0, stages[topics[chain[0].inputs[0]]])
-        if stage.output not in read_topics and not all(s.deterministic for s in chain):
+        if stage.output not in read_topics and (stage.is_cut or not all(s.deterministic for s in chain)):
             held[stage.output] = f"out-{name}"
     partitions = {t: rng.randint(1, 3) for t in topics if t in read_topics or topics[t]}
+    partitions |= {s.output: 1 for s in stages.values() if s.is_cut}
     partitions |= {sink: partitions[h] for h, sink in held.items()}
     return Layout(stages=stages, partitions=partitions, held=held)
 
@@ -103,9 +117,9 @@ class Run:
     ) -> None:
         self.outcome, self._rng, self._wheel_class = Outcome(seed), random.Random(seed), recovery
         self._early = random.Random(seed + 1_000_000)
-        self.world = World(random_layout(self._rng), self._rng, decided=0)
+        self.world = World(random_layout(self._rng, random.Random(seed + 9_000_001)), self._rng, decided=0)
         self.world.late = random.Random(seed + 3_000_000)
-        self.world.backoff = random.Random(seed + 9_000_000)
+        self.world.backoff = random.Random(seed + 9_000_000) if seed % 5 == 4 else None
         self._history = History(points=self._rng.choice([0, 0, 1, 3]))
         spans = random.Random(seed + 7_000_000)
         if spans.random() < 0.3:
@@ -141,6 +155,7 @@ class Run:
         newest = self._store.newest_recovery()
         self.outcome.recoveries = newest.recovery if newest else 0
         self.outcome.outputs = judge(self.world, self._inputs, complete=complete)
+        self.outcome.stayed = sum(region.stayed for region in self.world.regions.values())
         self.outcome.collected = sum(log.first for log in self.world.logs.values())
         self.outcome.voided = sum(
             v.last_exclusive - v.first for t in self.world.layout.partitions for v in self._store.voided_ranges(t)
@@ -191,12 +206,14 @@ class Run:
         self._say(f"{region.stage.name}: {kind}")
         if kind == "die":
             region.die()
-        elif kind == "hang":
+        elif kind == "hang" and not region.stage.is_cut:  # a batch may take any time
             region.stuck = True
 
     def _damage(self) -> None:
         """Damage a checkpoint of a region that has saved one since its last rollback, unless one is damaged already."""
         region = self.world.regions[self._harm.choice(sorted(self.world.regions))]
+        if region.stage.is_cut:
+            return  # no batch loses what it has recorded
         if self._harm.random() < 0.7:  # then results depend on it
             for each in self.world.regions.values():
                 if each.running is not None and not each.stuck:
@@ -257,10 +274,11 @@ class Run:
             self.world.killed = self._recovery is None
             if self._recovery is None:
                 self._say("a coordinator opens")
+                live = [n for n, s in self.world.layout.stages.items() if not s.is_cut]
                 recovery = self._wheel_class(
                     self.world.layout, self.world.regions, self.world, CrashingStore(self._store, self.world),  # type: ignore[arg-type]
                     self.world.clock, say=self._say,
-                    history=self._history, live=self.world.regions, spare=self._spare, on_failure=self._on_failure,
+                    history=self._history, live=live, spare=self._spare, on_failure=self._on_failure,
                 )  # fmt: skip
                 recovery.open()
                 self._recovery, self.world.killed = recovery, False
@@ -303,7 +321,8 @@ class Run:
         available = layout.restorable()
         for name, region in self.world.regions.items():
             mine = available[name]
-            spare = 0 if layout.stages[name].deterministic else self._spare
+            stage = layout.stages[name]
+            spare = 0 if stage.deterministic or stage.is_cut else self._spare
             points = region.points()
             for point, later in zip(points, points[spare:], strict=False):
                 demands = layout.metadata(name, later).delivered
@@ -313,7 +332,8 @@ class Run:
                 elif isinstance(mine, Anywhere):
                     for edge, fixed in metadata.projected.items():
                         mine.marks.setdefault(edge, []).append((metadata.frontier, fixed))
-        solution = solve(layout.graph, available)
+        cuts = {name: Cuts.of(self.world.regions[name].cuts(-1)) for name in layout.batches}
+        solution = solve(layout.graph(cuts), available)
         for held in layout.held:
             due = solution.chosen[sink_name(held)].frontier & self.world.ends(held)
             assert due <= recovery.released(held), f"{held}: {due} could be released, {recovery.released(held)} is"

@@ -94,12 +94,12 @@ def _without_history(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         RecoveryProtocol,
         "kept",
-        lambda self, name: of(self._kept, name, self._points[name], _watermark(self, name))[-1],
+        lambda self, name: of(self._kept, name, self.points[name], _watermark(self, name))[-1],
     )
 
 
 def _watermark(recovery: RecoveryProtocol, name: str) -> Any:
-    return recovery.retained.low_watermark(name)
+    return recovery.watermarks.retained.low_watermark(name)
 
 
 def test_deleting_records_that_a_kept_point_needs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from tests.simulation.bugs import (
     marks_are_forgotten,
     voided_beyond_the_checkpoint,
 )
-from tests.simulation.world import Element, World
+from tests.simulation.elements import Element
+from tests.simulation.world import World
 
 OUT = TopicPartition(topic="outside", partition=0)
 

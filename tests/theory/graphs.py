@@ -8,8 +8,9 @@ from falkirk.theory.constraints import violations
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
-from falkirk.theory.projection import Enter, Feedback, Leave, Lexicographic, Same
+from falkirk.theory.projection import Enter, Feedback, Leave, Same
 from falkirk.theory.times import OMEGA, TopicPartition
+from tests.theory.lexicographic import Lexicographic, lexicographic
 
 EPOCHS = StructuredFrontier.of(1, [])
 ROUNDS = StructuredFrontier.of(2, [])
@@ -95,7 +96,7 @@ def some_frontier(rng: random.Random, domain: Frontier, edge: Edge | None, level
         return OffsetFrontier.of(dict.fromkeys(sequences, level))
     if domain == EPOCHS:
         return through(level)
-    return StructuredFrontier.lexicographic(rng.choice([(level, OMEGA), (level, 0), (level, 1)]))
+    return lexicographic(rng.choice([(level, OMEGA), (level, 0), (level, 1)]))
 
 
 def _chain(rng: random.Random, graph: Graph, processor: Processor, length: int, *, ragged: bool) -> Iterator[Metadata]:

@@ -13,6 +13,7 @@ from falkirk.theory.metadata import Anywhere, Available, Checkpoints
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.rollback import solve
 from tests.theory.graphs import Application, random_application, some_frontier
+from tests.theory.lexicographic import lexicographic_hull
 
 MARKS = 12
 
@@ -33,7 +34,7 @@ def marks(rng: random.Random, application: Application) -> Iterator[tuple[str, s
         name, edge = rng.choice(edges)
         level[edge.name] += 1
         now = _at(rng, graph.processors[name].domain, graph.inputs[name], level[edge.name])
-        at = now.lexicographic_hull() if isinstance(now, StructuredFrontier) else now
+        at = lexicographic_hull(now) if isinstance(now, StructuredFrontier) else now
         found.append((name, edge.name, at, some_frontier(rng, edge.domain, edge, level[edge.name])))
     if rng.random() < 0.7:  # else they grow
         rng.shuffle(found)

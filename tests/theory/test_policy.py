@@ -1,12 +1,12 @@
 """Policies fill Table 1 from a history: Figure 3's selective checkpoints, and each regime's columns."""
 
-from falkirk.theory.events import Event, History, Message
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Anywhere, Checkpoints
-from falkirk.theory.policy import BATCH, EAGER, EPHEMERAL, FULL_HISTORY, LAZY, LAZY_SELECTIVE, requeued
 from falkirk.theory.projection import Same
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import StructuredTime
+from formal.events import Event, History, Message
+from formal.policy import BATCH, EAGER, EPHEMERAL, FULL_HISTORY, LAZY, LAZY_SELECTIVE, requeued
 from tests.theory.graphs import EPOCHS, through
 
 A, B = StructuredTime(0), StructuredTime(1)

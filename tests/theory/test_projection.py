@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.projection import (
+    Cuts,
     Durable,
     Enter,
     EpochsToSequence,
     Feedback,
+    InTurn,
     Leave,
-    Lexicographic,
     Projection,
     Same,
     SequenceToEpochs,
 )  # fmt: skip
 from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
+from tests.theory.lexicographic import Lexicographic, lexicographic, lexicographic_hull, lexicographic_part
 
 SIZE = 4
 #: In a universe of `SIZE`, larger times can't be distinguished from ω. So sets are compared only within it.
@@ -32,9 +34,7 @@ epochs = st.one_of(st.just(OMEGA), st.integers(0, SIZE)).map(StructuredFrontier.
 )
 coordinate = st.one_of(st.just(OMEGA), st.integers(0, SIZE))
 rounds = st.lists(st.tuples(coordinate, coordinate), max_size=3).map(lambda b: StructuredFrontier.of(2, b))
-total = st.one_of(
-    st.just(StructuredFrontier.of(2, [])), st.tuples(coordinate, coordinate).map(StructuredFrontier.lexicographic)
-)
+total = st.one_of(st.just(StructuredFrontier.of(2, [])), st.tuples(coordinate, coordinate).map(lexicographic))
 
 
 def message(kind: str, time: StructuredTime) -> StructuredTime:
@@ -67,7 +67,7 @@ def universe(frontier: Frontier) -> list[StructuredTime]:
 
 def is_lexicographic(frontier: Frontier) -> bool:
     assert isinstance(frontier, StructuredFrontier)
-    return frontier.lexicographic_part() == frontier
+    return lexicographic_part(frontier) == frontier
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
@@ -108,8 +108,8 @@ def test_sent_and_causes_fit_each_other(number: int, data: st.DataObject) -> Non
 
 
 def test_feedback_of_a_total_order_moves_one_round_on() -> None:
-    at = StructuredFrontier.lexicographic((3, 5))
-    assert Lexicographic(Feedback()).fixed(at) == StructuredFrontier.lexicographic((3, 6))
+    at = lexicographic((3, 5))
+    assert Lexicographic(Feedback()).fixed(at) == lexicographic((3, 6))
 
 
 def test_figure_2c() -> None:
@@ -119,44 +119,83 @@ def test_figure_2c() -> None:
     assert Leave().fixed(StructuredFrontier.below((1, 8))).is_empty
 
 
-def test_epochs_forwarded_as_a_sequence() -> None:
-    kind = EpochsToSequence(LOG, (2, 0, 3))
-    lengths = [kind.fixed(StructuredFrontier.through_epoch(t)) for t in range(5)]
-    assert lengths == [OffsetFrontier.of({LOG: n}) for n in (2, 2, 5, 5, 5)]
-    assert [kind.causes(OffsetFrontier.of({LOG: n})) for n in (0, 1, 2, 4, 5, 9)] == [
-        StructuredFrontier.of(1, [(t,)] if t >= 0 else []) for t in (-1, -1, 1, 1, 2, 2)
+def cuts(*ends: OffsetFrontier) -> Cuts:
+    return Cuts.of(enumerate(ends))
+
+
+def test_epochs_are_the_records_of_a_log() -> None:
+    kind = EpochsToSequence(LOG)
+    assert [kind.fixed(StructuredFrontier.of(1, [(t,)] if t >= 0 else [])) for t in (-1, 0, 4)] == [
+        OffsetFrontier.of({LOG: n}) for n in (0, 1, 5)
     ]
-    assert kind.sent(StructuredFrontier.through_epoch(3)) == OffsetFrontier.of({LOG: OMEGA})
+    assert kind.fixed(StructuredFrontier.through_epoch(OMEGA)).is_top
+    assert kind.sent(StructuredFrontier.through_epoch(OMEGA)) == OffsetFrontier.of({LOG: OMEGA})
+    assert kind.causes(OffsetFrontier.of({LOG: OMEGA})).is_top
 
 
 def test_a_sequence_cut_into_epochs() -> None:
     other = TopicPartition(topic="log", partition=1)
-    kind = SequenceToEpochs((OffsetFrontier.of({LOG: 2, other: 1}), OffsetFrontier.of({LOG: 2, other: 4})))
+    kind = SequenceToEpochs(cuts(OffsetFrontier.of({LOG: 2, other: 1}), OffsetFrontier.of({LOG: 2, other: 4})))
     assert kind.fixed(OffsetFrontier.of({LOG: 2})).is_empty
     assert kind.fixed(OffsetFrontier.of({LOG: 2, other: 3})) == StructuredFrontier.through_epoch(0)
     assert kind.sent(OffsetFrontier.of({LOG: 3})) == StructuredFrontier.through_epoch(OMEGA), "it is not cut yet"
     assert kind.causes(StructuredFrontier.through_epoch(0)) == OffsetFrontier.of({LOG: 2, other: 1})
 
 
+def test_cancelled_and_deleted_epochs_are_not_among_the_cuts() -> None:
+    kind = SequenceToEpochs(Cuts.of((number, OffsetFrontier.of({LOG: 10 * number})) for number in (2, 3, 6)))
+    assert [kind.fixed(OffsetFrontier.of({LOG: n})) for n in (19, 20, 59, 60)] == [
+        StructuredFrontier.of(1, bounds) for bounds in ([], [(2,)], [(3,)], [(6,)])
+    ]
+    lengths = [kind.causes(StructuredFrontier.through_epoch(t)) for t in (1, 2, 3, 5, 6, 9)]
+    assert lengths == [OffsetFrontier.of({LOG: n}) for n in (0, 20, 30, 30, 60, 60)]
+
+
+def test_cuts_only_grow() -> None:
+    other = TopicPartition(topic="log", partition=1)
+    known = Cuts.of([(0, OffsetFrontier.of({LOG: 5})), (1, OffsetFrontier.of({LOG: 4, other: 1}))])
+    assert known.end(1) == OffsetFrontier.of({LOG: 5, other: 1})
+    with pytest.raises(InternalError) as caught:
+        known.add(1, OffsetFrontier.of({LOG: 6}))
+    assert caught.value.condition == "CUTS_UNORDERED"
+
+
 lists = st.lists(st.integers(0, 3), min_size=1, max_size=4)
 
 
-@given(lists, st.integers(0, 5), st.integers(0, 12))
-def test_sent_and_causes_fit_each_other_where_epochs_become_a_sequence(counts: list[int], t: int, n: int) -> None:
-    kind = EpochsToSequence(LOG, tuple(counts))
+@given(st.integers(0, 5), st.integers(0, 12))
+def test_sent_and_causes_fit_each_other_where_epochs_become_a_sequence(t: int, n: int) -> None:
+    kind = EpochsToSequence(LOG)
     f, h = StructuredFrontier.through_epoch(t), OffsetFrontier.of({LOG: n})
     assert (kind.sent(f) <= h) == (f <= kind.causes(h))
 
 
 @given(lists, st.integers(0, 12), st.integers(0, 5))
 def test_sent_and_causes_fit_each_other_where_a_sequence_is_cut(counts: list[int], n: int, t: int) -> None:
-    cuts = [sum(counts[: i + 1]) for i in range(len(counts))]
-    kind = SequenceToEpochs(tuple(OffsetFrontier.of({LOG: c}) for c in cuts))
+    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+    kind = SequenceToEpochs(cuts(*(OffsetFrontier.of({LOG: c}) for c in ends)))
     f, h = OffsetFrontier.of({LOG: n}), StructuredFrontier.through_epoch(t)
     assert (kind.sent(f) <= h) == (f <= kind.causes(h))
-    epoch_of = [next((i for i, c in enumerate(cuts) if m < c), len(cuts)) for m in range(20)]
+    epoch_of = [next((i for i, c in enumerate(ends) if m < c), len(ends)) for m in range(20)]
     fixed = kind.fixed(f)
     assert not [m for m in range(n, 20) if StructuredTime(epoch_of[m]) in fixed]
+
+
+@given(lists, st.integers(0, 12), rounds)
+def test_a_sequence_that_is_cut_into_epochs_for_a_loop(counts: list[int], n: int, h: StructuredFrontier) -> None:
+    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+    kind = InTurn(SequenceToEpochs(cuts(*(OffsetFrontier.of({LOG: c}) for c in ends))), Enter())
+    f = OffsetFrontier.of({LOG: n})
+    assert (kind.sent(f) <= h) == (f <= kind.causes(h))
+    assert kind.fixed(f) == Enter().fixed(SequenceToEpochs(kind.first.cuts).fixed(f))  # type: ignore[attr-defined]
+
+
+@given(rounds, st.integers(0, 12))
+def test_the_epochs_of_a_loop_are_the_records_of_a_log(f: StructuredFrontier, n: int) -> None:
+    kind, h = InTurn(Leave(), EpochsToSequence(LOG)), OffsetFrontier.of({LOG: n})
+    assert (kind.sent(f) <= h) == (f <= kind.causes(h))
+    whole = [t for t in range(20) if StructuredTime(t) in Leave().fixed(f)]
+    assert kind.fixed(f).is_top or kind.fixed(f) == OffsetFrontier.of({LOG: len(whole)})
 
 
 def closed_sets(times: list[StructuredTime]) -> set[frozenset[StructuredTime]]:
@@ -190,7 +229,7 @@ def test_structured_frontiers_are_a_distributive_lattice(
 
 @given(rounds, total)
 def test_the_lexicographic_frontiers_nearest(f: StructuredFrontier, g: StructuredFrontier) -> None:
-    part, hull = f.lexicographic_part(), f.lexicographic_hull()
+    part, hull = lexicographic_part(f), lexicographic_hull(f)
     assert part <= f <= hull
     assert not g <= f or g <= part
     assert not f <= g or hull <= g
@@ -198,7 +237,7 @@ def test_the_lexicographic_frontiers_nearest(f: StructuredFrontier, g: Structure
 
 @given(st.tuples(coordinate, coordinate))
 def test_a_lexicographic_frontier_holds_what_comes_before(bound: tuple[float, float]) -> None:
-    frontier = StructuredFrontier.lexicographic(bound)
+    frontier = lexicographic(bound)
     assert all((t in frontier) == (t.coordinates <= bound) for t in ROUNDS)
 
 
@@ -211,7 +250,7 @@ def test_a_lexicographic_frontier_holds_what_comes_before(bound: tuple[float, fl
         lambda: SequenceTime(sequence=LOG, offset=0) in StructuredFrontier.of(1, []),
         lambda: Leave().fixed(StructuredFrontier.through_epoch(1)),
         lambda: Enter().fixed(OffsetFrontier(())),
-        lambda: SequenceToEpochs(()).fixed(StructuredFrontier.through_epoch(1)),
+        lambda: SequenceToEpochs(Cuts()).fixed(StructuredFrontier.through_epoch(1)),
     ],
 )
 def test_domains_do_not_mix(mix: object) -> None:

@@ -10,10 +10,11 @@ from falkirk.theory.constraints import Constraint, may_checkpoint, violations
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier, down
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
-from falkirk.theory.projection import Enter, Feedback, Leave, Lexicographic, Same
+from falkirk.theory.projection import Enter, Feedback, Leave, Same
 from falkirk.theory.rollback import Rollback, solve
 from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
 from tests.theory.graphs import EPOCHS, checkpoint, consistent_choices, epoch_graph, random_application, through
+from tests.theory.lexicographic import Lexicographic, lexicographic
 
 UNIVERSE: list[Frontier] = [EPOCHS, through(0), through(1), EPOCHS.everything()]
 TOP = EPOCHS.everything()
@@ -182,7 +183,7 @@ def saved(graph: Graph, points: list[tuple[str, tuple[float, ...]]], discarding:
     """Return checkpoints of processors. Args: discarding: the names of those that do not keep their sent messages."""
     available: dict[str, Available] = {n: Checkpoints([initial(p)]) for n, p in graph.processors.items()}
     for name, bound in points:
-        f = StructuredFrontier.lexicographic(bound)
+        f = lexicographic(bound)
         gone = {e.name: e.projection.sent(f) for e in graph.outputs[name] if e.projection and name in discarding}
         mine = available[name]
         assert isinstance(mine, Checkpoints)
@@ -199,7 +200,7 @@ def test_figure_7_a_loop_is_left_at_a_round_that_all_of_it_has() -> None:
     # body has sent round 4's messages on to round 5. So the head may keep round 5, and the body its input up to 4.
     found = {n: str(m.frontier) for n, m in solution.chosen.items()}
     head, body = solution.chosen["head"].frontier, solution.chosen["body"].frontier
-    assert (head, body) == (StructuredFrontier.lexicographic((1, 5)), StructuredFrontier.lexicographic((1, 4))), found
+    assert (head, body) == (lexicographic((1, 5)), lexicographic((1, 4))), found
     assert solution.chosen["out"].frontier == through(0), "epoch 0 has left the loop for good, epoch 1 has not"
 
 
@@ -212,7 +213,7 @@ def test_a_loop_that_saves_complete_epochs_goes_on_behind_the_newest_and_not_wit
     # The body has received messages of epoch 2 that no checkpoint of the head fixes, and has discarded its feedback.
     solution = solve(graph, saved(graph, points, "head body"))
     chosen = {n: m.frontier for n, m in solution.chosen.items()}
-    complete = StructuredFrontier.lexicographic((1, whole))
+    complete = lexicographic((1, whole))
     assert (chosen["head"], chosen["body"]) == (complete, complete)
     assert chosen["out"] == through(1), "what has left the loop of a complete epoch stays"
     assert chosen["in"] == through(2), "and its input of the next one need not come again"

@@ -9,7 +9,7 @@ from falkirk.protocol.ports import Health, Point, Range
 from falkirk.runtime.context import Place
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
-from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.times import TopicPartition
 
 
@@ -40,6 +40,10 @@ class BatchAtRest:
             if epoch.number >= kept and epoch.saved:
                 found.append(self._point(epoch))
         return self._reachable(found)
+
+    def cuts(self, after: int) -> tuple[tuple[int, OffsetFrontier], ...]:
+        """See RegionPort."""
+        return tuple((e.number, self._read(e.last, e.views)) for e in self.epochs.epochs() if e.number > after)
 
     def _point(self, epoch: Epoch) -> Point:
         return Point(
@@ -92,9 +96,14 @@ class BatchAtRest:
     def fence(self) -> None:
         """See RegionPort. A former run can write only into folders that no record names."""
 
-    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
-        """See RegionPort: the epochs decided since, complete or not. Their input is cut into epochs again."""
-        later = [e.number for e in self.epochs.epochs() if e.number > number]
+    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
+        """See RegionPort: the epochs decided after `upto`, complete or not. Their input is cut into epochs again.
+
+        Epochs between `number` and `upto` stay as they are: complete, or to be computed with the recorded cut.
+        """
+        assert isinstance(upto, StructuredFrontier), "a batch counts in epochs"
+        last = max((bound[0] for bound in upto.maxima), default=-1)
+        later = [e.number for e in self.epochs.epochs() if e.number > last]
         return ((self.logs.log, 0, later[0], later[-1] + 1),) if later else ()
 
     def rewind(self, number: int) -> None:

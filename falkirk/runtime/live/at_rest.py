@@ -16,7 +16,7 @@ from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.store import Positions
-from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.times import Natural, TopicPartition
 
 log = logging.getLogger("falkirk")
@@ -122,8 +122,13 @@ class RegionAtRest:
     def start(self, number: int) -> None:
         """Do nothing. The next start of the application resumes from this checkpoint."""
 
-    def beyond(self, number: int, upto: OffsetFrontier) -> tuple[Range, ...]:
+    def cuts(self, after: int) -> tuple[tuple[int, OffsetFrontier], ...]:
+        """See RegionPort: a live region counts in offsets."""
+        return ()
+
+    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
         """See RegionPort. Dead letters are included: a rollback cancels the dead letters of cancelled input too."""
+        assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         assert self._ends is not None, "`fence` must be called before `beyond`"
         covered = {
             p: max(o, upto.length(TopicPartition(topic=self.logs.source, partition=p)))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from falkirk.commands import training
+from falkirk.commands import machine, training
 from falkirk.commands.machine import setup
 from falkirk.errors import MachineError
 from falkirk.local import archive, jars
@@ -113,11 +113,12 @@ def test_the_doctor_says_whether_there_are_archives(tmp_path: Path, monkeypatch:
 
 def test_setup_goes_on_without_archives_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     jars.entry().mkdir(parents=True)
+    monkeypatch.setattr(machine, "module_jar", lambda: Path("module.jar"))
     monkeypatch.setattr(training, "make_archives", lambda: made(JAVA, save))
     done = CliRunner().invoke(setup)
     assert (done.exit_code, done.output) == (
         0,
-        f"JVM dependencies in {jars.entry()}\nclass archives in {entry(JAVA)}\n",
+        f"JVM dependencies in {jars.entry()}\nJava module in module.jar\nclass archives in {entry(JAVA)}\n",
     )
 
     def refuse() -> Path:
@@ -127,3 +128,12 @@ def test_setup_goes_on_without_archives_that_cannot_be_made(monkeypatch: pytest.
     done = CliRunner().invoke(setup)
     assert done.exit_code == 0
     assert "ARCHIVE_NOT_MADE" in done.output
+
+
+def test_the_training_keeps_the_java_module_out_of_the_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each change of a Java file would make the archive useless."""
+    monkeypatch.setattr(archive, "spark_jars", lambda: (Path("connector.jar"),))
+    monkeypatch.setattr(training, "module_jar", lambda: Path("module.jar"))
+    settings = training._class_path()
+    assert settings["spark.jars"] == "module.jar"
+    assert "module.jar" not in settings["spark.driver.extraClassPath"]

@@ -122,7 +122,7 @@ def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken(cache: Path) -> 
 
 @pytest.mark.parametrize("kind", jars.KINDS)
 def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: str) -> None:
-    use = {"spark": jars.spark_jars, "broker": jars.broker_jars}
+    use = {"spark": jars.spark_jars, "broker": jars.broker_jars, "compiler": jars.compiler_jars}
     jars.resolved(put_all)
     first = use[kind]()[0]
     first.write_text("replaced")

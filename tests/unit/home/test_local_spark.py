@@ -22,27 +22,34 @@ NAMED = [name for name in ESSENTIAL if name != SPECULATION]
 
 
 class FakeSession:
-    """A session with the given settings, with or without the Kafka connector on its class path."""
+    """A session with the given settings, with or without the Kafka connector and a Java module on its class path.
 
-    def __init__(self, settings: dict[str, str], *, connector: bool = True) -> None:
+    Args: module: the key of the module, or None.
+    """
+
+    def __init__(self, settings: dict[str, str], *, connector: bool = True, module: str | None = "ours") -> None:
         self.settings = dict(settings)
         self.conf = SimpleNamespace(get=lambda name, default: self.settings.get(name, default), set=self.set)
         utils = SimpleNamespace(classForName=self.find_class)
         spark = SimpleNamespace(util=SimpleNamespace(Utils=utils))
         self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
-        self._connector = connector
+        self._there = {local_spark._CONNECTOR: connector, local_spark._MODULE: module is not None}
+        self._package = SimpleNamespace(getImplementationVersion=lambda: module)
 
     def set(self, name: str, value: str) -> None:
         self.settings[name] = value
 
-    def find_class(self, name: str, initialize: bool, sparks_own: bool) -> None:
-        if not self._connector:
-            raise Py4JJavaError("not found", SimpleNamespace(_target_id="o1", _gateway_client=None))
+    def find_class(self, name: str, initialize: bool, sparks_own: bool) -> Any:
+        if self._there[name]:
+            return SimpleNamespace(getPackage=lambda: self._package)
+        raise Py4JJavaError("not found", SimpleNamespace(_target_id="o1", _gateway_client=None))
 
 
 @pytest.fixture(autouse=True)
 def no_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_spark, "spark_jars", lambda: ("connector.jar",))
+    monkeypatch.setattr(local_spark, "application_jars", lambda: ("connector.jar", "falkirk-java-ours.jar"))
+    monkeypatch.setattr(local_spark, "module_jar", lambda: "falkirk-java-ours.jar")
+    monkeypatch.setattr(local_spark, "key", lambda: "ours")
 
 
 def lacks(fake: Any) -> dict[str, tuple[str, str | None]]:
@@ -67,7 +74,13 @@ def test_an_essential_setting_that_is_missing_or_other_is_named(name: str, found
 
 
 def test_a_class_path_without_the_connector_is_named() -> None:
-    assert lacks(FakeSession(WELL, connector=False)) == {"spark.jars": ("connector.jar", None)}
+    assert lacks(FakeSession(WELL, connector=False)) == {"spark.jars": ("connector.jar,falkirk-java-ours.jar", None)}
+
+
+@pytest.mark.parametrize("found", [None, "of another version"])
+def test_a_class_path_without_the_java_module_or_with_another_one_is_named(found: str | None) -> None:
+    (missing,) = missing_settings(FakeSession(WELL, module=found))  # type: ignore[arg-type]
+    assert (missing.name, missing.wanted, missing.found) == ("spark.jars", "falkirk-java-ours.jar", found)
 
 
 def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ LAYERS = (
 )  # fmt: skip
 #: The modules that users import, and what only they lead to.
 API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
+#: Java files import these packages alone.
+JAVA_IMPORTS = ("java.", "org.falkirk.", "org.apache.spark.", "org.apache.kafka.", "org.slf4j.", "scala.")
 #: What is in the repository and not in the package. It may import all of the package.
 OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples")
 
@@ -107,6 +109,29 @@ def test_every_package_has_its_layer_and_the_architecture_page_names_it() -> Non
     page = (ROOT / "docs" / "architecture.md").read_text()
     named = [name for name in re.findall(r"^\| `(\w+)` ", page, re.MULTILINE) if name in LAYERS]
     assert named == list(reversed(LAYERS))
+
+
+def java_imports(path: Path) -> set[str]:
+    """Return the names that a Java file imports."""
+    return set(re.findall(r"^import (?:static )?([\w.]+)(?:\.\*)?;", path.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "java").rglob("*.java")), ids=lambda path: path.stem)
+def test_a_java_file_is_ours_and_imports_what_each_machine_has(path: Path) -> None:
+    folder, *package = path.relative_to(ROOT / "java").parent.parts
+    assert folder in {"src", "test"}
+    assert package[:2] == ["org", "falkirk"]
+    assert f"package {'.'.join(package)};" in path.read_text()
+    assert not {name for name in java_imports(path) if not name.startswith(JAVA_IMPORTS)}
+
+
+def test_java_is_beside_the_package_and_the_architecture_page_names_its_classes() -> None:
+    assert not list(PACKAGE.rglob("*.java"))
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.partition("## The Java module")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(path.stem for path in (ROOT / "java" / "src").rglob("*.java"))
 
 
 def test_these_tests_can_fail() -> None:

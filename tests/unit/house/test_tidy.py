@@ -40,6 +40,7 @@ def tracked(pattern: str) -> Iterator[Path]:
 
 
 PYTHON_FILES = list(tracked("*.py"))
+JAVA_FILES = list(tracked("*.java"))
 
 
 def name(path: Path) -> str:
@@ -85,6 +86,21 @@ def test_a_file_is_short_and_opens_with_a_sentence(path: Path) -> None:
         docstring = ast.get_docstring(ast.parse(text))
         assert docstring, "a module begins with one defining sentence"
         assert re.search(r"[.:?]($|\s)", docstring), "its first sentence has an end"
+
+
+@pytest.mark.parametrize("path", JAVA_FILES, ids=name)
+def test_a_java_file_is_short_and_says_what_its_class_is_for(path: Path) -> None:
+    text = path.read_text()
+    lines = text.count("\n")
+    assert lines <= LINES_MAX, f"{lines} lines: look for the second thing hiding inside"
+    assert re.search(r"^/\*\*(?:\n \*)? [A-Z][^@]*?[.:]", text, re.MULTILINE), "a class begins with a defining sentence"
+    assert not re.search(FORBIDDEN_IN_PYTHON["work left for later"], text)
+    assert not re.search(r"catch \([^)]*\) \{\s*\}", text), "an error swallowed whole"
+
+
+@pytest.mark.parametrize("path", [p for p in JAVA_FILES if ROOT / "java" / "test" in p.parents], ids=name)
+def test_java_tests_wait_for_conditions(path: Path) -> None:
+    assert not re.search(r"\bsleep\(", path.read_text()), "wait for a condition instead"
 
 
 @pytest.mark.parametrize("path", [p for p in PYTHON_FILES if ROOT / "tests" in p.parents], ids=name)

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from falkirk.theory.events import History, Message, closure
 from falkirk.theory.frontier import Frontier, OffsetFrontier, down
 from falkirk.theory.graph import Graph
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
 from falkirk.theory.times import SequenceTime, Time, TopicPartition
+from formal.events import History, Message, closure
 
 
 class State(Enum):

@@ -1,0 +1,38 @@
+package org.falkirk;
+
+import java.util.Objects;
+
+/** The assertions of the Java tests. */
+final class Check {
+    /** Code that may throw. */
+    interface Code {
+        void run() throws Exception;
+    }
+
+    private Check() {}
+
+    static void equal(Object found, Object expected) {
+        if (!Objects.equals(found, expected)) {
+            throw new AssertionError("found " + found + ", expected " + expected);
+        }
+    }
+
+    static void that(boolean holds, String statement) {
+        if (!holds) {
+            throw new AssertionError("does not hold: " + statement);
+        }
+    }
+
+    /** Return the error of this class that the code throws. */
+    static <E extends Throwable> E thrown(Class<E> kind, Code code) {
+        try {
+            code.run();
+        } catch (Throwable error) {
+            if (kind.isInstance(error)) {
+                return kind.cast(error);
+            }
+            throw new AssertionError("found " + error + ", expected " + kind.getName(), error);
+        }
+        throw new AssertionError("found no error, expected " + kind.getName());
+    }
+}

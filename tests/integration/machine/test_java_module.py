@@ -1,0 +1,103 @@
+"""The Java module is on the class path of the driver and of executors; a session without it is refused."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from falkirk.local import archive, module
+from falkirk.local.archive import archive_file, entry, options
+from falkirk.local.java import find_java
+
+#: Calls a class of the module in tasks.
+CALL = "reflect('org.falkirk.Stamp', 'decode', concat('0.1.', id)) stamp"
+ROOT = Path(__file__).parents[3]
+
+ON_EXECUTORS = f"""
+from falkirk.local.spark import session
+spark = session("executors", master="local-cluster[1,2,1024]")
+print(sorted(row.stamp for row in spark.range(3).selectExpr("{CALL}").collect()))
+"""
+
+OWN_SESSION = """
+import sys
+from pyspark.sql import SparkSession
+from falkirk.errors import SparkError
+from falkirk.local.jars import spark_jars
+from falkirk.local.spark import session, session_settings
+
+jars = [*map(str, spark_jars()), *sys.argv[1:]]
+builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
+for name, value in session_settings(buffer_timeout="1 ms", state_partitions=2).items():
+    builder = builder.config(name, value)
+builder.getOrCreate()
+try:
+    print(session("own").range(1).count())
+except SparkError as error:
+    (missing,) = error.parameters["missing"]
+    print(error.condition, missing.name, missing.wanted, missing.found)
+"""
+
+
+def printed(program: str, *arguments: str) -> str:
+    """Return the last line that a program prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()[-1]
+
+
+def test_the_driver_and_its_tasks_have_the_module(spark: SparkSession) -> None:
+    found = spark.range(3).selectExpr(CALL).collect()
+    assert sorted(row.stamp for row in found) == ["0.1.0", "0.1.1", "0.1.2"]
+    assert spark._jvm.org.falkirk.Stamp.decode("0.1.2").offset() == 2  # type: ignore[union-attr, operator]
+
+
+def test_executors_have_the_module() -> None:
+    assert printed(ON_EXECUTORS) == "['0.1.0', '0.1.1', '0.1.2']"
+
+
+def test_a_session_of_the_users_own_with_the_module_is_used() -> None:
+    assert printed(OWN_SESSION, str(module.module_jar())) == "1"
+
+
+@pytest.mark.parametrize("version", [None, "older"])
+def test_a_session_of_the_users_own_without_the_module_or_with_another_one_is_refused(
+    tmp_path: Path, version: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = module.module_jar()
+    jars = []
+    if version:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "key", lambda: version)
+            module.build(tmp_path)
+            jars = [str(module.jar_in(tmp_path))]
+    assert printed(OWN_SESSION, *jars) == f"SESSION_SETTINGS_MISSING spark.jars {ours} {version}"
+
+
+def test_the_archive_of_this_machine_fits_every_module(tmp_path: Path) -> None:
+    """The module is behind the jars that the archive covers. Before them, no class would come from the archive."""
+    java = find_java()
+    assert archive_file(entry(java), "spark").is_file(), "this machine has no class archives: run `falkirk setup`"
+
+    def shared(*class_path: Path) -> int:
+        loaded = tmp_path / "loaded.txt"
+        subprocess.run(
+            [
+                java.command, *options("spark", java), f"-Xlog:class+load:file={loaded}",
+                "-cp", os.pathsep.join(map(str, class_path)), "org.apache.spark.deploy.SparkSubmit", "--version",
+            ],
+            capture_output=True, check=True,
+        )  # fmt: skip
+        return loaded.read_text().count("shared objects file (top)")
+
+    other = tmp_path / "other.jar"
+    other.write_bytes(module.module_jar().read_bytes() + b"more")
+    covered = archive.driver_class_path()
+    counts = [shared(*covered), shared(*covered, module.module_jar()), shared(*covered, other)]
+    assert min(counts) == max(counts) > 300, counts
+    assert shared(module.module_jar(), *covered) == 0

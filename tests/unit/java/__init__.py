@@ -1,0 +1,1 @@
+"""Tests of the Java module: its build, and its own unit tests."""

@@ -1,0 +1,33 @@
+"""The Java tests of `java/test`, compiled once per test process."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from falkirk.local import module
+from falkirk.local.compiler import compile_java
+from falkirk.local.java import find_java
+
+TESTS = module.REPOSITORY / "test"
+Command = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="session")
+def java_tests(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Return a function that returns the command which runs a class of `java/test`."""
+    classes = tmp_path_factory.mktemp("java-tests")
+    class_path = (module.module_jar(), *module.class_path())
+    compile_java(TESTS, classes, class_path=class_path, warnings_are_errors=True)
+    used = ":".join(map(str, (classes, *class_path)))
+
+    def command(name: str, arguments: Sequence[str] = ()) -> list[str]:
+        options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-ea"]
+        return [find_java().command, *options, "-cp", used, f"org.falkirk.{name}", *arguments]
+
+    return command
+
+
+def classes_with_tests() -> dict[str, Path]:
+    """Return the file of each class with tests, by the name of the class."""
+    return {f"org.falkirk.{file.stem}": file for file in sorted(TESTS.rglob("*Test.java"))}
