@@ -11,8 +11,9 @@ from falkirk.commands.group import Group
 from falkirk.commands.machine import doctor, jars, kafka, setup
 from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option, master_option
 from falkirk.commands.redrive import redrive
+from falkirk.commands.rollback import history, rollback
 from falkirk.commands.run import run_in_terminal, status_line
-from falkirk.commands.running import disown, gc, history, local_broker, rollback, stop
+from falkirk.commands.running import disown, gc, local_broker, stop
 from falkirk.commands.verify import verify
 from falkirk.declare.load import load_application
 from falkirk.host.coordinator import SILENT_S, RunSettings, read_status

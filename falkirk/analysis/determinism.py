@@ -4,6 +4,7 @@ Exactly-once results that depend on them wait until they can't be taken back any
 contradict each other: see falkirk/plan/live_determinism.py. An at-most-once sink after them is refused.
 """
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from falkirk.declare.asserting import Word
 
 #: The division and order of a checkpointed DataFrame's rows, which are no computation.
 _PHYSICAL = ".plans.physical."
+#: A cache of counted operations. A plan never changes, and the frame after one step is the frame before the next one.
+_COUNTED: "weakref.WeakKeyDictionary[DataFrame, Counter[str]]" = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +57,15 @@ class InBatch:
 
 
 def operations(data: DataFrame) -> Counter[str]:
-    """Count the expressions and operators in a DataFrame's analysed plan, by simple class name."""
-    tree = tree_of(data)
-    return Counter((*_names(tree), *_of_distinct(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
+    """Count the expressions and operators in a DataFrame's analysed plan, by simple class name.
+
+    The result is shared: do not change it.
+    """
+    if (counted := _COUNTED.get(data)) is None:
+        tree = tree_of(data)
+        found = (*_names(tree), *_of_distinct(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree))
+        counted = _COUNTED[data] = Counter(found)
+    return counted
 
 
 def _of_distinct(node: Any) -> Iterator[str]:

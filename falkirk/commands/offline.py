@@ -1,4 +1,4 @@
-"""Visit: shows, from its home, where an application can roll back to and what can be collected.
+"""Visit: shows, from its home, where an application can roll back to and which data can be collected.
 
 The application may run or not. A visit needs no Spark, and changes data only if the application does not run.
 """
@@ -15,11 +15,12 @@ from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import file_log
 from falkirk.plan.shape import Shape, read_shape
+from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
 from falkirk.protocol.kept import NO_HISTORY, merged
 from falkirk.protocol.layout import cut, cutter_name, epochs_name
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Decision
+from falkirk.protocol.rollback import Decision, Points
 from falkirk.runtime.context import Place
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.files import FileLog
@@ -36,11 +37,12 @@ from falkirk.theory.history import History
 class Move:
     """A region that goes back.
 
-    Args: to: the checkpoint. again: at least this many records of its input are read again. taken_back: this many of
-        its output records become void. why: in one sentence.
+    Args: newest: its newest checkpoint. to: the checkpoint. again: at least this many records of its input are read
+        again. taken_back: this many of its output records become void. why: in one sentence.
     """
 
     region: str
+    newest: Point
     to: Point
     again: int
     taken_back: int
@@ -72,6 +74,19 @@ class Past:
     first: Point
     since: int
     outside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastCut:
+    """A cut that the application can go back to, with the price of it.
+
+    Args: again: at least this many records are read again, by all regions. outside: for each topic whose readers it
+        would contradict, the number of results that are already published.
+    """
+
+    cut: ConsistentCut
+    again: int
+    outside: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +136,22 @@ class OfflineApplication:
             spare=app.spare_checkpoints,
         )  # fmt: skip
 
+    def cuts(self) -> tuple[ConsistentCut, ...]:
+        """Return the consistent states that the application can go back to, newest first."""
+        return consistent_cuts(self.shape.layout, self._points())
+
+    def past_cuts(self) -> tuple[PastCut, ...]:
+        """Return the cuts with the price of each, newest first."""
+        layout, points = self.shape.layout, self._points()
+        found = consistent_cuts(layout, points)
+        if not found:
+            return ()
+        outside = self.recovery.decide(frozenset(), found[0].asked, force=True).outside
+        return tuple(PastCut(cut=c, again=c.read_again(points), outside=c.contradicts(layout, outside)) for c in found)
+
+    def _points(self) -> Points:
+        return {name: region.points() for name, region in self.regions.items()}
+
     def asked(self, text: str) -> dict[str, int]:
         """Return the requested point of `PROCESSOR@POINT`: the number of a checkpoint, or `start`.
 
@@ -132,8 +163,8 @@ class OfflineApplication:
             raise DefinitionError(
                 "POINT_INVALID",
                 f"{text!r} names no point to go back to.",
-                hint="Write PROCESSOR@POINT, with a point that `falkirk history` shows, or PROCESSOR@start. "
-                f"Known names: {', '.join(dict.fromkeys([*self.shape.layout.stages, *self._processors()]))}.",
+                hint="Write PROCESSOR@POINT, with a point that `falkirk history --unit` shows, or PROCESSOR@start. "
+                f"Known names: {', '.join(self.shape.names)}.",
                 text=text,
             )
         number = -1 if point == "start" else int(point)
@@ -148,9 +179,6 @@ class OfflineApplication:
             )
         return {region: number}
 
-    def _processors(self) -> list[str]:
-        return [p for names in self.shape.processors.values() for p in names]
-
     def preview(self, asked: Mapping[str, int]) -> Preview:
         """Return the effect of a rollback, without performing it.
 
@@ -159,7 +187,7 @@ class OfflineApplication:
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
         decision = self.recovery.decide(failed, asked, force=True)
-        points = {name: region.points() for name, region in self.regions.items()}
+        points = self._points()
         moves = []
         for name, number in decision.goes.items():
             newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
@@ -170,6 +198,7 @@ class OfflineApplication:
             moves.append(
                 Move(
                     region=name,
+                    newest=newest,
                     to=to,
                     again=_length(newest.read) - _length(to.read),
                     taken_back=_length(ends) - _length(decision.settled.get(name, ends)),
@@ -192,10 +221,17 @@ class OfflineApplication:
         out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
         return max(0, _length(out) - _length(decision.settled[writer.name]))
 
-    def history(self) -> tuple[Past, ...]:
-        """Return the points to which each region can go back, region by region, oldest first."""
+    def history(self, unit: str | None = None) -> tuple[Past, ...]:
+        """Return the points to which each region can go back, region by region, oldest first.
+
+        Args: unit: only of this region, or of the last one that runs this processor.
+        Raises: DefinitionError: `REGION_UNKNOWN`.
+        """
         layout, found = self.shape.layout, []
+        wanted = None if unit is None else self.shape.require_region(unit)
         for name, region in self.regions.items():
+            if wanted not in (None, name):
+                continue
             output = layout.stages[name].output
             end = _length(self.logs.ends(output))
             for equal in merged(region.points()):

@@ -12,7 +12,6 @@ from falkirk.commands.offline import never_ran
 from falkirk.commands.running import home_of, local_broker, of_application
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
-from falkirk.errors import DefinitionError
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import Shape, read_shape
@@ -113,14 +112,7 @@ def _regions(shape: Shape, named: str | None) -> dict[str, str]:
     found |= {b.name: b.dead_letters for b in shape.batches if b.dead_letters is not None}
     if named is None:
         return found
-    region = shape.region_of(named)
-    if region is None:
-        raise DefinitionError(
-            "REGION_UNKNOWN",
-            f"there is no region or processor named {named!r}.",
-            hint=f"The regions and processors are {', '.join(dict.fromkeys([*shape.layout.stages, *found]))}.",
-            region=named,
-        )
+    region = shape.require_region(named)
     return {region: found[region]} if region in found else {}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from falkirk.errors import HomeError
+from falkirk.errors import DefinitionError, HomeError
 from falkirk.home.folder import write_atomically
 from falkirk.kafka.topics import Topics
 from falkirk.plan.plan import Plan
@@ -35,6 +35,24 @@ class Shape:
         if name in self.layout.stages:
             return name
         return next((r for r, names in reversed(self.processors.items()) if name in names), None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all regions and processors."""
+        processors = [p for names in self.processors.values() for p in names]
+        return tuple(dict.fromkeys([*self.layout.stages, *processors]))
+
+    def require_region(self, name: str) -> str:
+        """Return `region_of(name)`. Raises: DefinitionError: `REGION_UNKNOWN`."""
+        region = self.region_of(name)
+        if region is None:
+            raise DefinitionError(
+                "REGION_UNKNOWN",
+                f"there is no region or processor named {name!r}.",
+                hint=f"The regions and processors are {', '.join(self.names)}.",
+                region=name,
+            )
+        return region
 
     def write(self, home: Path) -> None:
         """Write it into a home."""

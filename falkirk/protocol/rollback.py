@@ -70,15 +70,13 @@ def decide(
     Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`: a region has no checkpoint to go back to.
     """
     asked, marks = asked or {}, marks or {}
-    if cuts is None:
-        cuts = {n: Cuts.of((p.number, p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
-    graph, available = layout.graph(cuts), layout.restorable()
+    graph, available = layout.graph(cuts_of(layout, points) if cuts is None else cuts), layout.restorable()
     for name, stage in layout.stages.items():
         mine = [p for p in points[name] if p.number <= asked.get(name, p.number)]
         if not mine:
             raise none_left(name)
         anywhere = stage.deterministic and name not in asked
-        available[name] = _anywhere(layout, name, mine, marks.get(name, ())) if anywhere else _saved(layout, name, mine)
+        available[name] = _anywhere(layout, name, mine, marks.get(name, ())) if anywhere else saved(layout, name, mine)
         alive = name not in failed and name not in asked
         if alive and not stage.deterministic:
             # It is not known exactly how much the region has read so far. An overestimate is safe.
@@ -103,6 +101,11 @@ def decide(
     counts = {layout.stages[name].output: upto for name, upto in settled.items()}
     contradicts = tuple(layout.held.get(t, t) for t in sorted(outside) if not outside[t] <= counts.get(t, TOP))
     return Decision(goes=goes, settled=settled, contradicts=contradicts, outside=outside, solution=solution)
+
+
+def cuts_of(layout: Layout, points: Points) -> dict[str, Cuts]:
+    """Return where the epochs with a checkpoint end, for each batch."""
+    return {n: Cuts.of((p.number, p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
 
 
 def none_left(name: str) -> UnrecoverableError:
@@ -193,7 +196,7 @@ def _everything(graph: Graph, name: str) -> Metadata:
     return Metadata(frontier=graph.processors[name].domain.everything(), delivered=delivered)
 
 
-def _saved(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
+def saved(layout: Layout, name: str, points: Sequence[Point]) -> Checkpoints:
     """Return F*(p) of a region that can go back only to its checkpoints.
 
     A lost checkpoint is left out, because its region would compute other results in place of those that it sent.

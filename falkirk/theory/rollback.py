@@ -313,10 +313,14 @@ class Rollback:
             older.therefore.add(refusal)
 
 
-def settle(rollback: Rollback, variables: Iterable[Variable]) -> None:
-    """Lower these variables, and those among them that a change affects, until nothing changes. Others stay."""
+def settle(rollback: Rollback, variables: Iterable[Variable], first: Iterable[Variable] | None = None) -> None:
+    """Lower these variables, and those among them that a change affects, until nothing changes. Others stay.
+
+    Args: first: those for which less is available than before. None: any of them may have to go back.
+    """
     free = dict.fromkeys(variables)
-    waiting, queued = deque(free), set(free)
+    waiting = deque(free if first is None else dict.fromkeys(first))
+    queued = set(waiting)
     while waiting:
         variable = waiting.popleft()
         queued.discard(variable)

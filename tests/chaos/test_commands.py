@@ -12,7 +12,7 @@ from falkirk.local.broker import Broker
 from falkirk.store import Store
 from tests.chaos.harness import APPS, Application, Load
 from tests.integration.live import Wire
-from tests.integration.tentative import BY_WORD, COUNTS, DRAWN, REGIONS, Hop, expected, released
+from tests.integration.tentative import BY_WORD, COUNTS, REGIONS, Hop, expected, released
 from tests.support import wait_until
 
 FILE = APPS / "tentative.py"
@@ -33,12 +33,12 @@ class Told:
         return json.loads(result.stdout)
 
     def newest(self, region: str) -> int:
-        return max(p["point"] for p in self.json("history") if p["region"] == region)
+        return max(p["point"] for p in self.json("history", "--unit", region))
 
 
 def goes_back_to_the_newest(told: Told) -> bool:
-    """Return whether the application rolled back to its newest point; it may publish a later one meanwhile."""
-    back = told("rollback", "--to", f"drawn@{told.newest(DRAWN)}", "--yes")
+    """Return whether the application rolled back to its newest cut; it may publish results of a later one meanwhile."""
+    back = told("rollback", "--to", "1 ms ago", "--yes")
     assert back.exit_code == 0 or "REQUEST_REFUSED" in back.output, back.output
     return back.exit_code == 0
 
@@ -61,11 +61,14 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         application.wait(lambda: wire.count(counts) > 100, 120, "released results")
 
         # While the application runs, a rollback must not silently contradict published results. It may return to a
-        # point on which no published result depends.
-        past = told.json("history")
-        assert {p["region"] for p in past} == set(REGIONS)
+        # cut on which no published result depends.
+        past = told.json("history", "--unit", COUNTS)
         assert all(p["made_at_s"] for p in past if p["point"] >= 0)
-        preview = told.json("rollback", "--to", "drawn@start", "--dry-run")
+        cuts = told.json("history")
+        assert cuts[-1]["points"] == dict.fromkeys(REGIONS, -1)
+        assert cuts[-1]["outside"][counts] > 100
+        preview = told.json("rollback", "--to", "1 hour ago", "--dry-run")
+        assert (preview["cut"], {m["to"] for m in preview["moves"]}) == (0, {-1})
         assert preview["outside"][counts] > 100
         assert {m["region"] for m in preview["moves"]} == set(REGIONS)
         refused = told("rollback", "--to", "drawn@start", "--yes")
@@ -81,7 +84,8 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         application.wait_committed(2)
         assert set(told.json("gc", "--dry-run")["checkpoints"]) == set(REGIONS)
 
-        # While the application is stopped.
+        # While the application is stopped. What waits meanwhile is to be read before the test ends.
+        load.rate = 10.0
         stopped = told("stop")
         assert stopped.exit_code == 0, stopped.output
         assert application.ended() == 0
@@ -94,6 +98,11 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         back = told("rollback", "--to", f"{BY_WORD}@{to}", "--yes")
         assert back.exit_code == 0, back.output
         assert told.newest(BY_WORD) <= to  # or earlier, if its input is computed again
+        newest = told.json("history")[0]
+        assert newest["outside"] == {}, "results are published when a consistent cut covers them"
+        back = told.json("rollback", "--to", str(newest["cut"]), "--yes")
+        assert {m["region"]: m["to"] for m in back["moves"]} == newest["points"]
+        assert told.json("history")[0]["points"] == newest["points"]
         assert told("gc").exit_code == 0
         application.start()
         application.wait_committed(0)

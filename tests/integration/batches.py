@@ -14,10 +14,28 @@ if TYPE_CHECKING:
 ROWS = 40
 
 
-def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
-    """Return the application; its topics are events, queries, weights and answers, each with the tag."""
+def walking(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
+    """Return an application with the random walk alone; its topic is events, with the tag."""
     app = fk.App("search", home=home, history=3)
     app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
+
+    @app.batch(rows=ROWS, state="n LONG, x DOUBLE, step DOUBLE", policy=policy)
+    def walk(events: "DataFrame", walk: "DataFrame") -> "tuple[DataFrame, DataFrame]":
+        """Tell the step of the epoch before, and draw the next one."""
+        step = events.agg(F.rand().alias("step"), F.count("*").alias("read"))
+        before = walk.agg(
+            F.coalesce(F.max("n"), F.lit(0)).alias("before"), F.coalesce(F.max("x"), F.lit(0)).alias("at")
+        )
+        moved = before.crossJoin(step)
+        return walk, moved.select((F.col("before") + 1).alias("n"), (F.col("at") + F.col("step")).alias("x"), "step")
+
+    app.sink("walk", walk, fk.Sql(database, f"walk_{tag}"))
+    return app
+
+
+def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
+    """Return the application; its topics are events, queries, weights and answers, each with the tag."""
+    app = walking(tag, home, database, policy=policy)
     app.source("queries", fk.Kafka(f"queries-{tag}", schema="id LONG NOT NULL, word STRING"))
 
     @app.batch(rows=ROWS)
@@ -33,17 +51,6 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
     def answers(queries: "DataFrame", totals: fk.View) -> "DataFrame":
         return queries.join(totals, "word", "left").select("id", "word", "total")
 
-    @app.batch(rows=ROWS, state="n LONG, x DOUBLE, step DOUBLE", policy=policy)
-    def walk(events: "DataFrame", walk: "DataFrame") -> "tuple[DataFrame, DataFrame]":
-        """Tell the step of the epoch before, and draw the next one."""
-        step = events.agg(F.rand().alias("step"), F.count("*").alias("read"))
-        before = walk.agg(
-            F.coalesce(F.max("n"), F.lit(0)).alias("before"), F.coalesce(F.max("x"), F.lit(0)).alias("at")
-        )
-        moved = before.crossJoin(step)
-        return walk, moved.select((F.col("before") + 1).alias("n"), (F.col("at") + F.col("step")).alias("x"), "step")
-
-    app.sink("walk", walk, fk.Sql(database, f"walk_{tag}"))
     app.sink("weights", weights, fk.Kafka(f"weights-{tag}", key="word"))
     app.sink("totals", totals, fk.Sql(database, f"totals_{tag}", key="word"))
     app.sink("answers", answers, fk.Kafka(f"answers-{tag}", key="id"))

@@ -18,7 +18,7 @@ from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import Store
-from tests.integration.batches import ROWS, application
+from tests.integration.batches import ROWS, application, walking
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.epochs.test_batches import WORDS, Table
 from tests.integration.live import Wire
@@ -97,7 +97,7 @@ def test_a_state_that_is_in_no_file_is_not_drawn_again_under_recorded_results(
     """An epoch fails in Spark, so that what is in its memory may be gone: the application begins anew, and takes back
     what rests on that, before any of it is drawn again."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
-    events, *_ = (wire.topic(name) for name in ("events", "queries", "weights", "answers"))
+    events = wire.topic("events")
     walk, real = Table(database, f"walk_{tag}"), EpochJobs.compute
 
     def failing(region: EpochJobs, epoch: Any, *arguments: Any) -> Any:
@@ -112,7 +112,7 @@ def test_a_state_that_is_in_no_file_is_not_drawn_again_under_recorded_results(
     policy = fk.Lazy(when=lambda epoch: epoch % 4 == 3)  # epoch 3 is saved, epoch 4 is not
     with monkeypatch.context() as patch:
         patch.setattr(EpochJobs, "compute", failing)
-        query = run_here(application(tag, home, database, policy=policy), Connection.of(broker.bootstrap))
+        query = run_here(walking(tag, home, database, policy=policy), Connection.of(broker.bootstrap))
         work(6)
         try:
             wait_until(lambda: not query.isActive, 120, "the failure")
@@ -128,7 +128,7 @@ def test_a_state_that_is_in_no_file_is_not_drawn_again_under_recorded_results(
             work(1)
         return len(walk.rows()) >= STEPS
 
-    run_until_cut_off(application(tag, home, database, policy=policy), broker, None, lambda: None, is_done)
+    run_until_cut_off(walking(tag, home, database, policy=policy), broker, None, lambda: None, is_done)
     assert_walk(walk)
 
 
@@ -149,7 +149,7 @@ def never_with_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cut_off_while_a_state_is_saved_at_rest(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
     """A policy by the clock, and less to do than would make it save: what was drawn leaves all the same."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
-    events, *_ = (wire.topic(name) for name in ("events", "queries", "weights", "answers"))
+    events = wire.topic("events")
     walk = Table(database, f"walk_{tag}")
     sent = 0
 
@@ -160,7 +160,7 @@ def test_cut_off_while_a_state_is_saved_at_rest(spark: "SparkSession", broker: B
             sent += 1
 
     for place in (*AT_REST.values(), None):
-        app = application(tag, home, database, policy=fk.Lazy("4 seconds"))
+        app = walking(tag, home, database, policy=fk.Lazy("4 seconds"))
         run_until_cut_off(app, broker, place, work, lambda query: query.isActive and len(walk.rows()) == sent - 1)
     assert_walk(walk)
 
@@ -173,9 +173,9 @@ def test_what_waits_for_a_saved_state_does_not_wait_for_input(
     if not by_the_clock:
         monkeypatch.setattr(Batch, "saves_at_rest", lambda *_: False)
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
-    events, *_ = (wire.topic(name) for name in ("events", "queries", "weights", "answers"))
+    events = wire.topic("events")
     walk = Table(database, f"walk_{tag}")
-    query = run_here(application(tag, home, database, policy=fk.Lazy("4 seconds")), Connection.of(broker.bootstrap))
+    query = run_here(walking(tag, home, database, policy=fk.Lazy("1 second")), Connection.of(broker.bootstrap))
     made = query._home.store
 
     def waiting() -> list[Any]:
@@ -188,7 +188,7 @@ def test_what_waits_for_a_saved_state_does_not_wait_for_input(
                 lambda sent=sent: [c for c in made.checkpoints("walk") if c.point == sent - 1], 60, f"epoch {sent}"
             )
         last = made.checkpoints("walk")[-1]
-        wait_until(lambda: not waiting() or time.time() > last.made_at_s + 12, 60, "three intervals")
+        wait_until(lambda: not waiting() or time.time() > last.made_at_s + 3, 60, "three intervals")
         if by_the_clock:
             wait_until(lambda: len(walk.rows()) == 2, 60, f"what was drawn: {query.status}")
         assert (len(walk.rows()) == 2) is by_the_clock

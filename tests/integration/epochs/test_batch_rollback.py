@@ -129,6 +129,12 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         assert moved["weights"].why == "asked for"
         assert moved["totals"].why == "it has read results that weights takes back"
         assert preview.outside, "what is taken back was released"
+        newest, older = visit.past_cuts()[:2]
+        assert newest.cut.asked == {name: max(p.number for p in r.points()) for name, r in visit.regions.items()}
+        assert (newest.again, dict(newest.outside)) == (0, {}), "all epochs are complete and saved"
+        assert older.again > 0
+        back = visit.preview(older.cut.asked)
+        assert ({m.region: m.to.number for m in back.moves}, back.stays) == (older.cut.asked, ())
         with pytest.raises(GuaranteeError) as refused:
             visit.roll_back(asked, force=False)
         assert refused.value.condition == "CONTRADICTS_RELEASED"

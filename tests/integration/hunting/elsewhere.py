@@ -87,10 +87,10 @@ def line(*, ansi: bool, data: int, zone: str, batch: Sequence[Pipeline], live: S
     return json.dumps({"ansi": ansi, "data": data, "zone": zone, **ran, "results": found}) + "\n"
 
 
-def rerun(record: Path, seconds: float) -> "subprocess.CompletedProcess[str]":
-    """Run the pipelines of a record in another JVM, for so long; the exit code is 0 if all results are equal."""
+def started(record: Path, seconds: float) -> "subprocess.Popen[str]":
+    """Start another JVM that runs the pipelines of a record, for so long; it ends with 0 if all results are equal."""
     command = [sys.executable, "-m", MODULE, str(record), str(seconds)]
-    return subprocess.run(command, env=os.environ | _OTHER, stdout=subprocess.PIPE, text=True, check=False)
+    return subprocess.Popen(command, env=os.environ | _OTHER, stdout=subprocess.PIPE, text=True)
 
 
 def spark(cores: int) -> "SparkSession":

@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,9 @@ _COLLATED = re.compile(r"collat|\b(ci|ai)\b", re.IGNORECASE)
 _COMPILING = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 #: The estimated time of a pipeline's first run in seconds, until it was measured.
 _FIRST_RUN_S = 0.03
+#: The number of times that the first runs are tried if they last into the next day. After one of them, their time is
+#: known.
+_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,15 +263,22 @@ class Hunt:
         given(self._planning.session, self._planning.tables)
         return [self._planner.told(pipeline) for pipeline in pipelines]
 
-    def through(self, told: Sequence[Told]) -> Outcome:
-        """Run the pipelines that are inferred deterministic twice. Between the two runs another day begins."""
+    def through(self, told: Sequence[Told], meanwhile: Callable[[Outcome], None] = lambda _: None) -> Outcome:
+        """Run the pipelines that are inferred deterministic twice. Between the two runs another day begins.
+
+        Args: meanwhile: other work, for the time until then. It gets the outcome of the first runs.
+        """
         outcome = _noted(told)
         batch, live = divided(told)
-        midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
-        began = time.monotonic()
-        outcome.results = self.first(batch, live, outcome.zone)
-        self._first_run_s = 1.2 * (time.monotonic() - began) / max(1, len(batch + live))
-        outcome.in_time = time.monotonic() < midnight
+        for _ in range(_TRIES):
+            midnight, outcome.zone = _midnight(self._first_run_s * len(batch + live))
+            began = time.monotonic()
+            outcome.results = self.first(batch, live, outcome.zone)
+            self._first_run_s = 1.2 * (time.monotonic() - began) / max(1, len(batch + live))
+            outcome.in_time = time.monotonic() < midnight
+            if outcome.in_time:
+                break
+        meanwhile(outcome)
         wait_until(lambda: time.monotonic() >= midnight, 120, "midnight")
         with jvm.on_another_machine(self._first.session):
             second, in_order = self._second.run(batch), self._in_order.run(live)

@@ -1,6 +1,7 @@
 """Programs: generates the random pipelines of a seed. The same seed always gives the same pipelines."""
 
 import random
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -102,8 +103,15 @@ def _one(pool: Pool, what: Function | str) -> str:
     return pool.filled(what) if isinstance(what, str) else call(pool, what)
 
 
+#: The views that a session has. No pipeline changes them.
+_VIEWS: "weakref.WeakKeyDictionary[SparkSession, dict[str, DataFrame]]" = weakref.WeakKeyDictionary()
+
+
 def given(session: "SparkSession", tables: "dict[str, DataFrame]") -> None:
     """Make the tables views of the session, and activate the session, so that its settings apply."""
     jvm.activate(session)
+    views = _VIEWS.setdefault(session, {})
     for name in inputs.TABLES:
-        tables[name].createOrReplaceTempView(name)
+        if views.get(name) is not tables[name]:
+            tables[name].createOrReplaceTempView(name)
+            views[name] = tables[name]

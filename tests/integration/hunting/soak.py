@@ -70,8 +70,8 @@ def soak(minutes: float) -> int:
         spark.stop()
         _ended(spark)
         print("not said to be the same, by:", *[f"{n} {c}," for n, c in total.held_by.most_common(40)])
-        again = elsewhere.rerun(Path(record.name), 15 * minutes)
-        print(again.stdout)
+        again = elsewhere.started(Path(record.name), 15 * minutes)
+        print(again.communicate()[0])
     return int(bool(total.finds) or bool(again.returncode))
 
 

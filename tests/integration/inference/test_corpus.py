@@ -4,6 +4,7 @@ import itertools
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,11 +89,16 @@ def rows_of(seed: int) -> list[tuple[Any, ...]]:
     return stamped
 
 
+@cache
+def _rows_in(spark: "SparkSession", seed: int) -> "DataFrame":
+    """Return the rows with their stamps, which the JVM keeps in one partition."""
+    stamped = f"{SCHEMA}, {STAMP} STRUCT<source: INT, partition: INT, offset: BIGINT>"
+    return spark.createDataFrame(rows_of(seed), stamped).coalesce(1).localCheckpoint()
+
+
 def given(spark: "SparkSession", seed: int, *, in_order: bool) -> "DataFrame":
     """Return the rows with stamps: in their order, or in another and divided otherwise."""
-    rows = rows_of(0 if in_order else seed)
-    stamped = f"{SCHEMA}, {STAMP} STRUCT<source: INT, partition: INT, offset: BIGINT>"
-    frame = spark.createDataFrame(rows, stamped).coalesce(1)
+    frame = _rows_in(spark, 0 if in_order else seed)
     return frame if in_order or not seed else frame.repartition(seed + 1)
 
 

@@ -5,13 +5,14 @@ of SQL, and run twice and once more in another JVM.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.hunting import elsewhere
-from tests.integration.hunting.judge import Hunt, Outcome
+from tests.integration.hunting.judge import Hunt, Outcome, Told
 from tests.integration.hunting.soak import BLOCK, recorded
 
 if TYPE_CHECKING:
@@ -23,38 +24,54 @@ SEEDS = [int(seed) for seed in os.environ.get("FALKIRK_SEEDS", "0,1,2,3,10,11,12
 BLOCKS = {False: 0, True: 1}
 
 
-@pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file with the pipelines that this process has run, for another JVM."""
-    return tmp_path_factory.mktemp("hunt") / "record"
+class Hunts:
+    """The hunts under both modes of Spark, and the other JVM, which runs one of them again.
 
+    The first runs of a hunt end some seconds before another day begins. In that time, the pipelines of the other mode
+    are planned, and the other JVM starts.
+    """
 
-@pytest.fixture(scope="module")
-def outcomes(spark: "SparkSession", record: Path) -> dict[bool, Outcome]:
-    """The outcome of a hunt under each mode of Spark."""
-    found = {}
-    with record.open("w") as lines:
-        for ansi, block in BLOCKS.items():
-            hunt = Hunt(spark, ansi=ansi, data=0)
+    def __init__(self, spark: "SparkSession", record: Path) -> None:
+        self.outcomes: dict[bool, Outcome] = {}
+        self._spark, self._record = spark, record
+        self._hunts: dict[bool, tuple[Hunt, list[Told]]] = {}
+        for ansi in BLOCKS:
+            hunt, told = self._planned(ansi)
+            self.outcomes[ansi] = hunt.through(told, self._start_other_jvm if ansi else self._plan_other)
+
+    def _planned(self, ansi: bool) -> tuple[Hunt, list[Told]]:
+        if ansi not in self._hunts:
+            hunt = Hunt(self._spark, ansi=ansi, data=0)
             told = hunt.told(seed for seed in SEEDS if seed // BLOCK % 2 == ansi)
-            told += hunt.planned(elsewhere.spoken())
-            found[ansi] = hunt.through(told)
-            if ansi:  # the other JVM takes as long again
-                lines.write(recorded(block, told, found[ansi]))
-    return found
+            self._hunts[ansi] = hunt, told + hunt.planned(elsewhere.spoken())
+        return self._hunts[ansi]
+
+    def _plan_other(self, _: Outcome) -> None:
+        self._planned(True)
+
+    def _start_other_jvm(self, first: Outcome) -> None:
+        self._record.write_text(recorded(BLOCKS[True], self._planned(True)[1], first))
+        self.again = elsewhere.started(self._record, 300)
+
+
+@pytest.fixture(scope="module")
+def hunts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hunts]:
+    hunts = Hunts(spark, tmp_path_factory.mktemp("hunt") / "record")
+    yield hunts
+    with hunts.again:
+        hunts.again.kill()
 
 
 @pytest.mark.parametrize("ansi", BLOCKS, ids=["without ANSI", "ANSI"])
-def test_what_is_said_to_come_out_the_same_does(outcomes: dict[bool, Outcome], ansi: bool) -> None:
-    outcome = outcomes[ansi]
+def test_what_is_said_to_come_out_the_same_does(hunts: Hunts, ansi: bool) -> None:
+    outcome = hunts.outcomes[ansi]
     assert not outcome.finds, "\n".join(map(str, outcome.finds))
     if "FALKIRK_SEEDS" not in os.environ:
         assert outcome.same > outcome.drawn / 2, outcome
         assert outcome.unplanned + outcome.failed.total() < outcome.drawn / 5, outcome
 
 
-@pytest.mark.usefixtures("outcomes")
-def test_another_jvm_comes_to_the_same(record: Path) -> None:
+def test_another_jvm_comes_to_the_same(hunts: Hunts) -> None:
     """The other JVM is started under another language, encoding, time zone and number of cores."""
-    again = elsewhere.rerun(record, 300)
-    assert again.returncode == 0, again.stdout
+    printed, _ = hunts.again.communicate()
+    assert hunts.again.returncode == 0, printed

@@ -22,7 +22,7 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-INTERVAL = "4 seconds"
+INTERVAL = "2 seconds"
 
 
 class Run:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 import falkirk as fk
-from falkirk.commands.running import _between as between
+from falkirk.commands.rollback import _between as between
 from falkirk.errors import DefinitionError
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region

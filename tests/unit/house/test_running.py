@@ -1,15 +1,18 @@
-"""A run of tests leaves no process behind: not after its end, after kill -9, or after a signal."""
+"""A run of tests leaves no process behind: not after its end, after kill -9, or after a signal. It measures each test,
+and makes an expensive fixture once."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.running import times
+from tests.running import lanes, times
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -82,3 +85,53 @@ def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None
     assert 0.5 < usage.cpu_s <= usage.wall_s + 0.5
     assert usage.jvms == 0
     assert "test_burning.py" in printed
+
+
+#: Files outside of lanes whose fixture of the module takes milliseconds.
+CHEAP = {"tests/integration/collections/test_differential_graphs.py"}
+
+
+def test_the_tests_of_an_expensive_fixture_go_to_one_worker() -> None:
+    """Regression: the hunt ran in two workers, which took 180 s of the suite."""
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("tests/**/test_*.py")}
+    sharing = {
+        file for file, text in files.items() if re.search(r'^@pytest.fixture\(.*scope="module"', text, re.MULTILINE)
+    }
+    outside = {file for file in sharing if not file.startswith((lanes.LANE, *lanes.FILES))}
+    assert outside == CHEAP, "list the file in HEAVY (tests/running/lanes.py) or in CHEAP"
+    assert set(lanes.HEAVY) <= sharing
+
+
+def workers_of(root: Path, *folders: str) -> list[tuple[str, str]]:
+    """Run twelve tests in each of these folders in two workers; return the folder and the worker of each test."""
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+        lines = (
+            "import os, pytest",
+            "@pytest.mark.parametrize('n', range(12))",
+            "def test_worker(n):",
+            f"    with open({str(root / 'told')!r}, 'a') as told:",
+            f"        told.write('{folder} ' + os.environ['PYTEST_XDIST_WORKER'] + chr(10))",
+        )
+        (root / folder / f"test_{folder.rpartition('/')[2]}.py").write_text("\n".join(lines))
+    plugins = ["-p", "tests.running.lanes", "-p", "no:cacheprovider", "--rootdir", str(root)]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "-n", "2", "--dist", "load", *(str(root / f) for f in folders)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True,
+    )  # fmt: skip
+    told = [line.split() for line in (root / "told").read_text().splitlines()]
+    return [(folder, worker) for folder, worker in told]
+
+
+def test_one_worker_gets_a_lane(tmp_path: Path) -> None:
+    workers = Counter(folder for folder, _ in set(workers_of(tmp_path, "tests/integration", "tests/unit")))
+    assert workers == {"tests/integration": 2, "tests/unit": 1}
+
+
+def test_the_worker_of_the_lane_takes_tests_without_spark_first(tmp_path: Path) -> None:
+    """So it does not start a session of its own after the lane, while there is other work."""
+    ran = workers_of(tmp_path, "tests/chaos", "tests/integration", "tests/theory", "tests/unit")
+    (of_lane,) = {worker for folder, worker in ran if folder == "tests/chaos"}
+    order = [folder for folder, worker in ran if worker == of_lane]
+    assert order[:12] == ["tests/chaos"] * 12
+    assert order[12:14] == ["tests/theory"] * 2

@@ -1,0 +1,224 @@
+"""The commands history and rollback: the states that an application can go back to, and going back to one."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from falkirk.commands.offline import OfflineApplication, Past, PastCut, Preview
+from falkirk.commands.running import PATIENCE_S, of_application, offline
+from falkirk.commands.targets import Target, shown, target_of, when
+from falkirk.home.requests import ask_to_go_back
+from falkirk.protocol.rollback import contradiction
+from falkirk.system.terminal import Terminal
+
+_out = Terminal()
+#: With more regions than this, a table of cuts has one column for all of them.
+_COLUMNS_MAX = 8
+_TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut in `falkirk history`, or a
+point of one region."""
+
+
+@click.command()
+@of_application
+@click.option("--to", "to", metavar="TIME|CUT|PROCESSOR@POINT", required=True, help=_TO)
+@click.option("--force", is_flag=True, help="Roll back even if this contradicts published results.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@click.option("--json", "as_json", is_flag=True, help="Print the preview as JSON.")
+def rollback(
+    file: Path, broker: str | None, local: bool, home: Path | None, to: str, force: bool, yes: bool, dry_run: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Roll FILE's application back to a consistent state. Results that depend on void results become void too.
+
+    With a TIME or a CUT, the whole application goes back to a consistent cut: the newest one of that time. With
+    PROCESSOR@POINT, only the regions go back that this point affects. The command shows the effect first. It works on a
+    running and on a stopped application.
+    """
+    with offline(file, broker, local, home) as (visit, held, runs):
+        target = target_of(visit, to, time.time())
+        preview = visit.preview(target.asked)
+        if as_json:
+            click.echo(json.dumps(_preview_json(target, preview), indent=1))
+        else:
+            _show(target, preview)
+        if dry_run:
+            return
+        if preview.outside and not force:
+            raise contradiction(tuple(preview.outside))
+        if not yes:
+            click.confirm("Go back?", abort=True, err=True)
+        if not runs:
+            held.take_charge()
+            visit.roll_back(target.asked, force=force)
+            click.echo("Done. The next start resumes from there.", err=True)
+            return
+        with Terminal(stderr=True).status("waiting for the application to go back"):
+            ask_to_go_back(held.store, target.asked, force=force, timeout_s=PATIENCE_S)
+        click.echo("Done. The application resumes from there.", err=True)
+
+
+@click.command()
+@of_application
+@click.option("--unit", metavar="NAME", help="Instead, the points of this region, batch or processor.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
+    """Print the consistent cuts that FILE's application can go back to, newest first.
+
+    A cut has one point of each region and batch. A point marked with = is the same as in the line above. Cuts with
+    nothing in between are one line, with the time from the first to the last of them.
+    """
+    with offline(file, broker, local, home) as (visit, _, _runs):
+        if unit is not None:
+            past = visit.history(unit)
+            if as_json:
+                click.echo(json.dumps([_past_json(visit, p) for p in past], indent=1))
+            else:
+                _out.print(_points(past))
+            return
+        cuts = visit.past_cuts()
+        if as_json:
+            click.echo(json.dumps([_cut_json(c) for c in cuts], indent=1))
+        else:
+            _out.print(_cuts(tuple(visit.shape.layout.stages), cuts))
+
+
+def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
+    columns = units if len(units) <= _COLUMNS_MAX else ("points",)
+    table = _table(("cut", "made", "ago", *columns, "published results contradicted", "records read again"), "made")
+    above: PastCut | None = None
+    for past in cuts:
+        cut, same = past.cut, {n for n in units if above is not None and above.cut.points[n] is past.cut.points[n]}
+        numbers = {name: _point(cut.points[name].number) for name in units}
+        if columns is units:
+            cells = [f"= {numbers[name]}" if name in same else numbers[name] for name in units]
+        else:
+            changed = [f"{name}@{numbers[name]}" for name in units if name not in same]
+            cells = [", ".join([*changed, *([f"{len(same)} unchanged"] if same else [])])]
+        made_at_s, since_s = cut.made_at_s, cut.since_s
+        table.add_row(
+            str(cut.number),
+            _between(since_s, made_at_s) if made_at_s is not None and since_s is not None else "at the start",
+            "" if made_at_s is None else _ago(time.time() - made_at_s),
+            *cells,
+            f"{sum(past.outside.values()):,}",
+            f"{past.again:,}",
+        )
+        above = past
+    return table
+
+
+def _cut_json(past: PastCut) -> dict[str, Any]:
+    return {
+        "cut": past.cut.number,
+        "since_cut": past.cut.first_number,
+        "made_at_s": past.cut.made_at_s,
+        "since_s": past.cut.since_s,
+        "points": past.cut.asked,
+        "input_read_again": past.again,
+        "outside": dict(past.outside),
+    }
+
+
+def _points(past: Iterable[Past]) -> Table:
+    past = tuple(past)
+    remarked = any(p.point.detail for p in past)
+    headings = ("region", "point", "made", "ago", "input in it", "results since", *([""] if remarked else []))
+    table = _table(headings, "region", "made", "")
+    for p in past:
+        made_at_s = p.point.made_at_s
+        table.add_row(
+            p.region,
+            _point(p.point.number),
+            "" if made_at_s is None else _between(p.first.made_at_s or made_at_s, made_at_s),
+            "" if made_at_s is None else _ago(time.time() - made_at_s),
+            f"{sum(int(n) for _, n in p.point.read.prefixes):,}",
+            f"{p.since:,}" + (", outside" if p.outside and p.since else ""),
+            *([p.point.detail] if remarked else []),
+        )
+    return table
+
+
+def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
+    return {
+        "region": past.region,
+        "processors": list(visit.shape.processors[past.region]),
+        "point": past.point.number,
+        "made_at_s": past.point.made_at_s,
+        "since_s": past.first.made_at_s,
+        "read": sum(int(n) for _, n in past.point.read.prefixes),
+        "results_since": past.since,
+        "outside": past.outside,
+        "detail": past.point.detail,
+    }
+
+
+def _show(target: Target, preview: Preview) -> None:
+    if target.cut is not None:
+        _out.print(f"Back to consistent cut {shown(target.cut)}.")
+    texts = ("region", "from", "to", "made", "why")
+    table = _table(("region", "from", "to", "made", "input read again", "results taken back", "why"), *texts)
+    for m in preview.moves:
+        made = "" if m.to.made_at_s is None else _ago(time.time() - m.to.made_at_s) + " ago"
+        where = _point(m.newest.number), _point(m.to.number)
+        table.add_row(m.region, *where, made, f"{m.again:,}", f"{m.taken_back:,}", m.why)
+    _out.print(table)
+    if preview.stays:
+        _out.print(f"Not taken back: {', '.join(preview.stays)}.")
+    for topic, number in preview.outside.items():
+        _out.print(f"Already published, and can't be taken back: {number:,} results in {topic}.")
+
+
+def _preview_json(target: Target, preview: Preview) -> dict[str, Any]:
+    return {
+        "cut": None if target.cut is None else target.cut.number,
+        "cut_made_at_s": None if target.cut is None else target.cut.made_at_s,
+        "moves": [
+            {
+                "region": m.region,
+                "from": m.newest.number,
+                "to": m.to.number,
+                "made_at_s": m.to.made_at_s,
+                "input_read_again": m.again,
+                "results_taken_back": m.taken_back,
+                "why": m.why,
+            }
+            for m in preview.moves
+        ],
+        "stays": list(preview.stays),
+        "outside": dict(preview.outside),
+    }
+
+
+def _table(headings: Iterable[str], *left: str) -> Table:
+    """Return a table with these columns. Args: left: those that are text; numbers are aligned to the right."""
+    table = Table()
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right")
+    return table
+
+
+def _point(number: int) -> str:
+    return "start" if number < 0 else str(number)
+
+
+def _between(first_s: float, last_s: float) -> str:
+    """Return a span of time; of one within a day, the day once."""
+    if first_s == last_s:
+        return when(last_s)
+    first, last = (datetime.fromtimestamp(at_s).astimezone() for at_s in (first_s, last_s))
+    end = f"{last:%H:%M:%S %Z}" if first.date() == last.date() else when(last_s)
+    return f"{first:%Y-%m-%d %H:%M:%S} to {end}"
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"

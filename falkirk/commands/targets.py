@@ -1,0 +1,98 @@
+"""Targets: the state that `falkirk rollback --to` names, as a time, as the number of a cut, or as a point."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from falkirk.commands.offline import OfflineApplication
+from falkirk.declare.policy import duration_s
+from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, numbered
+
+_NONE_LEFT = "No consistent cut is left. Restore the home from a backup."
+#: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
+_DIGITS_MAX = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Args: asked: the point of each named region. cut: the cut that consists of these points, unless one is named."""
+
+    asked: Mapping[str, int]
+    cut: ConsistentCut | None = None
+
+
+def target_of(visit: OfflineApplication, text: str, now_s: float) -> Target:
+    """Return the state that a text names: TIME, CUT or PROCESSOR@POINT.
+
+    Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`, `CUT_UNKNOWN`. GuaranteeError: `CUT_TOO_OLD`.
+    """
+    text = text.strip()
+    if "@" in text:
+        return Target(asked=visit.asked(text))
+    if text.isascii() and text.isdigit():
+        cut = _cut_numbered(visit.cuts(), text)
+    elif (at_s := time_s(text, now_s)) is not None:
+        cut = _cut_as_of(visit.cuts(), text, at_s)
+    else:
+        raise DefinitionError(
+            "POINT_INVALID",
+            f"{text!r} names no state to go back to.",
+            hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut that '
+            "`falkirk history` lists, or PROCESSOR@POINT.",
+            text=text,
+        )
+    return Target(asked=cut.asked, cut=cut)
+
+
+def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
+    cut = numbered(cuts, int(text)) if len(text) <= _DIGITS_MAX else None
+    if cut is None:
+        raise DefinitionError(
+            "CUT_UNKNOWN",
+            f"there is no consistent cut {text[:_DIGITS_MAX]}: it was never made, or its points were deleted.",
+            hint=f"Choose a cut that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
+            if cuts
+            else _NONE_LEFT,
+            cut=text,
+        )
+    return cut
+
+
+def _cut_as_of(cuts: tuple[ConsistentCut, ...], text: str, at_s: float) -> ConsistentCut:
+    cut = as_of(cuts, at_s)
+    if cut is None:
+        raise GuaranteeError(
+            "CUT_TOO_OLD",
+            f"no kept consistent cut is as old as {text!r}.",
+            hint=f"The oldest is {shown(cuts[-1])}: choose it or a later one. To keep older ones, increase `history=`."
+            if cuts
+            else _NONE_LEFT,
+            text=text,
+        )
+    return cut
+
+
+def time_s(text: str, now_s: float) -> float | None:
+    """Return the time that a text names, in seconds of Unix time; None if it names none.
+
+    A time without a fraction means the whole second, because tables show cuts without a fraction.
+    """
+    try:
+        if text.lower().endswith(" ago"):
+            return now_s - duration_s(text[: -len(" ago")])
+        at = datetime.fromisoformat(text)
+        return at.timestamp() + (0.0 if at.microsecond else 0.999_999)
+    except (ValueError, OverflowError, DefinitionError):
+        return None
+
+
+def shown(cut: ConsistentCut) -> str:
+    """Return a cut's number and time."""
+    made_at_s = cut.made_at_s
+    return f"{cut.number} (the start)" if made_at_s is None else f"{cut.number} of {when(made_at_s)}"
+
+
+def when(at_s: float) -> str:
+    """Return a time in the time zone of this machine."""
+    return f"{datetime.fromtimestamp(at_s).astimezone():%Y-%m-%d %H:%M:%S %Z}"

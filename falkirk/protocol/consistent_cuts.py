@@ -1,0 +1,154 @@
+"""Consistent cuts: the states that a requested rollback can restore, as one point of each unit.
+
+The consistent cut as of a time T is the greatest consistent choice among the points that were made by T (Figure 6). A
+requested rollback computes all later results anew, also those of deterministic units. So every unit goes back to one of
+its points, and a reader may have read no more than its writer's point fixes. A failure may resume later than the newest
+cut, because a deterministic unit sends the same results again. (The cuts of a batch are something else: the ends of its
+epochs.)
+
+These cuts have an order: as T decreases, no unit's point becomes newer. So the solver is started once. To find the next
+older cut, the newest point of the last cut is removed from F*, and the solver continues from there.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from falkirk.protocol.kept import merged
+from falkirk.protocol.layout import Layout, cut
+from falkirk.protocol.ports import Point
+from falkirk.protocol.rollback import Points, cuts_of, saved
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.metadata import Checkpoints
+from falkirk.theory.rollback import Rollback, settle, solve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsistentCut:
+    """A consistent choice of points.
+
+    Args:
+        points: of each unit.
+        at_s: when the newest of them was made; -inf if all are initial states.
+        first_number, first_at_s: of the oldest cut that equals this one: nothing was read and nothing was sent between
+            the two.
+    """
+
+    points: Mapping[str, Point]
+    at_s: float
+    first_number: int
+    first_at_s: float
+
+    @property
+    def number(self) -> int:
+        """A number that grows from cut to cut. It depends on the points alone, so a cut keeps it."""
+        return _number(self.points)
+
+    @property
+    def made_at_s(self) -> float | None:
+        """`at_s`; None if all points are initial states."""
+        return None if math.isinf(self.at_s) else self.at_s
+
+    @property
+    def since_s(self) -> float | None:
+        """`first_at_s`, in the same way."""
+        return None if math.isinf(self.first_at_s) else self.first_at_s
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """The point of each unit, as `decide` takes it."""
+        return {name: point.number for name, point in self.points.items()}
+
+    def read_again(self, points: Points) -> int:
+        """Return how many records between this cut and the newest points the units read again."""
+        return sum(_between(point.read, points[name][-1].read) for name, point in self.points.items())
+
+    def contradicts(self, layout: Layout, outside: Mapping[str, OffsetFrontier]) -> dict[str, int]:
+        """Return, for each topic, how many published results a rollback to this cut may contradict, unless none.
+
+        This is an upper bound, as in `Decision.contradicts`. Args: outside: as of `decide`.
+        """
+        found = {}
+        for topic, out in sorted(outside.items()):
+            writer = layout.writer(topic)
+            assert writer is not None, "published results are written by a unit"
+            found[layout.held.get(topic, topic)] = _between(cut(self.points[writer.name].sent, layout, topic), out)
+        return {topic: number for topic, number in found.items() if number}
+
+
+def consistent_cuts(layout: Layout, points: Points) -> tuple[ConsistentCut, ...]:
+    """Return all cuts that differ, newest first: one for each time at which one of these points was made.
+
+    They end where a unit has no point that is old enough.
+    """
+    if not all(points[name] for name in layout.stages):
+        return ()
+    available = {name: saved(layout, name, points[name]) for name in layout.stages}
+    made_at_s = {name: _made_at_s(points[name]) for name in layout.stages}
+    groups = {name: _groups(points[name]) for name in layout.stages}
+    solution = solve(layout.graph(cuts_of(layout, points)), layout.restorable() | available)
+    found: list[ConsistentCut] = []
+    last: list[int] = []
+    #: 1 if the chain of a unit begins with an initial state that is not among its points.
+    floors = {name: len(available[name].chain) - len(points[name]) for name in layout.stages}
+    while min((places := _places(solution, available, floors)).values()) >= 0:
+        chosen = {name: points[name][place] for name, place in places.items()}
+        at_s = max(made_at_s[name][place] for name, place in places.items())
+        number, equal = _number(chosen), [groups[name][place] for name, place in places.items()]
+        if equal == last:
+            found[-1] = replace(found[-1], first_number=number, first_at_s=at_s)
+        else:
+            found.append(ConsistentCut(points=chosen, at_s=at_s, first_number=number, first_at_s=at_s))
+        if math.isinf(at_s):
+            break
+        last = equal
+        newest = [name for name, place in places.items() if made_at_s[name][place] == at_s]
+        for name in newest:
+            older = bisect_left(made_at_s[name], at_s, hi=places[name])
+            del available[name].chain[older - places[name] - 1 :]
+        settle(solution, solution.variables, [v for name in newest for v in solution.variables_of(name)])
+    return tuple(found)
+
+
+def _places(solution: Rollback, available: Mapping[str, Checkpoints], floors: Mapping[str, int]) -> dict[str, int]:
+    """Return the index of each unit's chosen point; -1: it would have to go back further than its oldest point.
+
+    The points after the chosen one are dropped from F*, because no older cut has them.
+    """
+    places = {}
+    for name, mine in available.items():
+        while mine.chain[-1] is not solution.chosen[name]:
+            mine.chain.pop()
+        places[name] = len(mine.chain) - 1 - floors[name]
+    return places
+
+
+def as_of(found: Sequence[ConsistentCut], at_s: float) -> ConsistentCut | None:
+    """Return the cut as of a time, of all cuts, newest first. None: the oldest is newer."""
+    return next((each for each in found if each.first_at_s <= at_s), None)
+
+
+def numbered(found: Sequence[ConsistentCut], number: int) -> ConsistentCut | None:
+    """Return the cut with a number, or the one that equals it."""
+    return next((each for each in found if each.first_number <= number <= each.number), None)
+
+
+def _number(points: Mapping[str, Point]) -> int:
+    return sum(point.number + 1 for point in points.values())
+
+
+def _made_at_s(points: Sequence[Point]) -> list[float]:
+    """Return when each point was made, oldest first. It is not before an older one, even if a clock was set back."""
+    return list(accumulate((-math.inf if p.made_at_s is None else p.made_at_s for p in points), max))
+
+
+def _groups(points: Sequence[Point]) -> list[int]:
+    """Return for each point the number of its group, within which nothing was read and nothing was sent."""
+    return [i for i, group in enumerate(merged(points)) for _ in group]
+
+
+def _between(first: OffsetFrontier, last: OffsetFrontier) -> int:
+    """Return the number of records in [first, last), in all partitions."""
+    return sum(max(0, int(n - first.length(e))) for e, n in last.prefixes)
