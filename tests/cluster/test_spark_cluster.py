@@ -217,7 +217,9 @@ def test_without_the_refusal_a_second_attempt_repeats_results(bed: Bed, tmp_path
 def test_records_of_a_dead_executor_that_its_kernel_sends_after_the_fence(bed: Bed, tmp_path: Path) -> None:
     """The link between a worker and the broker is cut until the region hangs and is replaced. The executor dies, and
     the kernel of its machine has records of it that nobody has acknowledged. It sends them when the link is back, after
-    the fence. A consumer of the topic sees these results twice, and nobody within Falkirk does."""
+    the fence. A consumer of the topic sees these results twice. Seen: 203 of 20,114 results, with an executor that died
+    45 s after the cut and an incarnation that began after 91 s. With the kernel's own settings, and 119 s, none came:
+    its next try was due later."""
     worker = bed.cluster.workers["worker1"]
     bed.net.try_again_for_long(worker.host)  # before the executors make their connections
     with running(bed, tmp_path, "passed") as run:
@@ -240,8 +242,8 @@ def test_records_of_a_dead_executor_that_its_kernel_sends_after_the_fence(bed: B
             f"died {died_s - began_s:.0f} s after the cut, replaced after {replaced_s - began_s:.0f} s; "
             f"{len(late)} of {load.sent} results came after the fence"
         )
-        (old,), (new,) = ({sent[i] for sent in late.values()} for i in (1, 0))
-        assert old < new, "only records of the dead executor come again, and after those of the new incarnation"
+        # Either record may be the first one: the new executor on this machine has waited for the link as well.
+        assert {tuple(sorted(sent)) for sent in late.values()} == {(1, 2)}
 
 
 def assert_ended(executors: list[psutil.Process], which: str) -> None:

@@ -119,7 +119,7 @@ class Run:
         self._early = random.Random(seed + 1_000_000)
         self.world = World(random_layout(self._rng, random.Random(seed + 9_000_001)), self._rng, decided=0)
         self.world.late = random.Random(seed + 3_000_000)
-        self.world.backoff = random.Random(seed + 9_000_000)
+        self.world.backoff = random.Random(seed + 9_000_000) if seed % 5 == 4 else None
         self._history = History(points=self._rng.choice([0, 0, 1, 3]))
         spans = random.Random(seed + 7_000_000)
         if spans.random() < 0.3:

@@ -11,7 +11,7 @@ from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.recovery import RecoveryProtocol
 from tests.simulation.elements import Element
 from tests.simulation.memory import MemoryStore
-from tests.simulation.region import HUNG_AFTER_S
+from tests.simulation.region import HUNG_AFTER_S, SimRegion
 from tests.simulation.run import Outcome, Run
 from tests.simulation.world import World
 
@@ -89,7 +89,8 @@ class FailingRun(Run):
         """Finish all that can be, and check that this is all that does not depend on what is down."""
         self.world.lag, self.world.backoff, idle = 0.0, None, 0
         for region in self.world.regions.values():
-            region.ready_at_s = 0.0
+            if isinstance(region, SimRegion):
+                region.ready_at_s = 0.0
         while idle < 3:
             self.world.now_s += 1 + HUNG_AFTER_S * any(r.stuck for r in self.world.regions.values())
             busy = False
@@ -171,13 +172,16 @@ def test_a_region_that_may_not_start_yet_delays_no_other(
         failure = recovery._failure
 
         def wait_for_all(name: str) -> str | None:
-            return failure(name) if all(r.ready_at_s <= world.now_s for r in world.regions.values()) else None
+            ready = all(r.health().ready_at_s <= world.now_s for r in world.regions.values())
+            return failure(name) if ready else None
 
         monkeypatch.setattr(recovery, "_failure", wait_for_all)
     recovery.open()
     for region in world.regions.values():
         region.die()
-    world.regions["often"].ready_at_s = world.now_s + 10
+    often = world.regions["often"]
+    assert isinstance(often, SimRegion)
+    often.ready_at_s = world.now_s + 10
     recovery.turn()
     there = [] if waits_for_all else ["once"]
     assert [name for name, region in world.regions.items() if region.running] == there

