@@ -194,7 +194,7 @@ class Region:
             yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
         if self.fenced:
             yield (
-                f"{self.name}: fenced: readers must use isolation.level=read_committed, and see a result about 5 to 15 "
+                f"{self.name}: fenced: readers must use isolation.level=read_committed, and see a result about 5 "
                 "ms later"
             )
         yield f"{self.name}: records wait tenths of a second during a checkpoint, every {seconds(self.interval_s)}"
