@@ -10,7 +10,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.run import Outcome, Run
 
 #: `make soak` runs seeds beyond these.
-BLOCKS, BLOCK = 15, 100
+BLOCKS, BLOCK = 10, 100
 #: A planted bug must show within so many schedules.
 PATIENCE = 150
 #: Schedules that show what few do.
