@@ -17,7 +17,7 @@ BUDGETS_S = {
     "tests/contract": 110,
     "tests/integration": 2900,
     "tests/chaos": 900,
-    "tests/cluster": 800,
+    "tests/cluster": 1100,
 }
 #: How many of the slowest tests of a folder over its budget are named.
 NAMED = 10
