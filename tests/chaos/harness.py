@@ -76,14 +76,17 @@ class Application:
         """Return whether the coordinator runs."""
         return self._process is not None and self._process.poll() is None
 
-    def wait(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
+    def wait(self, condition: Callable[[], object], timeout_s: float, what: str | Callable[[], str]) -> None:
         """Wait for `what`. After `timeout_s`, or when the coordinator ends, fail with the status and the logs."""
 
+        def state() -> str:
+            return f"{what if isinstance(what, str) else what()}\n{self.status()}\n{self.log()}"
+
         def met() -> object:
-            assert self.runs(), f"the coordinator ended while a test waited for: {what}\n{self.status()}\n{self.log()}"
+            assert self.runs(), f"the coordinator ended while a test waited for: {state()}"
             return condition()
 
-        wait_until(met, timeout_s, lambda: f"{what}\n{self.status()}\n{self.log()}")
+        wait_until(met, timeout_s, state)
 
     def status(self) -> dict[str, Any]:
         """Return the last published status of the host."""

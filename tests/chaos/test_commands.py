@@ -107,7 +107,11 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
         application.start()
         application.wait_committed(0)
         load.__exit__()
-        application.wait(lambda: wire.count(counts) >= load.sent, 120, f"{load.sent} results")
+        application.wait(
+            lambda: wire.count(counts) >= load.sent,
+            120,
+            lambda: f"{wire.count(counts)} of {load.sent} results are there",
+        )
         assert told("stop").exit_code == 0
         assert application.ended() == 0
     store = Store(home / "decisions.db")
