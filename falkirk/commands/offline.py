@@ -143,10 +143,7 @@ class OfflineApplication:
     def past_cuts(self) -> tuple[PastCut, ...]:
         """Return the cuts with the price of each, newest first."""
         layout, points = self.shape.layout, self._points()
-        found = consistent_cuts(layout, points)
-        if not found:
-            return ()
-        outside = self.recovery.decide(frozenset(), found[0].asked, force=True).outside
+        found, outside = consistent_cuts(layout, points), self.recovery.outside()
         return tuple(PastCut(cut=c, again=c.read_again(points), outside=c.contradicts(layout, outside)) for c in found)
 
     def _points(self) -> Points:

@@ -215,13 +215,11 @@ class RecoveryProtocol:
         """Return the decision that `recover` would make now, without carrying it out. Raises: as `recover`."""
         points: Points = {name: region.points() for name, region in self._regions.items()}
         cuts = {name: Cuts.of(self._regions[name].cuts(-1)) for name in self.layout.batches}
-        # An interrupted release is in the sink and not in the store.
-        outside = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
-        outside |= {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
         try:
             decision = decide(
-                self.layout, points, failed=failed, outside=outside, asked=asked, marks=self._marks.known, cuts=cuts
-            )
+                self.layout, points, failed=failed, outside=self.outside(), asked=asked, marks=self._marks.known,
+                cuts=cuts,
+            )  # fmt: skip
         except UnrecoverableError as error:
             if not asked:
                 raise
@@ -234,6 +232,12 @@ class RecoveryProtocol:
         if decision.contradicts and asked and not force:
             raise contradiction(decision.contradicts)
         return decision
+
+    def outside(self) -> dict[str, OffsetFrontier]:
+        """Return the results that readers outside may have seen, as `decide` takes them."""
+        # An interrupted release is in the sink and not in the store.
+        found = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
+        return found | {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
 
     def _carry_out(self, number: int, goes: Mapping[str, int]) -> None:
         for name, point in goes.items():

@@ -121,7 +121,7 @@ def test_epochs_from_the_first_cut_to_a_rollback(rig: Rig) -> None:
     assert rig.decide(30, 45) == 5
     assert cuts(rig) == {0: 10, 1: 20, 2: 30, 5: 45}
 
-    # What is not kept is no point any more. The cut of the oldest point that is kept stays known.
+    # Epochs that are not kept are no points. The cut of the oldest point that is kept stays known.
     rig.complete(2, saved=True)
     rig.complete(5, saved=True)
     rig.region.keep_only((2,))

@@ -56,7 +56,7 @@ class Incarnation:
     position: int
     void: dict[TopicPartition, set[int]]
     fences: "list[Fence]"
-    #: What was read of each epoch by which one, for the assertions of tests.
+    #: For those who look at live regions too: nothing of a batch is in flight.
     outbox: list[Element] = field(default_factory=list)
 
 
