@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import read_topic
+from falkirk.declare.policy import Duration
 from falkirk.errors import LogError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
@@ -27,11 +28,14 @@ from falkirk.store import Store
 REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"
 
 
-def application(events: str, counts: str, home: Path, *, history: int = 1000) -> fk.App:
+def application(
+    events: str, counts: str, home: Path, *, history: int = 1000, interval: Duration = "4 seconds"
+) -> fk.App:
+    """Return the application. Args: interval: between checkpoints of the first region."""
     app = fk.App("tentative", home=home, history=history)
     app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT"))
 
-    @app.stream(fk.Lazy("4 seconds"))
+    @app.stream(fk.Lazy(interval))
     def drawn(events: fk.Stream) -> fk.Stream:
         # For all that the planner knows several results of an event share the lot, so that it matters which one it is.
         return events.withColumn("lot", F.expr("uuid()")).explode(F.array(F.lit(0)), "part")
