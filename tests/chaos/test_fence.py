@@ -14,7 +14,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from falkirk.runtime import fence
-from tests.chaos.harness import LIGHT, Load, judge_counts
+from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
 
@@ -57,7 +57,7 @@ def _stop_with_lingering_buffers(
         assert query.isActive, query.exception()
         return query.status[0].last_commit >= batch
 
-    with Load(broker.bootstrap, events, rate=LIGHT) as load:
+    with Load(broker.bootstrap, events) as load:
         client = ""
         while not client or not lingers(client):
             first = run_here(_app(events, counts, home), connection)
