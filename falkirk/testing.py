@@ -12,6 +12,7 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.location import caller
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.own import OwnTarget
+from falkirk.theory.ids import EpochNumber
 
 #: An epoch is read in so many parts, and the last one fails in an epoch that is cut off.
 PARTS = 4
@@ -47,15 +48,15 @@ def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFra
 
     expect(0, 0, "at first")
     for _ in range(2):
-        target().deliver(0, placed)
+        target().deliver(EpochNumber(0), placed)
         expect(1, 1, "after epoch 0")
     _cut_off(make(), 1, placed, len(local))
     expect(1, 1, "after a try of epoch 1 that failed")
-    target().deliver(1, placed)
+    target().deliver(EpochNumber(1), placed)
     expect(2, 2, "after epoch 1")
-    target().deliver(3, placed)
+    target().deliver(EpochNumber(3), placed)
     expect(3, 4, "after epoch 3, and without epoch 2, which was cancelled")
-    target().deliver(4, placed.limit(0))
+    target().deliver(EpochNumber(4), placed.limit(0))
     expect(3, 5, "after epoch 4, which has no rows")
 
 

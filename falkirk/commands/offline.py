@@ -13,7 +13,6 @@ from falkirk.declare.application import Application
 from falkirk.errors import DefinitionError, HomeError
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
-from falkirk.plan.batch import file_log
 from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
 from falkirk.protocol.kept import NO_HISTORY, merged
@@ -31,6 +30,7 @@ from falkirk.runtime.sinks.release import EpochLogs, releaser_of
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.history import History
+from falkirk.theory.ids import LogId, Offsets, PointNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Garbage:
     """The numbers of checkpoints of each region, and records of each log between regions, that can be deleted."""
 
     checkpoints: Mapping[str, int]
-    records: Mapping[str, int]
+    records: Mapping[LogId, int]
 
 
 class OfflineApplication:
@@ -114,11 +114,13 @@ class OfflineApplication:
         self._runs = runs
         place = self._place = Place(home=home, connection=connection)
 
-        def settle(sink: str) -> dict[int, int]:
-            return place.topics.end_positions(sink) if runs else settled_ends(place, (sink,), sink)[sink]
+        def settle(sink: str) -> Offsets:
+            return (
+                place.topics.end_positions(sink) if runs else settled_ends(place, (topic := LogId(sink),), sink)[topic]
+            )
 
         batches = {logs.name: BatchAtRest(logs, place) for logs in shape.batches}
-        files = {file_log(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
+        files = {LogId.of_files(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
         for batch in batches.values():
             batch.files = files
         self.regions: dict[str, RegionAtRest | BatchAtRest] = {
@@ -149,7 +151,7 @@ class OfflineApplication:
     def _points(self) -> Points:
         return {name: region.points() for name, region in self.regions.items()}
 
-    def asked(self, text: str) -> dict[str, int]:
+    def asked(self, text: str) -> dict[str, PointNumber]:
         """Return the requested point of `PROCESSOR@POINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`.
@@ -164,7 +166,7 @@ class OfflineApplication:
                 f"Known names: {', '.join(self.shape.names)}.",
                 text=text,
             )
-        number = -1 if point == "start" else int(point)
+        number = PointNumber(-1 if point == "start" else int(point))
         numbers = [p.number for p in self.regions[region].points()]
         if number not in numbers:
             raise DefinitionError(
@@ -176,7 +178,7 @@ class OfflineApplication:
             )
         return {region: number}
 
-    def preview(self, asked: Mapping[str, int]) -> Preview:
+    def preview(self, asked: Mapping[str, PointNumber]) -> Preview:
         """Return the effect of a rollback, without performing it.
 
         Raises: GuaranteeError: `POINT_TOO_OLD`. LogError.
@@ -212,7 +214,7 @@ class OfflineApplication:
     def _contradicted(self, decision: Decision, sink: str) -> int:
         """Return how many published results of a sink would become void."""
         layout = self.shape.layout
-        topic = next((held for held, to in layout.held.items() if to == sink), sink)
+        topic = next((held for held, to in layout.held.items() if to == sink), LogId(sink))
         writer = layout.writer(topic)
         assert writer is not None
         out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
@@ -254,7 +256,7 @@ class OfflineApplication:
             )
         return Garbage(checkpoints=checkpoints, records=records)
 
-    def roll_back(self, asked: Mapping[str, int], *, force: bool) -> Decision:
+    def roll_back(self, asked: Mapping[str, PointNumber], *, force: bool) -> Decision:
         """Roll back a stopped application. Its next start resumes from there.
 
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
@@ -277,7 +279,7 @@ def _length(frontier: OffsetFrontier) -> int:
     return int(sum(n for _, n in frontier.prefixes))
 
 
-def _why(decision: Decision, name: str, asked: Mapping[str, int]) -> str:
+def _why(decision: Decision, name: str, asked: Mapping[str, PointNumber]) -> str:
     """Return why a region goes back: the first constraint that excluded a later point."""
     if name in asked:
         return "asked for"

@@ -8,6 +8,7 @@ from falkirk.commands.offline import OfflineApplication
 from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, numbered
+from falkirk.theory.ids import PointNumber
 
 _NONE_LEFT = "No consistent cut is left. Restore the home from a backup."
 #: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
@@ -18,7 +19,7 @@ _DIGITS_MAX = 30
 class Target:
     """Args: asked: the point of each named region. cut: the cut that consists of these points, unless one is named."""
 
-    asked: Mapping[str, int]
+    asked: Mapping[str, PointNumber]
     cut: ConsistentCut | None = None
 
 

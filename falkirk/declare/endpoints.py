@@ -20,6 +20,7 @@ from typing import Literal, cast
 from falkirk.declare.sink import OwnSink, Sink, as_own, is_sink
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.theory.ids import LogId
 
 Format = Literal["json", "text", "binary", "avro"]
 
@@ -90,6 +91,11 @@ class Kafka:
                 hint="Use at most 249 letters, digits, '.', '_' and '-'.",
                 topic=topic,
             )
+
+    @property
+    def log(self) -> LogId:
+        """The log that it names."""
+        return LogId(self.topic)
 
     @property
     def keys(self) -> tuple[str, ...]:

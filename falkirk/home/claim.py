@@ -40,6 +40,7 @@ from falkirk.kafka.signing import SigningKey, tag_of
 from falkirk.kafka.topics import Topics
 from falkirk.system import locks, processes
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import Offset
 
 log = logging.getLogger("falkirk")
 
@@ -141,7 +142,7 @@ class Claim:
         self.forged, self._seen = (0, -1), set[bytes]()
         self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
         self._claimed_s = time.monotonic()
-        self._reader = Reader(connection, self.topic, {0: max(0, self._offset - _FORMER)})
+        self._reader = Reader(connection, self.topic, {0: Offset(max(0, self._offset - _FORMER))})
         self.former: list[Owner] = []
         self._newest: Owner | None = None
         while self._reader.positions[0] <= self._offset:

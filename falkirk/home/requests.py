@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from falkirk.errors import HomeError, StoreError
 from falkirk.store import Store
+from falkirk.theory.ids import PointNumber
 
 _LOOK_S = 0.2
 
@@ -37,7 +38,9 @@ def ask_to_stop(store: Store) -> None:
         store.post_request("stop", {})
 
 
-def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeout_s: float) -> Mapping[str, int]:
+def ask_to_go_back(
+    store: Store, asked: Mapping[str, PointNumber], *, force: bool, timeout_s: float
+) -> Mapping[str, PointNumber]:
     """Ask the running application to roll back, and wait for its answer; return the chosen checkpoint of each region.
 
     Raises: HomeError: `REQUEST_REFUSED` with its answer; `REQUEST_UNANSWERED`: it may still carry out the request.
@@ -48,7 +51,7 @@ def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeo
         request = store.request(number)
         assert request is not None
         if request.state == "done":
-            goes: Mapping[str, int] = request.answer["goes"]
+            goes: Mapping[str, PointNumber] = request.answer["goes"]
             return goes
         if request.state == "failed":
             raise HomeError(

@@ -16,6 +16,7 @@ from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.region import BatchRegion
 from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser, releaser_of
 from falkirk.runtime.status import RegionStatus
+from falkirk.theory.ids import EpochNumber, LogId, Offsets
 
 
 class BatchHost:
@@ -24,15 +25,15 @@ class BatchHost:
     Args: settle: returns where a topic ends, once no record of an earlier release can still arrive there.
     """
 
-    def __init__(self, batches: tuple[Batch, ...], context: Context, settle: Callable[[str], dict[int, int]]) -> None:
+    def __init__(self, batches: tuple[Batch, ...], context: Context, settle: Callable[[str], Offsets]) -> None:
         self._context = context
         self.regions = {batch.name: BatchRegion(batch, context) for batch in batches}
-        logs: Mapping[str, EpochLog] = {r.batch.log: r.epochs for r in self.regions.values()}
+        logs: Mapping[LogId, EpochLog] = {r.batch.log: r.epochs for r in self.regions.values()}
         folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
         self._files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
         for region in self.regions.values():
             region.reads_from(logs, self._files)
-        self._releasers: dict[str, EpochReleaser] = {
+        self._releasers: dict[LogId, EpochReleaser] = {
             r.batch.log: releaser_of(
                 r.logs, {s.name: s for s in r.batch.sinks}, r.epochs, context, settle, r.batch.schema
             )
@@ -45,9 +46,9 @@ class BatchHost:
         self.logs = EpochLogs(logs, self._releasers, observing(context.session))
         self._status = {name: RegionStatus(name=name) for name in self.regions}
         #: The newest complete epoch and the number of published epochs when dead letters were last counted.
-        self._counted: dict[str, tuple[int, int]] = {}
+        self._counted: dict[str, tuple[EpochNumber, EpochNumber]] = {}
         #: The newest saved epoch of each batch.
-        self._saved: dict[str, int] = {}
+        self._saved: dict[str, EpochNumber] = {}
 
     def prepare(self) -> None:
         """Check the inputs of the batches before any batch starts. Raises: HomeError, LogError."""
@@ -74,7 +75,7 @@ class BatchHost:
             if complete:
                 status.last_commit = complete[-1].number
                 # Dead letters are published with the epoch's results, which is later.
-                so_far = status.last_commit, 0 if releaser is None else releaser.released()
+                so_far = status.last_commit, EpochNumber(0) if releaser is None else releaser.released()
                 if self._counted.get(name) != so_far:
                     self._counted[name], status.dead_letters = so_far, self._dead_letters(region)
             before, now = self._saved.get(name), _last_saved(epochs)
@@ -126,6 +127,6 @@ class BatchHost:
             self._status[name].state = "stopped"
 
 
-def _last_saved(epochs: Sequence[Epoch]) -> int:
+def _last_saved(epochs: Sequence[Epoch]) -> EpochNumber:
     """Return the newest saved epoch before the first one that is not complete, or -1."""
-    return max((e.number for e in takewhile(lambda e: e.is_complete, epochs) if e.saved), default=-1)
+    return max((e.number for e in takewhile(lambda e: e.is_complete, epochs) if e.saved), default=EpochNumber(-1))

@@ -37,6 +37,7 @@ from falkirk.push.errors import passing_error
 from falkirk.push.server import Counter, application
 from falkirk.push.service import RequestService
 from falkirk.runtime.context import Place
+from falkirk.theory.ids import Offset, Offsets
 
 #: At the stop, clients with a response have this long to receive it.
 _CLOSE_S = 2.0
@@ -230,5 +231,5 @@ def _arriving_max(descriptors: int) -> int:
     return ARRIVING_MAX if descriptors == resource.RLIM_INFINITY else min(ARRIVING_MAX, descriptors // 4)
 
 
-def _positions(content: dict[str, int]) -> dict[int, int]:
-    return {int(p): o for p, o in content.items()}
+def _positions(content: dict[str, int]) -> Offsets:
+    return {int(p): Offset(o) for p, o in content.items()}

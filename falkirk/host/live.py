@@ -37,6 +37,7 @@ from falkirk.runtime.sinks import copying
 from falkirk.runtime.status import RegionStatus
 from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
 from falkirk.theory.history import History
+from falkirk.theory.ids import Incarnation
 
 log = logging.getLogger("falkirk")
 
@@ -124,7 +125,7 @@ class LiveHost:
         topics = KafkaLogs(shape.layout, context, partial(copying.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
-            self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.topic for s in self._plan.push])
+            self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.log for s in self._plan.push])
         return RecoveryProtocol(
             shape.layout,
             {**lives, **self._batches.regions},
@@ -152,7 +153,10 @@ class LiveHost:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
         if writes_elsewhere(self._context.session):
             return False
-        prefix, flushed = fence.client_id(self._context.home.identity, "", 0).removesuffix("-0"), threading.Event()
+        prefix, flushed = (
+            fence.client_id(self._context.home.identity, "", Incarnation(0)).removesuffix("-0"),
+            threading.Event(),
+        )
 
         def flush() -> None:
             with contextlib.suppress(SparkError, Py4JError):
@@ -360,7 +364,7 @@ class LiveHost:
         if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.points:
             released = {held: recovery.released(held) for held in recovery.layout.held}
             for source in self._plan.push:
-                topic = source.topic.topic
+                topic = source.topic.log
                 for what, upto in (
                     ("accepted", self._acceptance.accepted(topic, released)),
                     ("acknowledged", recovery.acknowledged(topic)),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from falkirk.errors import LogError
 from falkirk.theory.channel import Channel
+from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
 
 #: The key of Falkirk's header among the headers of a record.
@@ -37,7 +38,7 @@ class Header:
     """
 
     application: str
-    incarnation: int
+    incarnation: Incarnation
     stamp: Stamp
     state_partition: int
 
@@ -62,7 +63,7 @@ class Header:
             ) from error
         return cls(
             application=application,
-            incarnation=int(incarnation),
+            incarnation=Incarnation(int(incarnation)),
             stamp=stamp_of(numbers),
             state_partition=int(state),
         )
@@ -116,4 +117,4 @@ def _is_number(text: str) -> bool:
 def stamp_of(numbers: tuple[int, ...]) -> Stamp:
     """Return the stamp with these numbers: source, partition, offset and sub-indexes."""
     source, partition, offset, *sub = numbers
-    return Stamp(source=source, partition=partition, offset=offset, sub=tuple(sub))
+    return Stamp(source=source, partition=partition, offset=Offset(offset), sub=tuple(sub))

@@ -17,6 +17,7 @@ from falkirk.errors import InternalError, LogError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, is_away, missing, quiet_options
 from falkirk.kafka.header import Header, header_value
+from falkirk.theory.ids import Offset, Offsets
 
 #: The number of messages in one read. Larger batches were slower, since Python and librdkafka then alternate.
 _BATCH = 2_000
@@ -39,7 +40,7 @@ class Message(Protocol):
     """A message of librdkafka. The client's own types allow None where a record always has a value."""
 
     def partition(self) -> int: ...
-    def offset(self) -> int: ...
+    def offset(self) -> Offset: ...
     def timestamp(self) -> tuple[int, int]: ...
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
@@ -56,7 +57,7 @@ class LogRecord:
     """
 
     partition: int
-    offset: int
+    offset: Offset
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
@@ -67,8 +68,8 @@ class LogRecord:
 def read_range(
     connection: Connection | str,
     topic: str,
-    first: Mapping[int, int],
-    last: Mapping[int, int],
+    first: Mapping[int, Offset],
+    last: Mapping[int, Offset],
     *,
     stall_s: float = 30.0,
     committed: bool = False,
@@ -99,8 +100,8 @@ def read_range(
 def read_messages(
     connection: Connection | str,
     topic: str,
-    first: Mapping[int, int],
-    last: Mapping[int, int],
+    first: Mapping[int, Offset],
+    last: Mapping[int, Offset],
     *,
     stall_s: float = 30.0,
     committed: bool = False,
@@ -124,8 +125,8 @@ class _Reading:
         self,
         connection: Connection,
         topic: str,
-        first: Mapping[int, int],
-        last: Mapping[int, int],
+        first: Mapping[int, Offset],
+        last: Mapping[int, Offset],
         stall_s: float,
         *,
         committed: bool,
@@ -139,7 +140,7 @@ class _Reading:
                 where=topic,
             )
         self.open = {p for p in first if first[p] < last[p]}
-        self._ended: dict[int, int] = {}
+        self._ended: Offsets = {}
         self._errors = ClientErrors()
         self._moved_at = time.monotonic()
         self._consumer = Consumer(
@@ -199,7 +200,7 @@ class _Reading:
         self.open.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
-    def _note(self, error: KafkaError, partition: int, offset: int) -> None:
+    def _note(self, error: KafkaError, partition: int, offset: Offset) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             self._ended[partition] = offset
             if partition in self.open and offset >= self._last[partition]:

@@ -25,11 +25,12 @@ from falkirk.operators.call import Call, EpochContext, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
-from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, Input, epoch_log, kept_in_words
+from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, Input, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
 from falkirk.plan.promises import check_key
 from falkirk.plan.published import form
+from falkirk.theory.ids import LogId
 
 
 def stamped(given: Input, column: str, where: object) -> Input:
@@ -44,7 +45,7 @@ def plan_batch(
     inputs: tuple[Input, ...],
     session: SparkSession,
     *,
-    dead_letter_topic: str,
+    dead_letter_topic: LogId,
     may_fail: bool,
     sorts: ByTime | None = None,
 ) -> Batch:
@@ -92,7 +93,7 @@ def plan_batch(
     saves_all = is_recorded or not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
-        log=epoch_log(processor.name),
+        log=LogId.of_epochs(processor.name),
         body=body,
         parameters=processor.reads,
         inputs=inputs,

@@ -16,10 +16,11 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.files import columns_of
 from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
-from falkirk.plan.batch import Batch, Input, file_log
+from falkirk.plan.batch import Batch, Input
 from falkirk.plan.batch_planning import plan_batch, stamped
 from falkirk.plan.promises import check_printed
 from falkirk.plan.refusals import check_batch_of_files
+from falkirk.theory.ids import LogId
 
 
 class LivePlanner(Protocol):
@@ -69,9 +70,9 @@ class BatchPlanner:
         self._planned[name] = batch
         return batch
 
-    def _dead_letters(self, batch: str) -> str:
+    def _dead_letters(self, batch: str) -> LogId:
         """Return the dead-letter topic of a batch."""
-        return f"{self._app.name}-{batch}.dead-letters"
+        return LogId(f"{self._app.name}-{batch}.dead-letters")
 
     def _input(self, name: str, reader: Processor) -> Input:
         if not isinstance(reader.cut, ByTime) or name in reader.views:
@@ -117,11 +118,11 @@ class BatchPlanner:
             return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         if (folder := self._app.folders.get(name)) is not None:
             check_batch_of_files(name, reader, reader.where)
-            return Input(name=name, log=file_log(name), folder=folder, schema=columns_of(folder))
+            return Input(name=name, log=LogId.of_files(name), folder=folder, schema=columns_of(folder))
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
         given = Input(
-            name=name, log=source.topic.topic, topic=source.topic, reads_hop=upstream is not None, schema=schema
+            name=name, log=source.topic.log, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )
         if name not in reader.views:
             return given

@@ -12,6 +12,7 @@ from falkirk.errors import DefinitionError, LogError
 from falkirk.kafka.internal import KEEP
 from falkirk.kafka.topics import TopicFacts, Topics
 from falkirk.plan.plan import Plan
+from falkirk.theory.ids import LogId, Offset
 
 
 def check_declared(app: Application) -> None:
@@ -63,7 +64,7 @@ def check_declared(app: Application) -> None:
 
 def dead_letter_topic(
     app: Application, reads: SourceNode, output: Kafka, taken: set[str], *, reads_hop: bool, writes_hop: bool
-) -> str:
+) -> LogId:
     """Return a free dead-letter topic for a live region, and mark it as taken.
 
     Each live region needs its own, because recovery reads the topic's tail. Its name contains a topic that users know.
@@ -81,7 +82,7 @@ def dead_letter_topic(
     for topic in (named, *others):
         if topic is not None and topic not in taken | declared:
             taken.add(topic)
-            return topic
+            return LogId(topic)
     raise DefinitionError(
         "TOPIC_SHARED",
         f"dead-letter topic {named!r} has another use.",
@@ -173,7 +174,7 @@ def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> Non
         )
 
 
-def refuse_shorter(topic: Kafka, needed: Mapping[int, int], ends: Mapping[int, int]) -> None:
+def refuse_shorter(topic: Kafka, needed: Mapping[int, Offset], ends: Mapping[int, Offset]) -> None:
     """Check that an input topic still reaches the position up to which it was read.
 
     Args: needed: the position from which to read, per partition. ends: the topic's ends.
@@ -193,7 +194,9 @@ def refuse_shorter(topic: Kafka, needed: Mapping[int, int], ends: Mapping[int, i
             )
 
 
-def refuse_expired(topic: Kafka, first: Mapping[int, int], last: Mapping[int, int], oldest: Mapping[int, int]) -> None:
+def refuse_expired(
+    topic: Kafka, first: Mapping[int, Offset], last: Mapping[int, Offset], oldest: Mapping[int, Offset]
+) -> None:
     """Check that an input topic still has the records [first, last). Raises: LogError: `INPUT_EXPIRED`."""
     for partition, end in last.items():
         if first.get(partition, 0) < min(end, oldest.get(partition, 0)):

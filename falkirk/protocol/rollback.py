@@ -9,6 +9,7 @@ from falkirk.protocol.marks import Mark, fixed_by
 from falkirk.protocol.ports import Point, Range
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier
 from falkirk.theory.graph import Graph
+from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.projection import Cuts
 from falkirk.theory.rollback import Rollback, solve
@@ -32,10 +33,10 @@ class Decision:
         solution: the solution of the solver, with its reasons.
     """
 
-    goes: Mapping[str, int]
+    goes: Mapping[str, PointNumber]
     settled: Mapping[str, OffsetFrontier]
     contradicts: tuple[str, ...]
-    outside: Mapping[str, OffsetFrontier]
+    outside: Mapping[LogId, OffsetFrontier]
     solution: Rollback
 
     @property
@@ -53,8 +54,8 @@ def decide(
     points: Points,
     *,
     failed: frozenset[str],
-    outside: Mapping[str, OffsetFrontier],
-    asked: Mapping[str, int] | None = None,
+    outside: Mapping[LogId, OffsetFrontier],
+    asked: Mapping[str, PointNumber] | None = None,
     marks: Mapping[str, Sequence[Mark]] | None = None,
     cuts: Mapping[str, Cuts] | None = None,
 ) -> Decision:
@@ -87,7 +88,7 @@ def decide(
             gone = Metadata(frontier=out, delivered={layout.edge(held, sink_name(held)): out})
             available[sink_name(held)] = Checkpoints([Metadata(frontier=EMPTY), gone])
     solution = solve(graph, available)
-    goes: dict[str, int] = {}
+    goes: dict[str, PointNumber] = {}
     settled: dict[str, OffsetFrontier] = {}
     for name, stage in layout.stages.items():
         frontier = solution.chosen[name].frontier
@@ -105,7 +106,7 @@ def decide(
 
 def cuts_of(layout: Layout, points: Points) -> dict[str, Cuts]:
     """Return where the epochs with a checkpoint end, for each batch."""
-    return {n: Cuts.of((p.number, p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
+    return {n: Cuts.of((EpochNumber(p.number), p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
 
 
 def none_left(name: str) -> UnrecoverableError:
@@ -137,7 +138,7 @@ def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> N
     Args: voids: the records that would become void, read after the fence.
     Raises: UnrecoverableError: `CHECKPOINT_LOST`.
     """
-    lost: dict[str, int] = {}
+    lost: dict[LogId, int] = {}
     for topic, partition, first, last in voids:
         if topic in layout.held:
             out = decision.outside[topic].length(TopicPartition(topic=topic, partition=partition))
@@ -159,7 +160,7 @@ def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> N
         )
 
 
-def _point(number: int) -> str:
+def _point(number: PointNumber) -> str:
     return "the start" if number < 0 else f"checkpoint {number}"
 
 

@@ -29,11 +29,12 @@ from falkirk.kafka.signing import NO_HEADER, Foreign, ForeignTally, RejectedHead
 from falkirk.redrive.letters import Kind, Letter, Origin
 from falkirk.runtime.context import Place
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import Incarnation
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"
 #: The incarnation with which notes are signed.
-_WRITER = 0
+_WRITER = Incarnation(0)
 #: The maximum number of records in one transaction.
 AT_ONCE = 200
 #: The consumer reads on to a record at most this many offsets away, and seeks a more distant one.

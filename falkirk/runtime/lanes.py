@@ -24,6 +24,7 @@ from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import internal_topic
 from falkirk.runtime.context import Context, Place
 from falkirk.store import Store
+from falkirk.theory.ids import Incarnation
 
 #: The kind of decision with the number of lanes of an incarnation of a fenced region.
 LANES = "lanes"
@@ -38,12 +39,12 @@ def is_fenced(place: Place, region: str) -> bool:
     return place.home.store.newest_decision(LANES, region) is not None
 
 
-def fenced_incarnations(store: Store, region: str) -> frozenset[int]:
+def fenced_incarnations(store: Store, region: str) -> frozenset[Incarnation]:
     """Return the incarnations of a region that may have written in lanes."""
-    return frozenset(decision.number for decision in store.decisions(LANES, region))
+    return frozenset(Incarnation(decision.number) for decision in store.decisions(LANES, region))
 
 
-def record(place: Place, region: str, incarnation: int, lanes: int) -> None:
+def record(place: Place, region: str, incarnation: Incarnation, lanes: int) -> None:
     """Record that an incarnation writes in lanes, and their number, before it opens one."""
     place.home.store.record_decision(LANES, region, incarnation, {"lanes": lanes})
 
@@ -120,7 +121,7 @@ def _prefix(place: Place, region: str) -> str:
 
 
 def writer(
-    context: Context, region: str, incarnation: int, lanes: int, options: dict[str, str], token: str | None
+    context: Context, region: str, incarnation: Incarnation, lanes: int, options: dict[str, str], token: str | None
 ) -> Any:
     """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not fenced."""
     properties = _jvm(context).java.util.HashMap()

@@ -16,18 +16,19 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.outputs import last_own
 from falkirk.runtime.rows import OutputTopic
 from falkirk.store import RegionRecord, Store
+from falkirk.theory.ids import LogId
 
 log = logging.getLogger("falkirk")
 #: The number of records to search back for records of this home in a topic that others may have filled.
 _LOOKED_BACK = 100
 
 
-def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic], folder: Path) -> RegionRecord:
+def record_of(region: Region, context: Context, output: Mapping[LogId, OutputTopic], folder: Path) -> RegionRecord:
     """Return the record of a region; make it before the first start, and compare it at each later start."""
     store, topics = context.home.store, context.topics
     source = region.source.topic
     partitions = {name: topic.partitions for name, topic in output.items()}
-    partitions[source.topic] = topics.facts(source.topic).partitions
+    partitions[source.log] = topics.facts(source.topic).partitions
     record = store.region(region.name)
     if record is None:
         if (folder / "metadata").exists():
@@ -42,7 +43,7 @@ def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic
         first = topics.first_positions if source.starting == "earliest" else topics.end_positions
         record = RegionRecord(
             fingerprint=region.fingerprint,
-            start_offsets={source.topic: first(source.topic)},
+            start_offsets={source.log: first(source.topic)},
             partitions=partitions,
         )
         store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
@@ -157,7 +158,7 @@ def _columns(ddl: str) -> set[tuple[str, str]]:
     return {(field.name, field.dataType.simpleString()) for field in schema.fields}
 
 
-def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, int]) -> None:
+def compare(region: Region | Batch, record: RegionRecord, partitions: dict[LogId, int]) -> None:
     """Check that a region still fits the record of its checkpoints.
 
     Raises: HomeError: `APPLICATION_CHANGED`, `HOME_VERSION`. LogError: `PARTITIONS_CHANGED`.
@@ -194,7 +195,7 @@ def _about_steps(region: Region | Batch, record: RegionRecord) -> str:
     return f" {_COMPUTED_AT_LOAD} Steps were: {before}. Steps are: {now}"
 
 
-def refuse_partitions(region: Region | Batch, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+def refuse_partitions(region: Region | Batch, before: Mapping[LogId, int], now: Mapping[LogId, int]) -> None:
     """Check that topics have as many partitions as when the home was made. Raises: LogError: `PARTITIONS_CHANGED`."""
     for topic, count in now.items():
         if before.get(topic, count) != count:

@@ -22,6 +22,7 @@ from falkirk.plan.region import Region
 from falkirk.runtime.attempts import first_attempt_only
 from falkirk.runtime.signed import signed_headers
 from falkirk.theory.channel import Channel, ReleasedTail
+from falkirk.theory.ids import Incarnation, LogId
 from falkirk.theory.stamp import Stamp
 
 #: Bytes of a record batch besides one record's key and value: the headers of batch and record, our stamp header, and a
@@ -47,7 +48,7 @@ CO_PARTITIONING = "FALKIRK_CO_PARTITIONING"
 class OutputTopic:
     """A topic that a region writes: its name, its partitions, and the size limit of a record batch in bytes."""
 
-    name: str
+    name: LogId
     partitions: int
     size_limit_bytes: int
 
@@ -80,7 +81,7 @@ class Release:
     """
 
     application: str
-    incarnation: int
+    incarnation: Incarnation
     source_partitions: int
     state_partitions: int
     main: OutputTopic

@@ -25,7 +25,6 @@ from falkirk.store.tables import SCHEMA_VERSION
 from falkirk.store.values import (
     CheckpointRecord,
     Decision,
-    Positions,
     Recovery,
     RecoveryState,
     RegionRecord,
@@ -42,7 +41,6 @@ __all__ = [
     "SCHEMA_VERSION",
     "CheckpointRecord",
     "Decision",
-    "Positions",
     "Recovery",
     "RecoveryState",
     "RegionRecord",

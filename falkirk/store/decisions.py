@@ -10,6 +10,7 @@ from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
 from falkirk.store.tables import checkpoints, decisions, regions, watermarks
 from falkirk.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
+from falkirk.theory.ids import EpochNumber
 
 #: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
@@ -97,7 +98,7 @@ class DecisionStore(Part):
                 for row in db.execute(query.order_by(decisions.c.number))
             )
 
-    def add_checkpoint(self, processor: str, point: int, metadata: object) -> None:
+    def add_checkpoint(self, processor: str, point: EpochNumber, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
@@ -112,7 +113,7 @@ class DecisionStore(Part):
             elif known != text:
                 raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
 
-    def replace_checkpoint(self, processor: str, point: int, known: object, metadata: object) -> None:
+    def replace_checkpoint(self, processor: str, point: EpochNumber, known: object, metadata: object) -> None:
         """Record a Ξ that adds facts to the `known` one of a checkpoint.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the recorded one is not `known`, or there is none.
@@ -132,12 +133,15 @@ class DecisionStore(Part):
         with self._reading() as db:
             return tuple(
                 CheckpointRecord(
-                    processor=row.processor, point=row.point, made_at_s=row.made_at_s, metadata=load(row.metadata)
+                    processor=row.processor,
+                    point=EpochNumber(row.point),
+                    made_at_s=row.made_at_s,
+                    metadata=load(row.metadata),
                 )
                 for row in db.execute(query)
             )
 
-    def forget_epochs(self, kind: str, name: str, below: int) -> None:
+    def forget_epochs(self, kind: str, name: str, below: EpochNumber) -> None:
         """Delete the decisions about a name below this number, and the checkpoints that followed them."""
         with self._writing() as db:
             db.execute(

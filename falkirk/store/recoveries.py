@@ -14,6 +14,7 @@ from falkirk.store.logs import record_void
 from falkirk.store.part import Part
 from falkirk.store.tables import recoveries
 from falkirk.store.values import Recovery, RecoveryState, dump, load, printable
+from falkirk.theory.ids import LogId, Offset, PointNumber
 
 _STATES: tuple[RecoveryState, ...] = get_args(RecoveryState)
 
@@ -24,9 +25,9 @@ class RecoveryStore(Part):
     def open_recovery(
         self,
         reason: str,
-        decided: Mapping[str, int | None],
+        decided: Mapping[str, PointNumber | None],
         *,
-        voids: Sequence[tuple[str, int, int, int]] = (),
+        voids: Sequence[tuple[LogId, int, Offset, Offset]] = (),
     ) -> int:
         """Record the checkpoint to which each processor returns (None: it stays), before any does; return the number.
 

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from falkirk.errors import InternalError
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier, StructuredFrontier
+from falkirk.theory.ids import EpochNumber
 from falkirk.theory.times import OMEGA, Natural, TopicPartition
 
 
@@ -197,18 +198,18 @@ class Cuts:
     Args: epochs: the numbers of the epochs, ascending. ends: for each, the frontier of all messages up to its end.
     """
 
-    epochs: list[int] = field(default_factory=list)
+    epochs: list[EpochNumber] = field(default_factory=list)
     ends: list[OffsetFrontier] = field(default_factory=list)
 
     @classmethod
-    def of(cls, known: Iterable[tuple[int, OffsetFrontier]]) -> "Cuts":
+    def of(cls, known: Iterable[tuple[EpochNumber, OffsetFrontier]]) -> "Cuts":
         """Return these cuts, oldest first. Raises: as `add`."""
         cuts = cls()
         for epoch, end in known:
             cuts.add(epoch, end)
         return cuts
 
-    def add(self, epoch: int, end: OffsetFrontier) -> None:
+    def add(self, epoch: EpochNumber, end: OffsetFrontier) -> None:
         """Add the cut of the next epoch.
 
         Raises: InternalError: `CUTS_UNORDERED`: it is no later epoch.
@@ -219,12 +220,12 @@ class Cuts:
         self.epochs.append(epoch)
         self.ends.append(self.ends[-1] | end if self.ends else end)
 
-    def within(self, messages: OffsetFrontier) -> int | None:
+    def within(self, messages: OffsetFrontier) -> EpochNumber | None:
         """Return the last epoch that has no message outside `messages`; None: there is none."""
         number = bisect_left(self.ends, True, key=lambda end: not end <= messages)
         return self.epochs[number - 1] if number else None
 
-    def around(self, messages: OffsetFrontier) -> int | None:
+    def around(self, messages: OffsetFrontier) -> EpochNumber | None:
         """Return the first epoch by whose end all of `messages` are read; None: they are not cut yet."""
         number = bisect_left(self.ends, True, key=messages.__le__)
         return self.epochs[number] if number < len(self.epochs) else None

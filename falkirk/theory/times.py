@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from falkirk.errors import InternalError
+from falkirk.theory.ids import LogId
 
 Natural = int | float
 """A natural number, or `OMEGA`."""
@@ -33,7 +34,7 @@ class TopicPartition(NamedTuple):
     partitions, and a sequence number is an offset.
     """
 
-    topic: str
+    topic: LogId
     partition: int
 
 

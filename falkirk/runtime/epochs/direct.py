@@ -26,6 +26,7 @@ from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.results import Results
 from falkirk.store import Store
+from falkirk.theory.ids import EpochNumber
 
 if TYPE_CHECKING:
     from falkirk.runtime.sinks.release import EpochReleaser
@@ -96,7 +97,7 @@ class Direct:
         self._refuse_what_is_out(epoch)
         self._decided += 1
         self._store.record_decision(_PROGRAM, self._about, self._decided, {"is": program})
-        self._store.forget_epochs(_PROGRAM, self._about, self._decided)
+        self._store.forget_epochs(_PROGRAM, self._about, EpochNumber(self._decided))
         self._program = program
 
     def _refuse_what_is_out(self, epoch: Epoch) -> None:

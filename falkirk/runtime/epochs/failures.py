@@ -14,12 +14,13 @@ from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.triage import is_failed_expression, is_out_of_memory
 from falkirk.system.disk import is_full
 from falkirk.system.durable import damaged
+from falkirk.theory.ids import EpochNumber
 
 #: The beginning of a `Poison` error's text.
 _POISON = "Poison: the function failed"
 
 
-def raise_final(error: BaseException, batch: Batch, files: Path, epoch: int) -> None:
+def raise_final(error: BaseException, batch: Batch, files: Path, epoch: EpochNumber) -> None:
     """Raise the cause of an epoch's error if another attempt in this session can't help.
 
     Args: files: the folder of the batch's log.
@@ -86,7 +87,7 @@ def waits_for(error: BaseException) -> str:
     return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}"
 
 
-def told(error: BaseException, epoch: int) -> str:
+def told(error: BaseException, epoch: EpochNumber) -> str:
     """Return the status text for an epoch that failed and is retried."""
     if is_lost(error):
         return f"epoch {epoch} failed, {waits_for(error)}"

@@ -28,6 +28,7 @@ from falkirk.declare.endpoints import Files
 from falkirk.errors import DefinitionError, LogError, StoreError
 from falkirk.store import Store
 from falkirk.system.terminal import one_line
+from falkirk.theory.ids import Offset
 
 log = logging.getLogger("falkirk")
 
@@ -47,7 +48,7 @@ _REASON_MAX = 300
 class NumberedFile:
     """A file that is a record: its number from 0, and its size in bytes and time of change in ns since 1970 by then."""
 
-    number: int
+    number: Offset
     name: str
     size: int
     changed_at_ns: int
@@ -77,7 +78,7 @@ class FileLog:
         #: The files that the last listing skipped, by name, with the reasons.
         self._skipped: dict[str, str] = {}
         #: The refused files by number, as last read from the store.
-        self._refused: dict[int, RefusedFile] = {}
+        self._refused: dict[Offset, RefusedFile] = {}
         #: Device, inode and change time of files when this process last asked for them.
         self._identities: dict[str, tuple[int, int, int]] = {}
         #: The last listing has not yet been compared with the numbered files.
@@ -114,16 +115,16 @@ class FileLog:
         more = f" and {len(files) - NAMED_MAX} more" if len(files) > NAMED_MAX else ""
         return f"{what} in {self._source!r}: {named}{more}" if files else ""
 
-    def end(self) -> int:
+    def end(self) -> Offset:
         """Number the new files; return the number that the next file will get. Raises: StoreError."""
         with self._lock:
             numbered = self._known()
             self._list()
             if self._unseen:
                 self._number(numbered)
-            return len(numbered)
+            return Offset(len(numbered))
 
-    def there_from(self) -> int:
+    def there_from(self) -> Offset:
         """Return the number from which on all files, except refused ones, still exist.
 
         Returns 0 while the folder can't be listed.
@@ -132,16 +133,16 @@ class FileLog:
             numbered = self._known()
             self._list()
             if self._names is None:
-                return 0
+                return Offset(0)
             needed = (file for file in reversed(numbered) if file.number not in self._refused)
-            return next((file.number + 1 for file in needed if file.name not in self._names), 0)
+            return Offset(next((file.number + 1 for file in needed if file.name not in self._names), 0))
 
-    def refused(self) -> dict[int, RefusedFile]:
+    def refused(self) -> dict[Offset, RefusedFile]:
         """Return the refused files by number, as the store has them now. Raises: StoreError."""
         with self._lock:
             return self._ask_refused()
 
-    def refuse(self, number: int, reason: str) -> None:
+    def refuse(self, number: Offset, reason: str) -> None:
         """Record that incomplete epochs leave out a file. Complete epochs keep its rows.
 
         Raises: StoreError.
@@ -173,12 +174,14 @@ class FileLog:
             )
         self.refuse(number, "disowned by the operator")
 
-    def _ask_refused(self) -> dict[int, RefusedFile]:
+    def _ask_refused(self) -> dict[Offset, RefusedFile]:
         decided = self._store.decisions(_REFUSED, self._source)
-        self._refused = {d.number: RefusedFile(name=d.content["file"], reason=d.content["reason"]) for d in decided}
+        self._refused = {
+            Offset(d.number): RefusedFile(name=d.content["file"], reason=d.content["reason"]) for d in decided
+        }
         return dict(self._refused)
 
-    def paths(self, first: int, last: int, *, without: Container[int] = ()) -> dict[Path, int]:
+    def paths(self, first: Offset, last: Offset, *, without: Container[Offset] = ()) -> dict[Path, Offset]:
         """Return the paths of the files [first, last) with their numbers, if the files are unchanged.
 
         Args: without: numbers of files that are left out.
@@ -186,7 +189,7 @@ class FileLog:
         """
         with self._lock:
             wanted = [file for file in self._known()[first:last] if file.number not in without]
-        found: dict[Path, int] = {}
+        found: dict[Path, Offset] = {}
         for file in wanted:
             path = self.folder / file.name
             try:
@@ -240,7 +243,7 @@ class FileLog:
         if self._numbered is None:
             decided = self._store.decisions(_KIND, self._source)
             self._numbered = [
-                NumberedFile(number=d.number + i, name=name, size=size, changed_at_ns=changed)
+                NumberedFile(number=Offset(d.number + i), name=name, size=size, changed_at_ns=changed)
                 for d in decided
                 for i, (name, size, changed) in enumerate(d.content)
             ]
@@ -284,7 +287,7 @@ class FileLog:
             self._numbered = None  # read it again, because the store may have recorded it before the error
             raise
         numbered += [
-            NumberedFile(number=first + i, name=name, size=size, changed_at_ns=changed)
+            NumberedFile(number=Offset(first + i), name=name, size=size, changed_at_ns=changed)
             for i, (changed, name, size) in enumerate(sorted(new))
         ]
 

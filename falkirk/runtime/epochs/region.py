@@ -29,6 +29,7 @@ from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.system.durable import make_folder
+from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 
 log = logging.getLogger("falkirk")
 
@@ -52,7 +53,7 @@ class BatchRegion(BatchAtRest):
         self._run: Run | None = None
         self.ready_at_s = 0.0
 
-    def reads_from(self, logs: Mapping[str, EpochLog], files: Mapping[str, FileLog]) -> None:
+    def reads_from(self, logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog]) -> None:
         """Set the logs of epochs and of files that batches of the application read."""
         self.files = self.jobs.files = files
         self.jobs.all_logs = logs
@@ -70,7 +71,7 @@ class BatchRegion(BatchAtRest):
             facts = topics.facts(given.log)
             refuse_forgetful(facts, given.topic.where, self.batch.interval_s)
             partitions[given.log] = facts.partitions
-        written = [sink.to.topic for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
+        written = [sink.to.log for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
         self._context.hold((*partitions, *written))
         written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]
         partitions |= {topic: topics.facts(topic).partitions for topic in written}
@@ -103,14 +104,14 @@ class BatchRegion(BatchAtRest):
         and called `end`. A batch never hangs, because an epoch may take any time."""
         return Health(runs=self._run is not None, ready_at_s=self.ready_at_s)
 
-    def start(self, number: int) -> None:
+    def start(self, number: PointNumber) -> None:
         """See RegionPort."""
         assert self._run is None, "a region is started after its fence"
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
         make_folder(self.epochs.folder)
         self.jobs.look_again()
-        self._run = Run(self.jobs, number)
+        self._run = Run(self.jobs, EpochNumber(number))
         self._run.begin()
 
     def fence(self) -> None:

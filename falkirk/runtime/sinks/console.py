@@ -19,6 +19,7 @@ from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.target import in_order
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.terminal import one_line
+from falkirk.theory.ids import EpochNumber
 
 
 class ConsoleTarget:
@@ -30,14 +31,14 @@ class ConsoleTarget:
     def __init__(self, to: Console, sink: str, write: Callable[[str], None] | None = None) -> None:
         self._to, self._sink, self._write = to, sink, write or _print
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """See Target. Printed epochs bind nobody."""
-        return 0
+        return EpochNumber(0)
 
     def delivered(self) -> None:
         """See Target."""
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target, but an epoch may be printed twice. Raises: SparkError: `RELEASE_FAILED`."""
         try:
             shown = _shown(in_order(rows, few=few).drop(ROW)).limit(self._to.rows + 1).collect()

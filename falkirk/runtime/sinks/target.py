@@ -10,6 +10,7 @@ from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import RAW_BYTES_MAX
 from falkirk.system.disk import is_full
+from falkirk.theory.ids import EpochNumber
 
 #: The beginnings of the column types that some targets can't store directly.
 NESTED = ("struct", "array", "map")
@@ -18,16 +19,16 @@ NESTED = ("struct", "array", "map")
 class Target(Protocol):
     """A place to which epochs are released: `fk.Sink`, with the additional knowledge of Falkirk's own sinks."""
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which readers outside may have seen results."""
 
-    def delivered(self) -> int | None:
+    def delivered(self) -> EpochNumber | None:
         """Return the epoch, exclusive, up to which it still has all delivered results; None: it can't report this.
 
         Called at a start, and before epochs are delivered. Raises: SparkError: `RELEASE_FAILED`: it does not answer.
         """
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """Deliver an epoch so that it is completely there, once, whatever an earlier attempt has done.
 
         Epochs are delivered in order.
@@ -57,7 +58,7 @@ def release_failed(where: str, error: Exception) -> SparkError:
     )
 
 
-def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: int, text: Column) -> DataFrame:
+def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: EpochNumber, text: Column) -> DataFrame:
     """Return the rows that a target refused as dead letters: (key, value, ROW).
 
     Args: text: the row as text, as far as possible.
