@@ -3,9 +3,9 @@
 Three measures, each for a failure that was observed:
   1. Processes: Falkirk kills the JVMs of the former run, which it finds by their recorded identity
      (home/folder.py). To kill Python alone is not enough, because its JVM continues to write.
-  2. Lingering producers in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds records.
-     Each region and incarnation has a producer with its own client id. Falkirk waits until no task uses it, and then
-     flushes it. It does not touch the producers of other regions.
+  2. Lingering producers in this JVM: `StreamingQuery.stop()` returns while a region's lanes (lanes.py), or the pooled
+     producer of a copy, still hold records. Falkirk waits until no task uses them, and then flushes them. It does not
+     touch those of other regions.
   3. A position: the end of every output partition. Falkirk records it as a decision after 1 and 2, and after each
      leader has confirmed that its log ends there (kafka/replication.py). If an older incarnation still adds a record
      after it (from a request in the socket of a stalled broker), the record is void (kafka/void.py).

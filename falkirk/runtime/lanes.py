@@ -124,32 +124,32 @@ def writer(
     context: Context, region: str, incarnation: Incarnation, lanes: int, options: dict[str, str], token: str | None
 ) -> Any:
     """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not fenced."""
-    properties = _jvm(context).java.util.HashMap()
     fenced = {} if token is None else {
         "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT_S * 1000)),
         "retry.backoff.ms": "1",  # the broker may still end the last transaction when the next one begins
     }  # fmt: skip
-    for name, value in {**options, **fenced}.items():
-        properties.put(name.removeprefix("kafka."), value)
-    made = _jvm(context).org.falkirk.KafkaWriter(key(context, region), incarnation, lanes, HEADER_KEY, properties)
+    properties = _properties(context, {**options, **fenced})
+    made = _jvm(context).org.falkirk.KafkaWriter(
+        key(context.home.identity, region), incarnation, lanes, HEADER_KEY, properties
+    )
     if token is None:
         return made
     return made.fenced(_prefix(context, region), _gate(context, region), token, COMMIT_MS)
 
 
-def key(place: Place, region: str) -> str:
-    """Return the name of a region among all regions that a JVM may write for."""
-    return f"{place.home.identity}-{region}"
+def key(identity: str, region: str) -> str:
+    """Return the name of a region of a home among all regions that a JVM may write for."""
+    return f"{identity}-{region}"
 
 
 def are_used(context: Context, region: str) -> bool:
     """Return whether a task of this JVM uses a lane of a region."""
-    return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context, region)))
+    return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context.home.identity, region)))
 
 
 def close(context: Context, region: str) -> None:
     """Send what the lanes of a region in this JVM hold, and close them. Blocks while the broker is unreachable."""
-    _jvm(context).org.falkirk.Lanes.close(key(context, region))
+    _jvm(context).org.falkirk.Lanes.close(key(context.home.identity, region))
 
 
 def _jvm(context: Context) -> Any:

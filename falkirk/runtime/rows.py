@@ -1,7 +1,7 @@
-"""Rows: converts a region's results to rows for Spark's Kafka sink, each with its stamp, after the barrier.
+"""Rows: converts a region's results to rows for its lanes, each with its stamp, after the barrier.
 
 A record that does not fit, or that would exceed the topic's size limit, becomes a dead letter. Each row has a topic
-column, so one query can write both. (A record above the limit must never reach Spark's producer, which would retry it
+column, so one query can write both. (A record above the limit must never reach the producer, which would retry it
 forever.)
 """
 

@@ -89,13 +89,9 @@ class LiveQuery:
 
     def _writer(self, data: DataFrame) -> Any:
         """Return the JVM's writer of the query, with its sink."""
-        options, release = self._producer_options(), self.release
-        if self.token is None and USES_SPARKS_SINK:
-            writer = data._jdf.writeStream().format("kafka").option("includeHeaders", "true")
-            for name, value in options.items():
-                writer = writer.option(name, value)
-            return writer
-        own = lanes.writer(self.context, self.region.name, release.incarnation, self.lanes, options, self.token)
+        own = lanes.writer(
+            self.context, self.region.name, self.release.incarnation, self.lanes, self._producer_options(), self.token
+        )
         header = F.get(F.col("headers"), F.lit(0))["value"].alias("header")
         return data.select("topic", "partition", "key", "value", header)._jdf.writeStream().foreach(own)
 
@@ -109,7 +105,3 @@ class LiveQuery:
 
     def _jvm(self) -> Any:
         return self.context.session._jvm
-
-
-#: A region without a fence writes through Spark's own Kafka sink.
-USES_SPARKS_SINK = True

@@ -145,7 +145,6 @@ class LiveRegion(RegionAtRest):
                 hint="Falkirk restarts the Spark application, and waits until these executors have ended.",
                 region=self.region.name,
             )
-        fence.flush_lingering(self._context.session, self._is_mine)
         self.close_lanes()
         super().fence()
 
@@ -182,10 +181,6 @@ class LiveRegion(RegionAtRest):
             if (restored if first is None else first) <= batch <= restored:
                 log.warning("%s: checkpoint %d is damaged (%s)", self.region.name, batch, reason)
                 self._store.distrust(self.region.name, batch, reason)
-
-    def _is_mine(self, client: str) -> bool:
-        prefix = fence.client_id(self._context.home.identity, self.region.name, Incarnation(0)).removesuffix("0")
-        return client.startswith(prefix) and client.removeprefix(prefix).isdigit()
 
     # -- 1 to 3: starting --------------------------------------------------------------------------------------------
 
