@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.endpoints import as_endpoint
 from falkirk.declare.sink import OwnSink, Sink
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.testing import SINK_INVALID_TARGET
 from falkirk.errors.location import caller
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.own import OwnTarget
@@ -38,7 +38,7 @@ def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFra
     def target() -> OwnTarget:
         declared = as_endpoint(make(), where)
         if not isinstance(declared, OwnSink):
-            raise DefinitionError("SINK_INVALID", "make returns a sink of Falkirk's, not one of your own.", where=where)
+            raise SINK_INVALID_TARGET.error(where=where)
         return OwnTarget(declared, "the checked sink")
 
     def expect(epochs: int, upto: int, when: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
-from falkirk.errors import DefinitionError, HomeError
+from falkirk.errors import HomeError
+from falkirk.errors.conditions.commands import NEVER_RAN, POINT_INVALID, POINT_UNKNOWN
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import Shape, read_shape
@@ -159,22 +160,15 @@ class OfflineApplication:
         name, _, point = text.rpartition("@")
         region = self.shape.region_of(name)
         if region is None or not (point == "start" or point.isdigit()):
-            raise DefinitionError(
-                "POINT_INVALID",
-                f"{text!r} names no point to go back to.",
-                hint="Write PROCESSOR@POINT, with a point that `falkirk history --unit` shows, or PROCESSOR@start. "
-                f"Known names: {', '.join(self.shape.names)}.",
-                text=text,
-            )
+            raise POINT_INVALID.error(text=text, names=", ".join(self.shape.names))
         number = PointNumber(-1 if point == "start" else int(point))
         numbers = [p.number for p in self.regions[region].points()]
         if number not in numbers:
-            raise DefinitionError(
-                "POINT_UNKNOWN",
-                f"{region!r} can't go back to {point}.",
-                hint=f"Choose one of: {', '.join('start' if n < 0 else str(n) for n in numbers)}.",
+            raise POINT_UNKNOWN.error(
                 region=region,
                 points=tuple(numbers),
+                point=point,
+                numbers=", ".join("start" if n < 0 else str(n) for n in numbers),
             )
         return {region: number}
 
@@ -185,8 +179,8 @@ class OfflineApplication:
         """
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
-        decision = self.recovery.decide(failed, asked, force=True)
         points = self._points()
+        decision = self.recovery.decide(failed, asked, force=True, points=points)
         moves = []
         for name, number in decision.goes.items():
             newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
@@ -267,12 +261,7 @@ class OfflineApplication:
 
 def never_ran(home: Path) -> HomeError:
     """Return the error for a home in which no application has run."""
-    return HomeError(
-        "NEVER_RAN",
-        "no application has run in this home yet.",
-        where=home,
-        hint="Start it with `falkirk run`, or name its home with --home.",
-    )
+    return NEVER_RAN.error(where=home)
 
 
 def _length(frontier: OffsetFrontier) -> int:

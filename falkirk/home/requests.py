@@ -3,7 +3,8 @@
 import time
 from collections.abc import Mapping
 
-from falkirk.errors import HomeError, StoreError
+from falkirk.errors import StoreError
+from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
 from falkirk.store import Store
 from falkirk.theory.ids import PointNumber
 
@@ -54,15 +55,9 @@ def ask_to_go_back(
             goes: Mapping[str, PointNumber] = request.answer["goes"]
             return goes
         if request.state == "failed":
-            raise HomeError(
-                "REQUEST_REFUSED",
-                f"the application did not go back: {request.answer.get('text') or request.answer.get('reason')}",
+            raise REQUEST_REFUSED.error(
                 condition_answered=request.answer.get("condition"),
+                reason=request.answer.get("text") or request.answer.get("reason"),
             )
         time.sleep(_LOOK_S)
-    raise HomeError(
-        "REQUEST_UNANSWERED",
-        f"the application has not answered for {timeout_s:.0f} s.",
-        hint="It may still carry out the request: check with `falkirk status` and `falkirk history`.",
-        request=number,
-    )
+    raise REQUEST_UNANSWERED.error(request=number, timeout_s=timeout_s)

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
 from falkirk.declare.tls import ReloadingContext
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.host import ADDRESS_TAKEN
 from falkirk.home.credentials import former_port, publish, token_of
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
@@ -206,12 +206,8 @@ class Gateway:
             return await self._loop.create_server(connections, host, port, **encrypted)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
-            raise MachineError(
-                "ADDRESS_TAKEN",
-                f"requests can't be accepted at {host}:{port}: {'it is in use' if taken else error.strerror}.",
-                hint="Set another address with http=, or use port 0 for any free port.",
-                host=host,
-                port=port,
+            raise ADDRESS_TAKEN.error(
+                host=host, port=port, reason="it is in use" if taken else error.strerror
             ) from error
 
 

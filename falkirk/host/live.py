@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
+from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK, SESSION_LOST_MEMORY
 from falkirk.home.executors import Executors
 from falkirk.host.batches import BatchHost
 from falkirk.host.failures import Cause, Failures, cause_of, has_progressed
@@ -227,12 +228,7 @@ class LiveHost:
 
     def _go_back(self, recovery: RecoveryProtocol) -> None:
         if writes_elsewhere(self._context.session):
-            raise SparkError(
-                "SESSION_LOST",
-                "asked to go back, and executors on a cluster may still write.",
-                certainty="maybe",
-                hint="The Spark application is restarted and goes back before it starts anything.",
-            )
+            raise SESSION_LOST_GO_BACK.error()
         self._serve(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
 
     def _serve(self, recover: Callable[..., Decision]) -> bool:
@@ -290,7 +286,7 @@ class LiveHost:
             return
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             self._failures.add(status.name, reason)
-            raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
+            raise SESSION_LOST_MEMORY.error(reason=reason) from error
         was_lost = live.observations is not None and live.observations.was_lost()
         cause = watched.cause = cause_of(error, was_lost=was_lost)
         status.state, status.detail = "restarting", f"{cause.value}{reason}"

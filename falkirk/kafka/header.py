@@ -7,7 +7,7 @@ verified it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.kafka import HEADER_MALFORMED
 from falkirk.theory.channel import Channel
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
@@ -55,12 +55,7 @@ class Header:
         try:
             application, incarnation, numbers, state, _ = split_header(value)
         except ValueError as error:
-            raise LogError(
-                "HEADER_MALFORMED",
-                f"{value[:100]!r} is not a header of Falkirk.",
-                hint="Find the other program that writes headers with this name, and stop it.",
-                value=value,
-            ) from error
+            raise HEADER_MALFORMED.error(value=value, shown=value[:100]) from error
         return cls(
             application=application,
             incarnation=Incarnation(int(incarnation)),

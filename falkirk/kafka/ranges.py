@@ -13,7 +13,8 @@ from typing import Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from falkirk.errors import InternalError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.kafka import RANGE_EXPIRED, RANGE_MISMATCH, RANGE_NOT_THERE
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, is_away, missing, quiet_options
 from falkirk.kafka.header import Header, header_value
@@ -134,11 +135,7 @@ class _Reading:
         self._connection, self._topic, self._stall_s = connection, topic, stall_s
         self._last = last
         if first.keys() != last.keys():
-            raise InternalError(
-                "RANGE_MISMATCH",
-                f"the range begins in partitions {sorted(first)} but ends in partitions {sorted(last)}.",
-                where=topic,
-            )
+            raise RANGE_MISMATCH.error(where=topic, first=sorted(first), last=sorted(last))
         self.open = {p for p in first if first[p] < last[p]}
         self._ended: Offsets = {}
         self._errors = ClientErrors()
@@ -206,13 +203,8 @@ class _Reading:
             if partition in self.open and offset >= self._last[partition]:
                 self._finish(partition)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise LogError(
-                "RANGE_EXPIRED",
-                f"records that Falkirk still needs were deleted from partition {partition}.",
-                where=f"topic {self._topic} at {self._connection.bootstrap}",
-                hint="Set the topic's retention to more than the longest time until its records are read again.",
-                topic=self._topic,
-                partition=partition,
+            raise RANGE_EXPIRED.error(
+                where=f"topic {self._topic} at {self._connection.bootstrap}", topic=self._topic, partition=partition
             )
         elif not is_away(error):
             raise self._fault(error)
@@ -225,14 +217,12 @@ class _Reading:
             except KafkaException:
                 continue
             if 0 <= end < self._last[partition]:  # negative: the leader does not know its end yet
-                return LogError(
-                    "RANGE_NOT_THERE",
-                    f"partition {partition} ends at {end}, before position {self._last[partition]}.",
+                return RANGE_NOT_THERE.error(
                     where=f"topic {self._topic} at {self._connection.bootstrap}",
-                    hint="Check whether the topic was deleted and created again.",
                     topic=self._topic,
                     partition=partition,
                     end=end,
+                    last=self._last[partition],
                 )
         last = self._errors.last
         if last is not None:

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 )
 
 from falkirk.errors import LogError, is_away
+from falkirk.errors.conditions.kafka import PARTITION_COUNT_DIFFERS, TOPIC_REPLACED
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, missing, quiet_options
 from falkirk.kafka.internal import ANY_TIME
@@ -138,14 +139,8 @@ class Topics:
         # One answer says both: another broker may not know the new topic yet.
         found = self._await(lambda: self._led_partitions(topic), "creating a topic", topic)
         if found != partitions:
-            raise LogError(
-                "PARTITION_COUNT_DIFFERS",
-                f"the topic {topic} has {found} partitions, not {partitions}.",
-                where=self._connection.bootstrap,
-                hint="Use another topic or delete this one; otherwise records of a key would move to other partitions.",
-                topic=topic,
-                found=found,
-                wanted=partitions,
+            raise PARTITION_COUNT_DIFFERS.error(
+                where=self._connection.bootstrap, topic=topic, found=found, wanted=partitions
             )
 
     def _created(self, topic: str, partitions: int, config: dict[str, str]) -> "Future[None]":
@@ -254,14 +249,8 @@ class Topics:
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
         found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
         if found is not None and str(found.topic_id) != self._expected.get(topic, str(found.topic_id)):
-            raise LogError(
-                "TOPIC_REPLACED",
-                f"the topic {topic} was deleted and created again since this home first used it.",
-                where=self._connection.bootstrap,
-                hint="Start with a new home and new output topics.",
-                topic=topic,
-                before=self._expected[topic],
-                now=str(found.topic_id),
+            raise TOPIC_REPLACED.error(
+                where=self._connection.bootstrap, topic=topic, before=self._expected[topic], now=str(found.topic_id)
             )
         return found
 

@@ -17,7 +17,7 @@ from falkirk.analysis.properties import of_batch
 from falkirk.declare.cut import SLICE, ByTime, Cut
 from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import Lazy
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
@@ -74,12 +74,8 @@ def plan_batch(
             call = called(body)
             doubts = differences_of(processor, call, lambda: called(processor.body_again or body))
     except (*SPARK_ERRORS, TypeError, AttributeError) as error:
-        raise DefinitionError(
-            "BATCH_INVALID",
-            f"batch {processor.name!r} does not run: {first_line(error)}",
-            where=processor.where,
-            hint=_hint(error),
-            processor=processor.name,
+        raise BATCH_INVALID.error(
+            where=processor.where, processor=processor.name, reason=first_line(error), advice=_hint(error)
         ) from error
     result, rehearsal = call.result, call.rehearsal
     for sink in sinks:
@@ -163,13 +159,7 @@ def returned(
         kept = result
     for frame, what in ((result, "a result"), (result if kept is None else kept, "a state")):
         if not isinstance(frame, DataFrame):
-            raise DefinitionError(
-                "BATCH_INVALID",
-                f"batch {name!r} returns {type(frame).__name__} as {what}.",
-                where=where,
-                hint="Return a DataFrame, or with state= a DataFrame or (result, state).",
-                processor=name,
-            )
+            raise BATCH_INVALID_RESULT.error(where=where, processor=name, name=type(frame).__name__, what=what)
     assert isinstance(result, DataFrame)
     frames.check_names(result.columns, where, ours=(frames.STAMP, SLICE))
     if state is not None and kept is not None:
@@ -182,13 +172,7 @@ def returned(
 def _check_policy(processor: Processor, *, stateful: bool) -> None:
     """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
     if isinstance(processor.policy, Lazy) and not stateful:
-        raise DefinitionError(
-            "POLICY_MISPLACED",
-            f"batch {processor.name!r} keeps nothing that fk.Lazy() could save.",
-            where=processor.where,
-            hint="Use fk.LogSends() or fk.FullHistory(), or give it state=.",
-            policy=processor.policy,
-        )
+        raise POLICY_MISPLACED_LAZY.error(where=processor.where, policy=processor.policy, processor=processor.name)
 
 
 def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from falkirk.errors import DefinitionError, HomeError
+from falkirk.errors.conditions.plan import HOME_DAMAGED_SHAPE, REGION_UNKNOWN
 from falkirk.home.folder import write_atomically
 from falkirk.kafka.topics import Topics
 from falkirk.plan.plan import Plan
@@ -48,12 +48,7 @@ class Shape:
         """Return `region_of(name)`. Raises: DefinitionError: `REGION_UNKNOWN`."""
         region = self.region_of(name)
         if region is None:
-            raise DefinitionError(
-                "REGION_UNKNOWN",
-                f"there is no region or processor named {name!r}.",
-                hint=f"The regions and processors are {', '.join(self.names)}.",
-                region=name,
-            )
+            raise REGION_UNKNOWN.error(region=name, names=", ".join(self.names))
         return region
 
     def write(self, home: Path) -> None:
@@ -146,12 +141,7 @@ def read_shape(home: Path) -> Shape | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise HomeError(
-            "HOME_DAMAGED",
-            "shape.json can't be read.",
-            where=file,
-            hint="Start the application: that writes the file again.",
-        ) from error
+        raise HOME_DAMAGED_SHAPE.error(where=file) from error
 
 
 def _logs(names: Iterable[str]) -> tuple[LogId, ...]:

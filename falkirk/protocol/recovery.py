@@ -14,7 +14,8 @@ turn between any two calls, and the next coordinator begins with `open`. Four ru
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
 
-from falkirk.errors import FalkirkError, GuaranteeError, UnrecoverableError
+from falkirk.errors import FalkirkError, UnrecoverableError
+from falkirk.errors.conditions.protocol import POINT_TOO_OLD
 from falkirk.protocol.down import Down
 from falkirk.protocol.kept import NO_HISTORY, KeptPoints
 from falkirk.protocol.layout import Layout, cut, source_name
@@ -216,10 +217,18 @@ class RecoveryProtocol:
             self.down.keep(name, error)
 
     def decide(
-        self, failed: frozenset[str], asked: Mapping[str, PointNumber] | None = None, *, force: bool = False
+        self,
+        failed: frozenset[str],
+        asked: Mapping[str, PointNumber] | None = None,
+        *,
+        force: bool = False,
+        points: Points | None = None,
     ) -> Decision:
-        """Return the decision that `recover` would make now, without carrying it out. Raises: as `recover`."""
-        points: Points = {name: region.points() for name, region in self._regions.items()}
+        """Return the decision that `recover` would make now, without carrying it out.
+
+        Args: points: the checkpoints of all regions, if the caller has just read them. Raises: as `recover`.
+        """
+        points = {name: region.points() for name, region in self._regions.items()} if points is None else points
         cuts = {name: Cuts.of(self._regions[name].cuts(EpochNumber(-1))) for name in self.layout.batches}
         try:
             decision = decide(
@@ -229,12 +238,7 @@ class RecoveryProtocol:
         except UnrecoverableError as error:
             if not asked:
                 raise
-            raise GuaranteeError(
-                "POINT_TOO_OLD",
-                f"the requested point is no longer available: {error.message}",
-                hint="Choose a later point. `falkirk history` lists the points that are available.",
-                asked=dict(asked),
-            ) from error
+            raise POINT_TOO_OLD.error(asked=dict(asked), reason=error.message) from error
         if decision.contradicts and asked and not force:
             raise contradiction(decision.contradicts)
         return decision

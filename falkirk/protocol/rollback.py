@@ -4,6 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.errors import GuaranteeError, UnrecoverableError
+from falkirk.errors.conditions.protocol import (
+    CHECKPOINT_LOST,
+    CONTRADICTS_RELEASED,
+    NO_CHECKPOINT_LEFT,
+    NO_CHECKPOINT_LEFT_OLD_ENOUGH,
+)
 from falkirk.protocol.layout import Layout, Stage, cut, sink_name
 from falkirk.protocol.marks import Mark, fixed_by
 from falkirk.protocol.ports import Point, Range
@@ -111,23 +117,12 @@ def cuts_of(layout: Layout, points: Points) -> dict[str, Cuts]:
 
 def none_left(name: str) -> UnrecoverableError:
     """Return the error that a region has lost all its checkpoints."""
-    return UnrecoverableError(
-        "NO_CHECKPOINT_LEFT",
-        f"region {name!r} has no checkpoint to go back to.",
-        where=name,
-        hint="Its input no longer reaches back to the beginning. Restore the home from a backup.",
-        missing=(name,),
-    )
+    return NO_CHECKPOINT_LEFT.error(where=name, missing=(name,), name=name)
 
 
 def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
     """Return the error that a requested rollback would take back published results."""
-    return GuaranteeError(
-        "CONTRADICTS_RELEASED",
-        f"results in {', '.join(topics)} are already published, and the rollback would contradict them.",
-        hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
-        topics=topics,
-    )
+    return CONTRADICTS_RELEASED.error(topics=topics, named=", ".join(topics))
 
 
 def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> None:
@@ -147,16 +142,14 @@ def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> N
     if results:
         names = sorted(n for n in decision.takes_back if not layout.stages[n].deterministic) or decision.takes_back
         places = ", ".join(f"{n} at {_point(decision.goes[n])}" for n in names)
-        raise UnrecoverableError(
-            "CHECKPOINT_LOST",
-            f"{sum(results.values())} published results in {', '.join(results)} depend on checkpoints that can't be "
-            f"used any more. The newest checkpoints that can be used: {places}.",
+        raise CHECKPOINT_LOST.error(
             where=", ".join(names),
-            hint="Restore the home from a backup. Or add --force to `falkirk run`: then other results follow these in "
-            "the same topics.",
             missing=tuple(names),
             goes={n: decision.goes[n] for n in names},
             results=results,
+            count=sum(results.values()),
+            sinks=", ".join(results),
+            places=places,
         )
 
 
@@ -171,13 +164,7 @@ def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier
     """
     within = [p for p in points if layout.metadata(name, p).frontier <= frontier]  # type: ignore[operator]
     if not within:
-        raise UnrecoverableError(
-            "NO_CHECKPOINT_LEFT",
-            f"region {name!r} would have to go back to a checkpoint that is older than all it still has.",
-            where=name,
-            hint="Restore the home from a backup.",
-            missing=(name,),
-        )
+        raise NO_CHECKPOINT_LEFT_OLD_ENOUGH.error(where=name, missing=(name,), name=name)
     return within[-1]
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import FOREIGN_WRITER
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import internal_topic
@@ -102,16 +102,8 @@ class Place:
             return
         reason = first.reason.text
         if refuse and first.reason.may_be_ours and not self._is_disowned(topic, first):
-            raise LogError(
-                "FOREIGN_WRITER",
-                f"the record at offset {first.offset} of partition {first.partition} of {topic!r} has {reason}.",
-                where=f"topic {topic}",
-                hint="If this home was restored from a copy, restore a copy that is as new as its outputs. Otherwise "
-                "somebody forged that record: ignore it with `falkirk disown FILE TOPIC`.",
-                topic=topic,
-                partition=first.partition,
-                offset=first.offset,
-                reason=reason,
+            raise FOREIGN_WRITER.error(
+                where=f"topic {topic}", topic=topic, partition=first.partition, offset=first.offset, reason=reason
             )
         known = self.foreign.get(topic)
         if known is None or found.count >= 2 * known.count:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import WRITER_STILL_RUNNING_TASK
 from falkirk.theory.ids import Incarnation
 
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
@@ -83,12 +83,7 @@ def await_end(is_used: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WRITING_S
     while is_used():
         if time.monotonic() > deadline:
-            raise SparkError(
-                "WRITER_STILL_RUNNING",
-                "a task of a stopped region still writes to Kafka.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application, which ends the task.",
-            )
+            raise WRITER_STILL_RUNNING_TASK.error()
         time.sleep(_LOOK_S)
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from falkirk.errors import InternalError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import GATE_CONTENDED
 from falkirk.errors.spark import first_line
 from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take
 from falkirk.kafka.header import HEADER_KEY
@@ -97,7 +98,7 @@ def _taken(context: Context, region: str, gate: Any) -> str:
         token = str(gate.token())
         if token == _next(before) or (not before and token.endswith("/0")):
             return token
-    raise InternalError("GATE_CONTENDED", f"other processes keep taking the gate of {region!r}.", where=region)
+    raise GATE_CONTENDED.error(where=region, region=region)
 
 
 def _next(token: str) -> str | None:

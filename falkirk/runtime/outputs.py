@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from falkirk.errors import HomeError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import (
+    BROKER_AWAY_REPLICAS_LAG,
+    BROKER_AWAY_TRANSACTION_OPEN,
+    FOREIGN_WRITER_ARRIVING,
+    OUTPUT_EXPIRED,
+    OUTPUT_TRUNCATED,
+    SINK_AHEAD,
+)
 from falkirk.kafka.header import stamp_of
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader, Verifier, explained_by
@@ -95,17 +103,7 @@ def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: 
 
 
 def _moving(topic: LogId, partition: int, offset: Offset, reason: str, where: object) -> LogError:
-    return LogError(
-        "FOREIGN_WRITER",
-        f"records keep arriving in {topic!r}, but this home has no writer left. The record at offset {offset} of "
-        f"partition {partition} is or has {reason}.",
-        where=where,
-        hint="Stop that writer, or revoke its right to write to the topic.",
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        reason=reason,
-    )
+    return FOREIGN_WRITER_ARRIVING.error(where=where, topic=topic, partition=partition, offset=offset, reason=reason)
 
 
 def _hidden(place: Place, ends: Positions) -> Positions:
@@ -121,15 +119,8 @@ def _hidden(place: Place, ends: Positions) -> Positions:
 def _transaction_open(hidden: Mapping[LogId, Mapping[int, Offset]]) -> LogError:
     topic = min(hidden)
     partition, position = min(hidden[topic].items())
-    return LogError(
-        "BROKER_AWAY",
-        f"another writer's transaction has been open since offset {position} of partition {partition} of {topic!r}, "
-        "so Falkirk can't read the published results after it.",
-        certainty="maybe",
-        where=f"topic {topic}",
-        hint="Stop that writer, or wait until its transaction times out. An output topic has one writer.",
-        topic=topic,
-        code="TRANSACTION_OPEN",
+    return BROKER_AWAY_TRANSACTION_OPEN.error(
+        where=f"topic {topic}", topic=topic, code="TRANSACTION_OPEN", position=position, partition=partition
     )
 
 
@@ -137,15 +128,8 @@ def _replicas_lag(lagging: frozenset[tuple[LogId, int]], ends: Positions) -> Log
     topic, _ = min(lagging)
     behind = {p: ends[topic][p] for name, p in sorted(lagging) if name == topic}
     places = ", ".join(f"{p} at {end}" for p, end in behind.items())
-    return LogError(
-        "BROKER_AWAY",
-        f"leaders of {topic!r} may hold records that their followers lack, after the end of partition {places}.",
-        certainty="maybe",
-        where=f"topic {topic}",
-        hint="Start all brokers, and check that at least min.insync.replicas of each partition are in sync.",
-        topic=topic,
-        code="REPLICAS_LAG",
-        behind=behind,
+    return BROKER_AWAY_REPLICAS_LAG.error(
+        where=f"topic {topic}", topic=topic, code="REPLICAS_LAG", behind=behind, places=places
     )
 
 
@@ -250,15 +234,8 @@ def refuse_truncated(
     lost = {p: (position, ends[p]) for p, position in sorted(reached.items()) if position > ends[p]}
     if lost:
         (partition, (position, end)), *_ = lost.items()
-        raise LogError(
-            "OUTPUT_TRUNCATED",
-            f"partition {partition} of {topic!r} ends at {end}, but ended at {position} before: Kafka lost records "
-            "that it had acknowledged.",
-            where=where,
-            hint="Find out if the broker was restored or an unclean leader elected. Begin with a new home and a new "
-            "output topic.",
-            topic=topic,
-            truncated=lost,
+        raise OUTPUT_TRUNCATED.error(
+            where=where, topic=topic, truncated=lost, partition=partition, end=end, position=position
         )
 
 
@@ -317,15 +294,7 @@ class Outputs:
         earliest = self._place.topics.first_positions(topic)
         expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
         if expired and not self._region.repeats:
-            raise LogError(
-                "OUTPUT_EXPIRED",
-                f"records of {topic!r} published after the checkpoint have expired, so a replay can't be compared "
-                "with them.",
-                where=self._region.where,
-                hint="Begin with a new home. Set a retention that exceeds the checkpoint interval and any downtime.",
-                topic=topic,
-                expired=expired,
-            )
+            raise OUTPUT_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
         tail = read_tail(
             self._place.connection, topic, first, ends[topic], self.verifier(topic),
             keep_set=True, void=self._place.void(topic), committed=self.are_transactional,
@@ -353,16 +322,8 @@ class Outputs:
         for topic, tail in zip(self.names, tails, strict=True):
             newest = max(tail.incarnations, default=0)
             if newest > known:
-                raise HomeError(
-                    "SINK_AHEAD",
-                    f"{topic!r} has records of incarnation {newest} of {self._region.name!r}, but this home only knows "
-                    f"incarnations up to {known}: it is an older copy.",
-                    where=self._place.home.path,
-                    hint="Restore a copy of the home that is as new as its outputs, or begin with a new home and new "
-                    "output topics.",
-                    sink=topic,
-                    seen=newest,
-                    there=known,
+                raise SINK_AHEAD.error(
+                    where=self._place.home.path, sink=topic, seen=newest, there=known, region=self._region.name
                 )
 
     def barrier(self, main: Tail, dead: Tail, restored: BatchId) -> Barrier:

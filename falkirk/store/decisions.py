@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from falkirk.errors import StoreError
+from falkirk.errors.conditions.store import DECISION_CONTRADICTED
 from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
 from falkirk.store.tables import checkpoints, decisions, regions, watermarks
@@ -169,11 +170,11 @@ class DecisionStore(Part):
         return tuple(sorted(found, key=lambda watermark: (watermark.processor, watermark.kind)))
 
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
-        return StoreError(
-            "DECISION_CONTRADICTED",
-            f"{what} is already recorded with another value: {known:.200}, not {asked:.200}.",
+        return DECISION_CONTRADICTED.error(
             where=self._database.where,
-            hint="Find out if two coordinators run for this home, and stop one of them.",
             known=load(known),
             asked=load(asked),
+            what=what,
+            known_text=known,
+            asked_text=asked,
         )

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sql
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.store import RANGE_MALFORMED, RELEASE_BACKWARDS
 from falkirk.store.part import Part
 from falkirk.store.tables import incarnations, releases, voids
 from falkirk.store.values import Release, VoidedRange, load_positions
@@ -51,12 +51,13 @@ class LogStore(Part):
                     )
                 )
             elif released_exclusive < known:
-                raise InternalError(
-                    "RELEASE_BACKWARDS",
-                    f"{sink!r} has released {topic!r}, partition {partition}, up to {known}, not {released_exclusive}.",
+                raise RELEASE_BACKWARDS.error(
                     where=self._database.where,
                     known=known,
                     asked=released_exclusive,
+                    sink=sink,
+                    topic=topic,
+                    partition=partition,
                 )
             elif released_exclusive > known:
                 db.execute(releases.update().where(same).values(released_exclusive=released_exclusive))
@@ -84,7 +85,7 @@ def record_void(
     Raises: InternalError: `RANGE_MALFORMED`.
     """
     if not 0 <= first <= last_exclusive or partition < 0:
-        raise InternalError("RANGE_MALFORMED", f"invalid range: {topic!r} {partition} [{first}, {last_exclusive}).")
+        raise RANGE_MALFORMED.error(topic=topic, partition=partition, first=first, last_exclusive=last_exclusive)
     row = {"topic": topic, "partition": partition, "first": first, "last_exclusive": last_exclusive}
     same = sql.and_(*[voids.c[name] == value for name, value in row.items()])
     if first < last_exclusive and db.execute(sql.select(voids).where(same)).first() is None:

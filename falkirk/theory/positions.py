@@ -21,7 +21,7 @@ may end early too, since that attempt may have begun too late to read anything. 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from falkirk.errors import UnrecoverableError
+from falkirk.errors.conditions.theory import TAIL_POSITION_MISSING
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import BatchId, Offset
 
@@ -62,10 +62,5 @@ def choose(positions: Iterable[TailPosition], restored_commit: BatchId) -> TailP
     """
     fitting = surviving(positions, restored_commit)
     if not fitting:
-        raise UnrecoverableError(
-            "TAIL_POSITION_MISSING",
-            f"no tail position is recorded for a restart after batch {restored_commit}.",
-            hint="The home's decisions are incomplete. Restore them from a backup, or use a new home.",
-            missing=("tail position",),
-        )
+        raise TAIL_POSITION_MISSING.error(missing=("tail position",), restored_commit=restored_commit)
     return max(fitting, key=lambda p: p.valid_from_commit)

@@ -24,7 +24,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import (
+    CUTS_UNORDERED,
+    FRONTIER_DOMAINS_NOT_SEQUENCES,
+    FRONTIER_DOMAINS_NOT_STRUCTURED,
+)
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.ids import EpochNumber
 from falkirk.theory.times import OMEGA, Natural, TopicPartition
@@ -46,16 +50,13 @@ class Projection(Protocol):
 
 def _structured(frontier: Frontier, arity_min: int) -> StructuredFrontier:
     if not isinstance(frontier, StructuredFrontier) or frontier.arity < arity_min:
-        raise InternalError(
-            "FRONTIER_DOMAINS",
-            f"the frontier {frontier} is not one of structured times with {arity_min - 1} or more loops.",
-        )
+        raise FRONTIER_DOMAINS_NOT_STRUCTURED.error(frontier=frontier, loops=arity_min - 1)
     return frontier
 
 
 def _offsets(frontier: Frontier) -> OffsetFrontier:
     if not isinstance(frontier, OffsetFrontier):
-        raise InternalError("FRONTIER_DOMAINS", f"the frontier {frontier} is not one over sequence numbers.")
+        raise FRONTIER_DOMAINS_NOT_SEQUENCES.error(frontier=frontier)
     return frontier
 
 
@@ -215,8 +216,7 @@ class Cuts:
         Raises: InternalError: `CUTS_UNORDERED`: it is no later epoch.
         """
         if self.epochs and epoch <= self.epochs[-1]:
-            message = f"the cut of epoch {epoch} follows that of epoch {self.epochs[-1]}."
-            raise InternalError("CUTS_UNORDERED", message, epoch=epoch)
+            raise CUTS_UNORDERED.error(epoch=epoch, before=self.epochs[-1])
         self.epochs.append(epoch)
         self.ends.append(self.ends[-1] | end if self.ends else end)
 

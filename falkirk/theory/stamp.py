@@ -6,7 +6,7 @@ Source: Delivery, consistency, and determinism, §V: "any monotonic sequence, e.
 import re
 from dataclasses import dataclass
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.theory import STAMP_MALFORMED
 from falkirk.theory.ids import Offset
 
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
@@ -42,6 +42,6 @@ class Stamp:
         Raises: LogError: `STAMP_MALFORMED`.
         """
         if not _TEXT.fullmatch(text):
-            raise LogError("STAMP_MALFORMED", f"{text!r} is not a stamp.", text=text)
+            raise STAMP_MALFORMED.error(text=text)
         source, partition, offset, *sub = map(int, text.split("."))
         return cls(source, partition, Offset(offset), tuple(sub))

@@ -25,7 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from falkirk.declare.endpoints import Files
-from falkirk.errors import DefinitionError, LogError, StoreError
+from falkirk.errors import LogError, StoreError
+from falkirk.errors.conditions.runtime import (
+    FILE_NAME_INVALID,
+    FILE_UNKNOWN_UNREAD,
+    FOLDER_MISSING,
+    INPUT_CHANGED,
+    INPUT_CHANGED_PERMISSION,
+    INPUT_EXPIRED_FILE,
+)
 from falkirk.store import Store
 from falkirk.system.terminal import one_line
 from falkirk.theory.ids import Offset
@@ -89,13 +97,11 @@ class FileLog:
         if not self.folder.is_dir():
             raise self._missing()
         if not _is_readable_name(str(self.folder)):
-            raise LogError(
-                "FILE_NAME_INVALID",
-                f"Spark can't read files in {str(self.folder)!a}.",
+            raise FILE_NAME_INVALID.error(
                 where=self._declared.where,
-                hint=f"Rename the folder: use printable characters without {' '.join(sorted(_STRANGE))}.",
                 source=self._source,
                 file=str(self.folder),
+                strange=" ".join(sorted(_STRANGE)),
             )
 
     @property
@@ -164,14 +170,7 @@ class FileLog:
         """Refuse a file on the operator's request. Raises: DefinitionError: `FILE_UNKNOWN`. StoreError."""
         number = next((file.number for file in self._known() if file.name == name), None)
         if number is None:
-            raise DefinitionError(
-                "FILE_UNKNOWN",
-                f"{self._source!r} has not read a file {name!r}.",
-                where=self.folder,
-                hint="Name a file that a status or an error names, as SOURCE/FILE.",
-                source=self._source,
-                file=name,
-            )
+            raise FILE_UNKNOWN_UNREAD.error(where=self.folder, source=self._source, file=name)
         self.refuse(number, "disowned by the operator")
 
     def _ask_refused(self) -> dict[Offset, RefusedFile]:
@@ -196,41 +195,32 @@ class FileLog:
                 now = path.lstat()
             except OSError as error:
                 self.require()
-                raise LogError(
-                    "INPUT_EXPIRED",
-                    f"file {file.name!r} of {self._source!r} is still needed, but can't be found: {error.strerror}.",
+                raise INPUT_EXPIRED_FILE.error(
                     where=path,
-                    hint=f"Put it back unchanged, with the time of its last change. {self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
+                    reason=error.strerror,
+                    or_disown=self._or_disown(file),
                 ) from error
             # A link that replaces the file for a moment changes the inode or the change time. So a reader calls this
             # twice: before it reads, and before its rows count.
             identity = (now.st_dev, now.st_ino, now.st_ctime_ns)
             same = self._identities.pop(file.name, identity) == identity and stat.S_ISREG(now.st_mode)
             if not same or (now.st_size, now.st_mtime_ns) != (file.size, file.changed_at_ns):
-                raise LogError(
-                    "INPUT_CHANGED",
-                    f"file {file.name!r} of {self._source!r} was changed after Falkirk had found it complete.",
+                raise INPUT_CHANGED.error(
                     where=path,
-                    hint="Write a file under a name that begins with '_' or '.', and rename it when it is complete. "
-                    f"Put this one back unchanged ({file.size} bytes, touch -d @{file.changed_at_ns / 1e9:.9f}). "
-                    f"{self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
+                    size=file.size,
+                    changed_at_s=file.changed_at_ns / 1000000000.0,
+                    or_disown=self._or_disown(file),
                 )
             self._identities[file.name] = identity  # removed after a change, so a change of permissions costs one retry
             if not os.access(path, os.R_OK):
-                raise LogError(
-                    "INPUT_CHANGED",
-                    f"file {file.name!r} of {self._source!r} is still needed, but Falkirk's user may not read it.",
-                    where=path,
-                    hint=f"Give Falkirk's user the permission to read it. {self._or_disown(file)}",
-                    source=self._source,
-                    file=file.name,
-                    number=file.number,
+                raise INPUT_CHANGED_PERMISSION.error(
+                    where=path, source=self._source, file=file.name, number=file.number, or_disown=self._or_disown(file)
                 )
             found[path] = file.number
         return found
@@ -318,13 +308,8 @@ class FileLog:
         self._skipped = skipped
 
     def _missing(self) -> LogError:
-        return LogError(
-            "FOLDER_MISSING",
-            f"the folder that {self._source!r} reads does not exist.",
-            where=self._declared.where,
-            hint=f"Make {self.folder}, or correct its name.",
-            source=self._source,
-            folder=str(self.folder),
+        return FOLDER_MISSING.error(
+            where=self._declared.where, source=self._source, folder=str(self.folder), folder_text=self.folder
         )
 
 

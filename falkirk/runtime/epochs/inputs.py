@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.endpoints import Files
-from falkirk.errors import HomeError
+from falkirk.errors.conditions.runtime import EPOCHS_NOT_KEPT
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import rows_of
 from falkirk.frames.stamped import BAD, STAMP, Frame
@@ -93,13 +93,7 @@ class Inputs:
             if given.sliced:
                 return self._slices(given, log, epochs)
         if any(e.direct for e in epochs):
-            raise HomeError(
-                "EPOCHS_NOT_KEPT",
-                f"epochs of {given.name!r} that {self._name!r} has not read went straight to a topic, without a log.",
-                where=log.folder,
-                hint="Begin with a new home: these epochs were computed while nothing read them.",
-                upstream=given.name,
-            )
+            raise EPOCHS_NOT_KEPT.error(where=log.folder, upstream=given.name, name=self._name)
         folders = [log.results(e) for e in epochs]
         return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
 

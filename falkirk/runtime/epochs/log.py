@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.declare.cut import SLICE, positions_of
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.store import Store
 from falkirk.store.values import CheckpointRecord, Decision, VoidedRange
 from falkirk.system.durable import Manifest, check, sync
@@ -136,8 +136,7 @@ class EpochLog:
         found = tuple(e for e in self.epochs() if first <= e.number < last)
         for epoch in found:
             if not epoch.is_complete:
-                message = f"epoch {epoch.number} is read before it is complete."
-                raise InternalError("EPOCH_OPEN", message, where=self.name, epoch=epoch.number)
+                raise EPOCH_OPEN.error(where=self.name, epoch=epoch.number)
         return found
 
     def slices(self, epoch: Epoch) -> frozenset[int]:

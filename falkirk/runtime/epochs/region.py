@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors import HomeError, SparkError
+from falkirk.errors.conditions.runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
 from falkirk.plan.batch import Batch
 from falkirk.plan.topics import refuse_forgetful
 from falkirk.protocol.ports import Health
@@ -81,12 +81,7 @@ class BatchRegion(BatchAtRest):
             self.jobs.partitions = record.partitions
             return record
         if self.epochs.folder.exists():
-            raise HomeError(
-                "HOME_DAMAGED",
-                f"batch {self.batch.name!r} has epochs but no record of decisions.",
-                where=self.epochs.folder,
-                hint="Restore decisions.db from a backup, or use a new home.",
-            )
+            raise HOME_DAMAGED_BATCH.error(where=self.epochs.folder, batch=self.batch.name)
         refuse_own_records(self.batch, self._context, written)
         if self.jobs.direct.releaser is not None and (taken := self.jobs.direct.releaser.has_taken()):
             raise renamed(self.batch, taken)
@@ -121,12 +116,7 @@ class BatchRegion(BatchAtRest):
         Raises: SparkError: `WRITER_STILL_RUNNING`.
         """
         if not self.end() and self.batch.is_direct:
-            raise SparkError(
-                "WRITER_STILL_RUNNING",
-                f"a job of batch {self.batch.name!r} still writes.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application to end this job.",
-            )
+            raise WRITER_STILL_RUNNING.error(batch=self.batch.name)
 
     def leave_off(self) -> None:
         """Start no further epoch. Running epochs may finish."""

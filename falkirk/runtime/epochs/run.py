@@ -10,7 +10,8 @@ from concurrent.futures import wait as wait_for
 from functools import partial
 
 from falkirk.declare.cut import ByTime, OnArrival
-from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
+from falkirk.errors import FalkirkError, LogError, SparkError
+from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import State
 from falkirk.runtime.epochs.computed import OWN, Computed, Decided
@@ -162,12 +163,7 @@ class Run:
         epochs = self._jobs.epochs.epochs()
         saved = [e for e in epochs if e.is_complete and e.saved and e.state is not None and e.number >= self._number]
         if self._number >= 0 and not saved:
-            raise HomeError(
-                "HOME_DAMAGED",
-                f"the state of batch {self._batch.name!r} after epoch {self._number} is missing.",
-                where=self._jobs.epochs.folder,
-                hint="Restore the home from a backup, or use a new one.",
-            )
+            raise HOME_DAMAGED_STATE.error(where=self._jobs.epochs.folder, batch=self._batch.name, number=self._number)
         for newest in saved[-1:]:
             self._jobs.epochs.state(newest)
             state = self._jobs.states.read(str(newest.state), is_result=newest.state == newest.folder)
@@ -384,13 +380,8 @@ class Run:
             next start takes these results back first.
         """
         if not self._batch.deterministic:
-            raise SparkError(
-                "SESSION_LOST",
-                f"epoch {number} of batch {self._batch.name!r} failed, and the state before it was not saved. Computed "
-                f"again, it may differ. ({str(error).splitlines()[0][:200]})",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application, which resumes from the last saved epoch.",
-                region=self._batch.name,
+            raise SESSION_LOST_STATE.error(
+                region=self._batch.name, number=number, reason=str(error).splitlines()[0][:200]
             ) from error
         self._restored = False
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import INPUT_CHANGED_UNREADABLE
 from falkirk.errors.spark import SPARK_ERRORS, innermost_line
 from falkirk.frames.files import rows_of
 from falkirk.operators.call import LETTER
@@ -102,15 +102,8 @@ class BatchFiles:
             if reason is None:
                 continue
             (path,) = self._files()[given.log].paths(number, Offset(number + 1))
-            raise LogError(
-                "INPUT_CHANGED",
-                f"file {path.name!r} of {given.name!r} was read once, and can't be read any more: {reason}.",
-                where=path,
-                hint=f"Put it back unchanged. If you can't: roll {self._name!r} back to a saved epoch (`falkirk"
-                " rollback`) and leave the file out (`falkirk disown`).",
-                source=given.name,
-                file=path.name,
-                number=number,
+            raise INPUT_CHANGED_UNREADABLE.error(
+                where=path, source=given.name, file=path.name, number=number, reason=reason, name=self._name
             )
 
     def _read_by(self, epoch: Epoch) -> Iterator[tuple[Input, Offset]]:

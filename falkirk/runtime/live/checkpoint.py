@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import CHECKPOINT_DAMAGED
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import BatchId, LogId, Offset, Offsets
 
@@ -49,13 +50,7 @@ def end_offsets(checkpoint: Path, batch: BatchId, topic: LogId) -> Offsets:
         content = parse_json(lines[2])
         return {int(p): Offset(o) for p, o in content[topic].items()}
     except (OSError, IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
-        raise SparkError(
-            "CHECKPOINT_DAMAGED",
-            f"batch {batch} is committed but its offsets can't be read.",
-            where=file,
-            hint="Restore the checkpoint from a backup, or begin with a new home.",
-            batch=batch,
-        ) from error
+        raise CHECKPOINT_DAMAGED.error(where=file, batch=batch) from error
 
 
 def damage(checkpoint: Path, batch: BatchId, topic: LogId) -> str | None:

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.policy import Delivery
-from falkirk.errors import LogError, SparkError
+from falkirk.errors.conditions.runtime import QUERY_ENDED, QUERY_NOT_STARTED, SESSION_LOST_ROLLBACK
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.kafka.tail import Tail
 from falkirk.local.spark import SPARE_BATCHES, writes_elsewhere
@@ -138,13 +138,7 @@ class LiveRegion(RegionAtRest):
         self._on_progress()
         self.end("stopped to go back")
         if self.opening is not None and writes_elsewhere(self._context.session):
-            raise SparkError(
-                "SESSION_LOST",
-                f"region {self.region.name!r} has to roll back, and executors on a cluster may still write for it.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application, and waits until these executors have ended.",
-                region=self.region.name,
-            )
+            raise SESSION_LOST_ROLLBACK.error(region=self.region.name)
         self.close_lanes()
         super().fence()
 
@@ -236,12 +230,7 @@ class LiveRegion(RegionAtRest):
         try:
             self.query = self._run(self.opening, record, start)
         except SPARK_ERRORS as error:
-            raise SparkError(
-                "QUERY_NOT_STARTED",
-                f"Spark can't start region {region.name!r}: {first_line(error)}.",
-                where=region.where,
-                region=region.name,
-            ) from error
+            raise QUERY_NOT_STARTED.error(where=region.where, region=region.name, reason=first_line(error)) from error
         self.progressed_at_s = time.monotonic()
 
     def _judge_last_end(self, number: BatchId, ends: Positions) -> None:
@@ -364,7 +353,7 @@ class LiveRegion(RegionAtRest):
         """Return the error that ended the query, or None if it runs or was stopped."""
         if self.query is None or self.query.isActive:
             return None
-        return self.query.exception() or LogError("QUERY_ENDED", f"the query of {self.region.name!r} ended.")
+        return self.query.exception() or QUERY_ENDED.error(region=self.region.name)
 
     def end(self, reason: str) -> None:
         """Stop the query if it runs, and record the reason why this incarnation ended."""

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Console
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.target import in_order
@@ -44,12 +44,7 @@ class ConsoleTarget:
             shown = _shown(in_order(rows, few=few).drop(ROW)).limit(self._to.rows + 1).collect()
             count = len(shown) if len(shown) <= self._to.rows else rows.count()
         except SPARK_ERRORS as error:
-            raise SparkError(
-                "RELEASE_FAILED",
-                f"the results that wait could not be read for the terminal: {first_line(error)}.",
-                certainty="definitely",
-                topic=self._sink,
-            ) from error
+            raise RELEASE_FAILED.error(topic=self._sink, reason=first_line(error)) from error
         lines = [f"── {self._sink}, epoch {epoch}: {count:,} row(s)"]
         lines += [
             ", ".join(f"{name}={one_line(str(value))}" for name, value in r.asDict().items())

@@ -9,7 +9,7 @@ import json
 
 from pyspark.sql import functions as F
 
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_COPY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.runtime import fence
 from falkirk.runtime.attempts import first_attempt_only
@@ -60,13 +60,7 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
             .save()
         )
     except SPARK_ERRORS as error:
-        raise SparkError(
-            "RELEASE_FAILED",
-            f"results in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
-            certainty="maybe",
-            hint="Falkirk retries, and copies what the sink does not have yet.",
-            topic=sink,
-        ) from error
+        raise RELEASE_FAILED_COPY.error(topic=sink, held=held, reason=first_line(error)) from error
 
 
 def settle(context: Context, sink: str) -> Offsets:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Files
 from falkirk.errors import HomeError
+from falkirk.errors.conditions.runtime import FOLDER_DAMAGED, FOLDER_OF_ANOTHER
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.home.folder import write_atomically
 from falkirk.runtime.epochs.inputs import ROW
@@ -53,12 +54,7 @@ class FolderTarget:
                 private.publish(self._path)
             self._note(EpochNumber(0))
         elif self._read_note().get("application") != self._application:
-            raise HomeError(
-                "FOLDER_OF_ANOTHER",
-                "another home wrote this folder.",
-                where=self._path,
-                hint="Give each sink its own folder.",
-            )
+            raise FOLDER_OF_ANOTHER.error(where=self._path)
         found = (_EPOCH.fullmatch(p.name) for p in self._path.glob("epoch=*"))  # folders with other names are not ours
         named = max((int(name[1]) + 1 for name in found if name), default=0)
         return EpochNumber(max(named, self._noted() or 0))
@@ -83,12 +79,7 @@ class FolderTarget:
         return content
 
     def _damaged(self, why: str) -> HomeError:
-        return HomeError(
-            "FOLDER_DAMAGED",
-            f"Falkirk's note in this folder can't be read: {why}.",
-            where=self._path / _NOTE,
-            hint="Restore the file from a backup, or give the sink a new folder. Check who else may write to it.",
-        )
+        return FOLDER_DAMAGED.error(where=self._path / _NOTE, why=why)
 
     def _note(self, upto: EpochNumber) -> None:
         write_atomically(self._path / _NOTE, json.dumps({"application": self._application, "upto": upto}))

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_OWN
 from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
@@ -105,11 +106,4 @@ class OwnTarget:
         return self._failed(reason)
 
     def _failed(self, reason: str) -> SparkError:
-        return SparkError(
-            "RELEASE_FAILED",
-            f"sink {self._name!r} ({self._address}) does not take results: {reason}.",
-            certainty="maybe",
-            hint="Falkirk tries again.",
-            sink=self._name,
-            address=self._address,
-        )
+        return RELEASE_FAILED_OWN.error(sink=self._name, address=self._address, reason=reason)

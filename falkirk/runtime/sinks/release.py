@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.errors import HomeError, SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Place
@@ -103,15 +104,8 @@ class EpochReleaser:
         there = max(self.epochs.end(), self._straight())
         for name, upto in seen.items():
             if upto > there:
-                raise HomeError(
-                    "SINK_AHEAD",
-                    f"sink {name!r} has epochs before {upto} of {self.epochs.name!r}, but this home has only those "
-                    f"before {there}: it is an older copy.",
-                    where=self.epochs.folder,
-                    hint="Restore a copy of the home that is as new as its sinks, or begin with a new home and sinks.",
-                    sink=name,
-                    seen=upto,
-                    there=there,
+                raise SINK_AHEAD_EPOCHS.error(
+                    where=self.epochs.folder, sink=name, seen=upto, there=there, epochs=self.epochs.name
                 )
 
     def remains(self, released: EpochNumber) -> EpochNumber:
@@ -142,16 +136,8 @@ class EpochReleaser:
         return name, upto
 
     def _behind(self, sink: str, upto: EpochNumber, released: EpochNumber) -> HomeError:
-        return HomeError(
-            "SINK_BEHIND",
-            f"sink {sink!r} has only the epochs before {upto} of {self.epochs.name!r}, but all before {released} were "
-            "released to it: it is an older copy, or was emptied.",
-            where=self.epochs.folder,
-            hint="Start again: the home sends the epochs that it still keeps. If it no longer keeps them, restore a "
-            "newer copy of the sink, or begin with a new home. `history=` sets how many epochs a home keeps.",
-            sink=sink,
-            kept=upto,
-            released=released,
+        return SINK_BEHIND.error(
+            where=self.epochs.folder, sink=sink, kept=upto, released=released, epochs=self.epochs.name
         )
 
     def _straight(self) -> EpochNumber:
@@ -258,7 +244,7 @@ class EpochReleaser:
         is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
         for i, target in enumerate(self._targets.values() if not epoch.direct else ()):
             if self._stopping.is_set():
-                raise SparkError("RELEASE_FAILED", "a stop interrupted a release.", certainty="maybe")
+                raise RELEASE_FAILED_STOP.error()
             rows = session.read.schema(self._schema).parquet(str(folder))
             too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
             if too_large is not None:

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_TARGET
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import RAW_BYTES_MAX
@@ -49,13 +50,7 @@ def in_order(rows: DataFrame, *, few: bool) -> DataFrame:
 def release_failed(where: str, error: Exception) -> SparkError:
     """Return the error after which a release is retried."""
     reason = "the disk is full" if is_full(error) else first_line(error)
-    return SparkError(
-        "RELEASE_FAILED",
-        f"the results that wait could not be written to {where!r}: {reason}.",
-        certainty="maybe",
-        hint="Falkirk retries, and writes only the results that are not there yet.",
-        topic=where,
-    )
+    return RELEASE_FAILED_TARGET.error(topic=where, reason=reason)
 
 
 def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: EpochNumber, text: Column) -> DataFrame:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import PARTITIONS_CHANGED_SINK
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka.topics import TopicFacts
 from falkirk.local.spark import tells_observed
@@ -90,15 +90,8 @@ class TopicTarget:
         """Return the facts about the topic. Raises: LogError: `PARTITIONS_CHANGED`."""
         facts = self._context.topics.facts(self._topic)
         if facts.partitions != (self._partitions or facts.partitions):
-            raise LogError(
-                "PARTITIONS_CHANGED",
-                f"topic {self._topic!r} has {facts.partitions} partitions, but had {self._partitions} at the start. "
-                "Rows of a partly published epoch would move to another partition.",
-                where=self._to.where,
-                hint="Begin with a new home and a new output topic.",
-                topic=self._topic,
-                before=self._partitions,
-                now=facts.partitions,
+            raise PARTITIONS_CHANGED_SINK.error(
+                where=self._to.where, topic=self._topic, before=self._partitions, now=facts.partitions
             )
         self._partitions = facts.partitions
         return facts
