@@ -107,7 +107,7 @@ def _refuse_twice(run: Described, reading: Reading) -> None:
     for where in (*run.inputs, *run.outputs):
         for log, name in reading.logs(where):
             if log in named:
-                raise PLACE_TWICE_LOG.error(log=name, value=where, named=named[log])
+                raise PLACE_TWICE_LOG.error(log=name, place=where, named=named[log])
             named[log] = where
     for side in (run.inputs, run.outputs):
         # Rows identify their tables only by name.

@@ -51,7 +51,7 @@ def files_below(folder: Path, reads: Callable[[str], bool], skipped: tuple[str, 
     _look(folder, Path(), {}, found, reads, skipped, frozenset([_identity(folder.stat())]))
     if found.unread:
         names = ", ".join(f"{name} ({why})" for name, why in list(found.unread.items())[:SHOWN_MAX])
-        raise ROWS_UNREAD.error(where=folder, unread=found.unread, unread_text=len(found.unread), names=names)
+        raise ROWS_UNREAD.error(where=folder, unread=found.unread, count=len(found.unread), names=names)
     return found
 
 

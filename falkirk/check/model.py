@@ -81,7 +81,7 @@ class Sum:
             return plus(before, value)
         except NoSumError as cause:
             raise SUM_OF_NO_NUMBER.error(
-                column=self.column, value=value, detail=f" to {before!r}" if before is not None else "", cause=cause
+                column=self.column, value=value, added_to=f" to {before!r}" if before is not None else "", cause=cause
             ) from cause
 
 

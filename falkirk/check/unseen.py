@@ -93,4 +93,4 @@ def bounds_now(config: Mapping[str, Any], topic: str) -> Bounds:
 
 def _unseen(topic: str, why: str, partitions: dict[int, int], hint: str) -> LogError:
     where = f" (partitions and offsets: {partitions})" if partitions else ""
-    return TOPIC_UNSEEN.error(where=topic, topic=topic, partitions=partitions, why=why, value=where, advice=hint)
+    return TOPIC_UNSEEN.error(where=topic, topic=topic, partitions=partitions, why=why, marked=where, advice=hint)

@@ -68,7 +68,7 @@ def train(folder: Path) -> None:
         finally:
             local_broker.stop(kafka, timeout_s=_PATIENCE_S)
     if done.returncode != 0:
-        raise ARCHIVE_NOT_MADE.error(lacking=("spark",), splitlines=" ".join(done.stdout.splitlines()[-3:]))
+        raise ARCHIVE_NOT_MADE.error(lacking=("spark",), reason=" ".join(done.stdout.splitlines()[-3:]))
 
 
 def _saving(file: Path) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def applied(
             where=where,
             operation=operation,
             operations=tuple(doubtful),
-            detail=f" ({told})" if (told := ", ".join(doubtful)) else "",
+            named=f" ({told})" if (told := ", ".join(doubtful)) else "",
         )
     check_names(like.columns, where)
     return like
@@ -93,9 +93,9 @@ def checked(fields: list[StructField], where: object) -> StructType:
     """Return fields as a schema, all nullable. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
     for f in fields:
         if isinstance(f.dataType, _UNSUITABLE):
-            raise TYPE_UNSUITABLE.error(where=where, column=f.name, simpleString=f.dataType.simpleString())
+            raise TYPE_UNSUITABLE.error(where=where, column=f.name, type=f.dataType.simpleString())
         if isinstance(f.dataType, StringType) and " collate " in f.dataType.simpleString():
-            raise TYPE_UNSUITABLE_COLLATION.error(where=where, column=f.name, simpleString=f.dataType.simpleString())
+            raise TYPE_UNSUITABLE_COLLATION.error(where=where, column=f.name, type=f.dataType.simpleString())
     return StructType([StructField(f.name, f.dataType) for f in fields])
 
 

@@ -113,7 +113,7 @@ def _checked(kind: str) -> tuple[Path, ...]:
 
 
 def _altered(jars: Sequence[str], where: object, *, hint: str) -> MachineError:
-    return DEPENDENCIES_ALTERED.error(where=where, jars=tuple(jars), jars_text=", ".join(jars), advice=hint)
+    return DEPENDENCIES_ALTERED.error(where=where, jars=tuple(jars), named=", ".join(jars), advice=hint)
 
 
 def resolved(resolve: Resolver | None = None) -> Path:

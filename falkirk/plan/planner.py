@@ -172,7 +172,7 @@ class _Planner:
             raise UNKNOWN_UPSTREAM.error(
                 where=where,
                 upstream=name,
-                detail=", ".join([*self.app.sources, *self.app.folders, *self.app.processors]),
+                known=", ".join([*self.app.sources, *self.app.folders, *self.app.processors]),
             )
         assert processor.cut is None, "a reader of a batch runs in micro-batches too (engines.py)"
         if name in self.logs:

@@ -56,5 +56,5 @@ def check_at_most_once(sink: Output, *, split: str | None, cause: Undetermined |
             operations=cause.operations,
             processor=cause.processor,
             sink=sink.name,
-            operations_text=", ".join(cause.operations),
+            named=", ".join(cause.operations),
         )

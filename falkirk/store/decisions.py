@@ -175,6 +175,6 @@ class DecisionStore(Part):
             known=load(known),
             asked=load(asked),
             what=what,
-            known_text=known,
-            asked_text=asked,
+            known_shown=known,
+            asked_shown=asked,
         )

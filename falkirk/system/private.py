@@ -58,7 +58,7 @@ def require_ours(path: Path) -> os.stat_result:
     found, user = path.stat(), os.geteuid()
     if found.st_uid == user or (found.st_uid == 0 and not found.st_mode & stat.S_IWOTH):
         return found
-    raise FOLDER_NOT_OURS.error(where=path, path=str(path), owner=found.st_uid, user=user, path_text=path)
+    raise FOLDER_NOT_OURS.error(where=path, path=str(path), owner=found.st_uid, user=user)
 
 
 def publish(path: Path) -> None:

@@ -30,13 +30,13 @@ COLUMN_MISSING_ROWS = Condition(
 PLACE_TWICE_LOG = Condition(
     "PLACE_TWICE",
     DefinitionError,
-    "{value} and {named} have the same rows: {log}.",
+    "{place} and {named} have the same rows: {log}.",
     hint="Name each place once, as an input or as an output.",
 )
 ROWS_UNREAD = Condition(
     "ROWS_UNREAD",
     LogError,
-    "{unread_text} entries of this folder can't be read and may hold rows: {names}.",
+    "{count} entries of this folder can't be read and may hold rows: {names}.",
     hint="Exclude entries without rows with --skip PATTERN, or name the files one by one.",
 )
 NO_ORDER = Condition(
@@ -48,7 +48,7 @@ NO_ORDER = Condition(
 SUM_OF_NO_NUMBER = Condition(
     "SUM_OF_NO_NUMBER",
     DefinitionError,
-    "sum({column}) can't add {value!r}{detail}: {cause}",
+    "sum({column}) can't add {value!r}{added_to}: {cause}",
     hint="Give the checker only rows that reach the keyed step; for `falkirk verify run`, set its type: --type "
     "{column}=decimal.",
 )
@@ -131,7 +131,7 @@ TYPE_INVALID = Condition(
 TOPIC_UNSEEN = Condition(
     "TOPIC_UNSEEN",
     LogError,
-    "topic {topic} can't be read as a whole: {why}{value}.",
+    "topic {topic} can't be read as a whole: {why}{marked}.",
     hint="{advice}",
 )
 TOPIC_UNREADABLE_ENDS = Condition(

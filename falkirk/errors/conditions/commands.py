@@ -74,6 +74,6 @@ POINT_INVALID_STATE = Condition(
 ARCHIVE_NOT_MADE = Condition(
     "ARCHIVE_NOT_MADE",
     MachineError,
-    "The training of the class archives failed: {splitlines}",
+    "The training of the class archives failed: {reason}",
     hint="Falkirk works without archives, but starts more slowly. Run `falkirk setup` to try again.",
 )

@@ -18,7 +18,7 @@ STEP_INVALID_STAR = Condition(
 NON_DETERMINISTIC = Condition(
     "NON_DETERMINISTIC",
     DefinitionError,
-    "{operation}() may give another result each time{detail}. A row that it added could then not be removed again.",
+    "{operation}() may give another result each time{named}. A row that it added could then not be removed again.",
     hint="Compute the value before the iteration, which records its input. If a function always gives the same result, "
     "declare it with fk.deterministic.",
 )
@@ -31,13 +31,13 @@ STEP_INVALID_IN_ITERATION = Condition(
 TYPE_UNSUITABLE = Condition(
     "TYPE_UNSUITABLE",
     DefinitionError,
-    "column {column!r} is {simpleString}, which an iteration can't store.",
+    "column {column!r} is {type}, which an iteration can't store.",
     hint="Split it into columns of simple types.",
 )
 TYPE_UNSUITABLE_COLLATION = Condition(
     "TYPE_UNSUITABLE",
     DefinitionError,
-    "column {column!r} is {simpleString}, but an iteration compares texts byte by byte.",
+    "column {column!r} is {type}, but an iteration compares texts byte by byte.",
     hint="Select a form that is equal byte by byte, for example lower(…), or cast the column to STRING.",
 )
 AGGREGATE_INVALID = Condition(

@@ -31,7 +31,7 @@ CACHE_NOT_WRITTEN = Condition(
 DEPENDENCIES_ALTERED = Condition(
     "DEPENDENCIES_ALTERED",
     MachineError,
-    "JVM dependencies are not the files that this version of Falkirk was tested with: {jars_text}.",
+    "JVM dependencies are not the files that this version of Falkirk was tested with: {named}.",
     hint="{advice}",
 )
 DEPENDENCIES_UNRESOLVED = Condition(

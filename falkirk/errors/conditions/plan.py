@@ -92,7 +92,7 @@ UNKNOWN_UPSTREAM = Condition(
     "UNKNOWN_UPSTREAM",
     DefinitionError,
     "there is no source or processor named {upstream!r}.",
-    hint="There are: {detail}.",
+    hint="There are: {known}.",
 )
 UNSUPPORTED_METHOD = Condition(
     "UNSUPPORTED_METHOD",
@@ -140,7 +140,7 @@ DERIVATIVES_APART = Condition(
 UNDETERMINED_OPERATION = Condition(
     "UNDETERMINED_OPERATION",
     GuaranteeError,
-    "{operations_text} in {processor!r} may differ on replay, so sink {sink!r} can't be at-most-once.",
+    "{named} in {processor!r} may differ on replay, so sink {sink!r} can't be at-most-once.",
     hint="Compute the value upstream and send it as data, or use exactly-once, which publishes results after a "
     'checkpoint, or delivery="repeated".',
 )

@@ -47,7 +47,7 @@ FOLDER_MISSING = Condition(
     "FOLDER_MISSING",
     LogError,
     "the folder that {source!r} reads does not exist.",
-    hint="Make {folder_text}, or correct its name.",
+    hint="Make {folder}, or correct its name.",
 )
 FILE_NAME_INVALID = Condition(
     "FILE_NAME_INVALID",
@@ -66,19 +66,19 @@ INPUT_CHANGED = Condition(
     LogError,
     "file {file!r} of {source!r} was changed after Falkirk had found it complete.",
     hint="Write a file under a name that begins with '_' or '.', and rename it when it is complete. Put this one back "
-    "unchanged ({size} bytes, touch -d @{changed_at_s:.9f}). {or_disown}",
+    "unchanged ({size} bytes, touch -d @{changed_at_s:.9f}). {or_else}",
 )
 INPUT_CHANGED_PERMISSION = Condition(
     "INPUT_CHANGED",
     LogError,
     "file {file!r} of {source!r} is still needed, but Falkirk's user may not read it.",
-    hint="Give Falkirk's user the permission to read it. {or_disown}",
+    hint="Give Falkirk's user the permission to read it. {or_else}",
 )
 INPUT_EXPIRED_FILE = Condition(
     "INPUT_EXPIRED",
     LogError,
     "file {file!r} of {source!r} is still needed, but can't be found: {reason}.",
-    hint="Put it back unchanged, with the time of its last change. {or_disown}",
+    hint="Put it back unchanged, with the time of its last change. {or_else}",
 )
 EPOCHS_NOT_KEPT = Condition(
     "EPOCHS_NOT_KEPT",

@@ -13,7 +13,7 @@ STORE_URL_INVALID = Condition(
 DECISION_CONTRADICTED = Condition(
     "DECISION_CONTRADICTED",
     StoreError,
-    "{what} is already recorded with another value: {known_text:.200}, not {asked_text:.200}.",
+    "{what} is already recorded with another value: {known_shown:.200}, not {asked_shown:.200}.",
     hint="Find out if two coordinators run for this home, and stop one of them.",
 )
 STORE_DRIVER_MISSING = Condition(

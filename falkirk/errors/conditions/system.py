@@ -12,6 +12,6 @@ HOME_IN_USE = Condition(
 FOLDER_NOT_OURS = Condition(
     "FOLDER_NOT_OURS",
     MachineError,
-    "{path_text} belongs to user {owner}, but this is user {user}: another user could change its content.",
+    "{path} belongs to user {owner}, but this is user {user}: another user could change its content.",
     hint="Run as the owner, change the owner to this user (chown -R), or choose another path.",
 )

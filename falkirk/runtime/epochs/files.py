@@ -201,7 +201,7 @@ class FileLog:
                     file=file.name,
                     number=file.number,
                     reason=error.strerror,
-                    or_disown=self._or_disown(file),
+                    or_else=self._or_disown(file),
                 ) from error
             # A link that replaces the file for a moment changes the inode or the change time. So a reader calls this
             # twice: before it reads, and before its rows count.
@@ -215,12 +215,12 @@ class FileLog:
                     number=file.number,
                     size=file.size,
                     changed_at_s=file.changed_at_ns / 1000000000.0,
-                    or_disown=self._or_disown(file),
+                    or_else=self._or_disown(file),
                 )
             self._identities[file.name] = identity  # removed after a change, so a change of permissions costs one retry
             if not os.access(path, os.R_OK):
                 raise INPUT_CHANGED_PERMISSION.error(
-                    where=path, source=self._source, file=file.name, number=file.number, or_disown=self._or_disown(file)
+                    where=path, source=self._source, file=file.name, number=file.number, or_else=self._or_disown(file)
                 )
             found[path] = file.number
         return found
@@ -308,9 +308,7 @@ class FileLog:
         self._skipped = skipped
 
     def _missing(self) -> LogError:
-        return FOLDER_MISSING.error(
-            where=self._declared.where, source=self._source, folder=str(self.folder), folder_text=self.folder
-        )
+        return FOLDER_MISSING.error(where=self._declared.where, source=self._source, folder=str(self.folder))
 
 
 class _Skipped(Exception):
