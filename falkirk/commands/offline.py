@@ -22,7 +22,7 @@ from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision, Points
 from falkirk.runtime.context import Place
-from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.logs import AllLogs, KafkaLogs
@@ -120,10 +120,8 @@ class OfflineApplication:
                 place.topics.end_positions(sink) if runs else settled_ends(place, (topic := LogId(sink),), sink)[topic]
             )
 
-        batches = {logs.name: BatchAtRest(logs, place) for logs in shape.batches}
         files = {LogId.of_files(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
-        for batch in batches.values():
-            batch.files = files
+        batches = {logs.name: BatchAtRest(logs, place, epoch_log_of(logs, place), files) for logs in shape.batches}
         self.regions: dict[str, RegionAtRest | BatchAtRest] = {
             **{logs.name: RegionAtRest(logs, place) for logs in shape.regions},
             **batches,

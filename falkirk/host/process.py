@@ -26,7 +26,7 @@ from falkirk.home import guard
 from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import Failures
-from falkirk.host.live import LiveHost
+from falkirk.host.host import Host
 from falkirk.host.query import record_processes
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
@@ -165,7 +165,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
     context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
     prepare_topics(plan, topics, create_missing=settings.create_topics)
     check_slots(slots_needed(plan, topics), session)
-    host = LiveHost(plan, context, history=app.history, say=_say, failures=failures)
+    host = Host(plan, context, history=app.history, say=_say, failures=failures)
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set)
     if stopping.is_set():

@@ -21,7 +21,7 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, ProcessRecord, open_home
 from falkirk.home.guard import is_replaced
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
-from falkirk.host.live import LiveHost
+from falkirk.host.host import Host
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.planner import plan_application
@@ -40,7 +40,7 @@ class Query:
     """A running application in this process. Made by `Stream.write`, and by `App.run` under spark-submit."""
 
     def __init__(
-        self, host: LiveHost, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
+        self, host: Host, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
     ) -> None:
         self._host, self._home, self._claim, self._poll_s = host, home, claim, poll_s
         self._stopping, self._ended = threading.Event(), threading.Event()
@@ -168,7 +168,7 @@ def run_here(
         prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)
         claim.await_former()
-        return Query(LiveHost(plan, context, history=app.history), opened, claim, force=force)
+        return Query(Host(plan, context, history=app.history), opened, claim, force=force)
     except BaseException:
         if claim is not None:
             claim.close()

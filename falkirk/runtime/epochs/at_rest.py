@@ -13,16 +13,19 @@ from falkirk.theory.ids import INITIAL, EpochNumber, LogId, Offset, PointNumber,
 from falkirk.theory.times import TopicPartition
 
 
+def epoch_log_of(logs: BatchLogs, place: Place) -> EpochLog:
+    """Return the log of a batch's epochs."""
+    return EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
+
+
 class BatchAtRest:
     """A batch that does not run, as a RegionPort: its `start` does nothing.
 
-    Attributes: files: the files of all folder sources of the application, by log.
+    Args: epochs: its log. files: the files of all folder sources of the application, by log.
     """
 
-    def __init__(self, logs: BatchLogs, place: Place) -> None:
-        self.logs, self._place, self._store = logs, place, place.home.store
-        self.files: Mapping[LogId, FileLog] = {}
-        self.epochs = EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
+    def __init__(self, logs: BatchLogs, place: Place, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
+        self.logs, self._place, self._store, self.epochs, self._files = logs, place, place.home.store, epochs, files
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -61,7 +64,7 @@ class BatchAtRest:
         oldest: Positions = {}
         if len(points) > 1:
             oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
-            oldest |= {f: {0: self.files[f].there_from()} for f in self.logs.files if f in self.files}
+            oldest |= {f: {0: self._files[f].there_from()} for f in self.logs.files if f in self._files}
         return tuple(
             point
             for point in points

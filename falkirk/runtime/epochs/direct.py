@@ -37,14 +37,12 @@ FEW_RECORDS = 10_000
 
 
 class Direct:
-    """Sends the epochs of one batch.
+    """Sends the epochs of one batch. Args: releaser: of its results; None: nothing is released."""
 
-    Attributes: outlet: the outlet of the batch, if it has one.
-    """
-
-    def __init__(self, batch: Batch, epochs: EpochLog, store: Store, results: Results) -> None:
-        self._batch, self._epochs, self._store, self._results = batch, epochs, store, results
-        self.releaser: EpochReleaser | None = None
+    def __init__(
+        self, batch: Batch, epochs: EpochLog, store: Store, results: Results, releaser: "EpochReleaser | None"
+    ) -> None:  # fmt: skip
+        self._batch, self._epochs, self._store, self._results, self._releaser = batch, epochs, store, results, releaser
         #: The program that sent the last epochs, and the number of that decision; None: not yet read from the store.
         self._program: str | None = None
         self._decided, self._about = -1, f"epochs of {batch.name}"
@@ -81,10 +79,10 @@ class Direct:
 
         Args: folder: for the dead letters.
         """
-        assert self.releaser is not None, "it has a sink"
+        assert self._releaser is not None, "it has a sink"
         self._around = self._around or _around(self._batch, computed.result.sparkSession)
         self._agree(epoch, digest([computed.structure, self._around]))
-        deliver = partial(self.releaser.send, epoch.number, few=self.is_small(epoch))
+        deliver = partial(self._releaser.send, epoch.number, few=self.is_small(epoch))
         return self._results.send(folder, computed, deliver)
 
     def _agree(self, epoch: Epoch, program: str) -> None:
@@ -102,7 +100,7 @@ class Direct:
 
     def _refuse_what_is_out(self, epoch: Epoch) -> None:
         """Raises: HomeError: `EPOCH_OUT_IN_PART`. LogError, SparkError: the topic can't be asked."""
-        if self.releaser is None or self.releaser.found() <= epoch.number:
+        if self._releaser is None or self._releaser.found() <= epoch.number:
             return
         raise EPOCH_OUT_IN_PART.error(where=self._batch.where, processor=self._batch.name, epoch=epoch.number)
 

@@ -6,7 +6,9 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,26 +35,38 @@ from falkirk.runtime.epochs.unreadable import BatchFiles
 from falkirk.runtime.record import refuse_partitions
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 
+if TYPE_CHECKING:
+    from falkirk.runtime.sinks.release import EpochReleaser
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the batches of an application share.
+
+    Args: logs: the epochs of all batches, by log. files: the files of all folder sources, by log. on_complete: called
+        with the name of a batch that has recorded an epoch.
+    """
+
+    logs: Mapping[LogId, EpochLog]
+    files: Mapping[LogId, FileLog]
+    on_complete: Callable[[str], None]
+
 
 class EpochJobs:
     """Reads, computes and writes the epochs of one batch.
 
+    Args: releaser: of its results; None: nothing is released.
+
     Attributes:
-        all_logs: the epochs of all batches, by log, including this one.
-        files: the files of all folder sources of the application, by log.
         direct: sends results straight to their topic, for batches that do so.
-        behind: returns how many epochs could be in the sinks, but are not yet.
-        on_complete: called when an epoch has been recorded.
         partitions: how many partitions each topic has had since this home was made.
         waits_for: the reason why no epoch is cut now. detail: the text for the status.
     """
 
-    def __init__(self, batch: Batch, context: Context, epochs: EpochLog) -> None:
-        self.batch, self.epochs, self._context, self._store = batch, epochs, context, context.home.store
-        self.all_logs: Mapping[LogId, EpochLog] = {}
-        self.files: Mapping[LogId, FileLog] = {}
-        self.behind: Callable[[], int] = lambda: 0
-        self.on_complete: Callable[[], None] = lambda: None
+    def __init__(self, batch: Batch, context: Context, shared: Shared, releaser: "EpochReleaser | None") -> None:
+        self.batch, self.epochs, self._context, self._store = batch, shared.logs[batch.log], context, context.home.store
+        self.all_logs, self.files, self._on_complete = shared.logs, shared.files, shared.on_complete
+        self._releaser, epochs = releaser, self.epochs
         self.session: SparkSession = observing(context.session)
         self.session.conf.set("spark.sql.adaptive.enabled", "true")
         self.session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
@@ -60,8 +74,8 @@ class EpochJobs:
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self.states = States(self.session, batch, epochs)
         self._results = Results(self.session, batch, epochs)
-        self.reads = BatchFiles(self.session, batch, lambda: self.files)
-        self.direct = Direct(batch, epochs, self._store, self._results)
+        self.reads = BatchFiles(self.session, batch, self.files)
+        self.direct = Direct(batch, epochs, self._store, self._results, releaser)
         self.partitions: Mapping[LogId, int] = {}
         self._nothing_due_at: Positions | None = None
         self.waits_for = self.detail = ""
@@ -130,7 +144,7 @@ class EpochJobs:
 
         Epochs that no checkpoint covers yet do not count, because they wait for further epochs.
         """
-        behind = self.behind()
+        behind = 0 if self._releaser is None else self._releaser.behind()
         if behind < epochs_max:
             return False
         self.waits_for = f"{behind} epochs wait for their sinks, and input for them"
@@ -253,6 +267,10 @@ class EpochJobs:
             return None
         then = {log: {0: last[log][0] if number < 0 else Offset(number)} for log, number in found[1].items()}
         return Decided(first=first, last=last, slice=found[0], then=then)
+
+    def on_complete(self) -> None:
+        """Tell the host that an epoch or a state was recorded."""
+        self._on_complete(self.batch.name)
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""

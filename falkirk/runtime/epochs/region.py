@@ -13,7 +13,7 @@ epoch is retried alone. In step 2, deterministic results may go straight to thei
 
 import logging
 import time
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
@@ -22,14 +22,15 @@ from falkirk.plan.topics import refuse_forgetful
 from falkirk.protocol.ports import Health
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import BatchAtRest
-from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.jobs import EpochJobs
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.system.durable import make_folder
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import EpochNumber, PointNumber
+
+if TYPE_CHECKING:
+    from falkirk.runtime.sinks.release import EpochReleaser
 
 log = logging.getLogger("falkirk")
 
@@ -43,20 +44,19 @@ DRAIN_S = 5.0
 class BatchRegion(BatchAtRest):
     """One batch of an application, a RegionPort.
 
+    Args: releaser: of its results; None: nothing is released.
+
     Attributes: jobs: reads, computes and writes its epochs.
     """
 
-    def __init__(self, batch: Batch, context: Context) -> None:
-        super().__init__(batch.logs(), context)
-        self.batch, self._context = batch, context
-        self.jobs = EpochJobs(batch, context, self.epochs)
+    def __init__(
+        self, batch: Batch, context: Context, shared: Shared, releaser: "EpochReleaser | None" = None
+    ) -> None:  # fmt: skip
+        super().__init__(batch.logs(), context, shared.logs[batch.log], shared.files)
+        self.batch, self._context, self.releaser = batch, context, releaser
+        self.jobs = EpochJobs(batch, context, shared, releaser)
         self._run: Run | None = None
         self.ready_at_s = 0.0
-
-    def reads_from(self, logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog]) -> None:
-        """Set the logs of epochs and of files that batches of the application read."""
-        self.files = self.jobs.files = files
-        self.jobs.all_logs = logs
 
     def prepare(self) -> RegionRecord:
         """Check the inputs, and compare them with those in the home; record them before the first start.
@@ -83,7 +83,7 @@ class BatchRegion(BatchAtRest):
         if self.epochs.folder.exists():
             raise HOME_DAMAGED_BATCH.error(where=self.epochs.folder, batch=self.batch.name)
         refuse_own_records(self.batch, self._context, written)
-        if self.jobs.direct.releaser is not None and (taken := self.jobs.direct.releaser.has_taken()):
+        if self.releaser is not None and (taken := self.releaser.has_taken()):
             raise renamed(self.batch, taken)
         record = RegionRecord(
             fingerprint=self.batch.fingerprint, start_offsets=self.jobs.first_start(), partitions=partitions

@@ -10,7 +10,7 @@ it has not read. So a replay reads the same files.
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,10 +33,10 @@ Refused = Mapping[LogId, Mapping[Offset, RefusedFile]]
 class BatchFiles:
     """The files that one batch reads.
 
-    Args: files: returns the files of all sources, by log.
+    Args: files: of all sources, by log.
     """
 
-    def __init__(self, session: SparkSession, batch: Batch, files: Callable[[], Mapping[LogId, FileLog]]) -> None:
+    def __init__(self, session: SparkSession, batch: Batch, files: Mapping[LogId, FileLog]) -> None:
         self._session, self._name, self._files = session, batch.name, files
         self._inputs = [given for given in batch.inputs if given.folder is not None]
         #: The files that this process has already read alone to their end. They are not read again this way.
@@ -44,7 +44,7 @@ class BatchFiles:
 
     def report(self) -> str:
         """Return the skipped and refused files with the reasons; an empty text if there are none."""
-        return "; ".join(filter(None, (self._files()[given.log].report() for given in self._inputs)))
+        return "; ".join(filter(None, (self._files[given.log].report() for given in self._inputs)))
 
     def refused(self, epoch: Epoch) -> Refused:
         """Return the files that an epoch leaves out: as recorded if it is complete, else those in the store."""
@@ -52,7 +52,7 @@ class BatchFiles:
         for given in self._inputs:
             first, last = _range(epoch, given)
             out = epoch.refused.get(given.log, ()) if epoch.is_complete else range(first, last)
-            found[given.log] = {n: file for n, file in self._files()[given.log].refused().items() if n in out}
+            found[given.log] = {n: file for n, file in self._files[given.log].refused().items() if n in out}
         return found
 
     def letters(self, refused: Refused) -> list[DataFrame]:
@@ -67,7 +67,7 @@ class BatchFiles:
     def check(self, epoch: Epoch, refused: Mapping[LogId, Sequence[Offset]]) -> None:
         """Check that the files that were read have not changed, so that a replay reads the same. Raises: LogError."""
         for given in self._inputs:
-            self._files()[given.log].paths(*_range(epoch, given), without=refused.get(given.log, ()))
+            self._files[given.log].paths(*_range(epoch, given), without=refused.get(given.log, ()))
 
     def unreadable(self, epoch: Epoch, stopping: threading.Event) -> dict[tuple[LogId, Offset], str]:
         """Read each file of an epoch alone; return the files that failed twice in a row, with the reasons.
@@ -90,7 +90,7 @@ class BatchFiles:
     def refuse(self, unreadable: Mapping[tuple[LogId, Offset], str]) -> None:
         """Record that incomplete epochs leave out these files from now on. Raises: StoreError."""
         for (log, number), reason in sorted(unreadable.items()):
-            self._files()[log].refuse(number, reason)
+            self._files[log].refuse(number, reason)
 
     def refuse_changed(self, epoch: Epoch) -> None:
         """Check that the files of a complete epoch can still be read. Its results depend on them, so none is refused.
@@ -101,7 +101,7 @@ class BatchFiles:
             reason = self._why_unreadable(given, number)
             if reason is None:
                 continue
-            (path,) = self._files()[given.log].paths(number, Offset(number + 1))
+            (path,) = self._files[given.log].paths(number, Offset(number + 1))
             raise INPUT_CHANGED_UNREADABLE.error(
                 where=path, source=given.name, file=path.name, number=number, reason=reason, name=self._name
             )
@@ -114,7 +114,7 @@ class BatchFiles:
     def _why_unreadable(self, given: Input, number: Offset) -> str | None:
         """Return why Spark can't read a file to its end; None if it can, or if the file is not the cause."""
         assert given.folder is not None
-        files = self._files()[given.log]
+        files = self._files[given.log]
         paths = files.paths(number, Offset(number + 1))
         try:
             _read_all(rows_of(self._session, given.folder, paths).data)

@@ -18,7 +18,7 @@ CATALOGUE = list(catalogue())
 #: caller gives the text. The rest of the package may not.
 OWN_TEXTS = {
     "analysis/columns.py", "check/described.py", "check/rows.py", "commands/verify.py", "declare/stream.py",
-    "differential/checks.py", "host/coordinator.py", "host/live.py", "kafka/connection.py", "local/compiler.py",
+    "differential/checks.py", "host/coordinator.py", "host/host.py", "kafka/connection.py", "local/compiler.py",
     "plan/added.py", "plan/mechanisms.py", "runtime/lanes.py", "runtime/triage.py", "store/engine.py",
     "system/durable.py",
 }  # fmt: skip
