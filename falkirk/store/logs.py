@@ -23,10 +23,12 @@ class LogStore(Part):
 
     def voided_ranges(self, topic: str) -> tuple[VoidedRange, ...]:
         """Return the void ranges of a topic, in order; ranges that overlap or touch are merged."""
-        with self._reading() as db:
-            query = sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic)
-            found = sorted((int(r[0]), int(r[1]), int(r[2])) for r in db.execute(query))
-        return _merged(found)
+        rows = self._rows(
+            ("void", topic),
+            lambda: sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic),
+            lambda row: (int(row[0]), int(row[1]), int(row[2])),
+        )
+        return _merged(sorted(rows))
 
     def fences(self, topic: str) -> tuple[tuple[int, dict[int, int]], ...]:
         """Return the ends of a topic at the start of each incarnation of its writer, oldest first."""
