@@ -36,7 +36,7 @@ def in_plan(objects: Objects) -> Iterator[str]:
     Args: objects: those in Spark's JSON of the plan or the expression.
     """
     for each, part in objects:
-        if _is_literal(part) and _makes_time(each) and not _is_known(part):
+        if _makes_time(each) and _is_literal(part) and not _is_known(part):
             yield PRESENT
 
 
