@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.analysis import clocks, python
-from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
+from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
 from falkirk.analysis.settled import settled
 from falkirk.analysis.structure import OF_ROWS, KnownLeaves, Objects, objects_in, structure_of, tree_of
 from falkirk.analysis.typed import of_types
@@ -21,6 +21,8 @@ from falkirk.declare.asserting import Word
 
 #: The division and order of a checkpointed DataFrame's rows, which are no computation.
 _PHYSICAL = ".plans.physical."
+#: An aggregate of distinct values, in the counts of `operations`. Spark has none in streams.
+DISTINCT = "DistinctAggregate"
 #: A cache of counted operations. A plan never changes, and the frame after one step is the frame before the next one.
 _COUNTED: "weakref.WeakKeyDictionary[DataFrame, Counter[str]]" = weakref.WeakKeyDictionary()
 
@@ -70,15 +72,8 @@ def operations(data: DataFrame) -> Counter[str]:
 
 
 def _of_distinct(objects: Objects) -> Iterator[str]:
-    """Yield `CollectSet` for each aggregate of distinct values that depends on the order of rows.
-
-    Values are made distinct by a shuffle, so they do not arrive in the order of rows any more.
-    """
-    for each, function in objects:
-        if each.get("isDistinct") is True and isinstance(function, dict):
-            name = str(function.get("class", "")).rpartition(".")[2]
-            if entry_of(name).nature is Nature.ORDERED:
-                yield "CollectSet"
+    """Yield `DISTINCT` for each aggregate of distinct values."""
+    return (DISTINCT for each, _ in objects if each.get("isDistinct") is True)
 
 
 def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:
