@@ -7,10 +7,12 @@ from typing import Any
 import sqlalchemy as sql
 
 from falkirk.errors import StoreError
+from falkirk.errors.conditions.store import DECISION_CONTRADICTED
 from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
 from falkirk.store.tables import checkpoints, decisions, regions, watermarks
 from falkirk.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
+from falkirk.theory.ids import EpochNumber
 
 #: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
@@ -96,7 +98,7 @@ class DecisionStore(Part):
 
         return self._rows(("decisions", *question), query, _decision)
 
-    def add_checkpoint(self, processor: str, point: int, metadata: object) -> None:
+    def add_checkpoint(self, processor: str, point: EpochNumber, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
@@ -111,7 +113,7 @@ class DecisionStore(Part):
             elif known != text:
                 raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
 
-    def replace_checkpoint(self, processor: str, point: int, known: object, metadata: object) -> None:
+    def replace_checkpoint(self, processor: str, point: EpochNumber, known: object, metadata: object) -> None:
         """Record a Ξ that adds facts to the `known` one of a checkpoint.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the recorded one is not `known`, or there is none.
@@ -133,7 +135,7 @@ class DecisionStore(Part):
 
         return self._rows(("checkpoints", processor, first), query, _checkpoint)
 
-    def forget_epochs(self, kind: str, name: str, below: int) -> None:
+    def forget_epochs(self, kind: str, name: str, below: EpochNumber) -> None:
         """Delete the decisions about a name below this number, and the checkpoints that followed them."""
         with self._writing() as db:
             db.execute(
@@ -161,13 +163,13 @@ class DecisionStore(Part):
         return tuple(sorted(found, key=lambda watermark: (watermark.processor, watermark.kind)))
 
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
-        return StoreError(
-            "DECISION_CONTRADICTED",
-            f"{what} is already recorded with another value: {known:.200}, not {asked:.200}.",
+        return DECISION_CONTRADICTED.error(
             where=self._database.where,
-            hint="Find out if two coordinators run for this home, and stop one of them.",
             known=load(known),
             asked=load(asked),
+            what=what,
+            known_shown=known,
+            asked_shown=asked,
         )
 
 
@@ -178,4 +180,5 @@ def _decision(row: sql.Row[Any]) -> Decision:
 
 def _checkpoint(row: sql.Row[Any]) -> CheckpointRecord:
     metadata = load(row.metadata)
-    return CheckpointRecord(processor=row.processor, point=row.point, made_at_s=row.made_at_s, metadata=metadata)
+    point = EpochNumber(row.point)
+    return CheckpointRecord(processor=row.processor, point=point, made_at_s=row.made_at_s, metadata=metadata)
