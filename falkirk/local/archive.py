@@ -43,7 +43,8 @@ def driver_class_path() -> tuple[Path, ...]:
     folder is not allowed.
     """
     spark_home = os.environ.get("SPARK_HOME")
-    home = Path(spark_home) if spark_home else Path(pyspark.__file__).parent
+    # Without links: the same jars under another path would not fit the archive.
+    home = Path(spark_home or Path(pyspark.__file__).parent).resolve()
     ours = spark_jars()
     whole = (*ours, *sorted((home / "jars").glob("*.jar")))
     return whole if sum(len(str(jar)) + 1 for jar in whole) <= CLASS_PATH_MAX else ours

@@ -78,6 +78,8 @@ _CONTEXT_SETTINGS = {
     # A second attempt of a task refuses to write (falkirk/runtime/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
+    # Spark writes a text of each plan for its user interface, as often as it adapts the plan. The short form suffices.
+    "spark.sql.ui.explainMode": "simple",
     # Over TCP, the message that ends a Python worker's input waits 40 ms for an acknowledgement, in each task.
     "spark.python.unix.domain.socket.enabled": "true",
     # A stopped or lost executor is noticed within seconds, because a live region on it gives no results meanwhile.

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from falkirk.analysis.determinism import operations
+from falkirk.analysis.determinism import DISTINCT, operations
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
 from falkirk.declare.parts import Processor
@@ -23,6 +23,7 @@ from falkirk.frames.stamped import Frame
 _NOT_LIVE = {
     "PythonUDF": ("a Python function", "Use pyspark.sql.functions or SQL: Real-time Mode runs nothing else."),
     "PythonUDAF": ("a Python function", "Use pyspark.sql.functions or SQL: Real-time Mode runs nothing else."),
+    DISTINCT: ("an aggregate of distinct values", "Use approx_count_distinct(), or a batch (fk.Eager())."),
     "MonotonicallyIncreasingID": ("monotonically_increasing_id()", "Use uuid(), or number the records upstream."),
 }
 #: In a stream these are the time of the batch, which Spark does not support inside an aggregate.

@@ -93,7 +93,7 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
 
     def close(self) -> None:
         """Close the connections to the database."""
-        self._database.engine.dispose()
+        self._database.close()
 
 
 def _database(place: Path | str, identity: str | None, timeout_s: float) -> Database:

@@ -1,6 +1,7 @@
 """Decisions: stores values that are fixed before they are used, and the Ξ of checkpoints that Spark does not record."""
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sql
@@ -43,19 +44,21 @@ class DecisionStore(Part):
     def decision(self, kind: str, name: str, number: int) -> Decision | None:
         """Return a decision, or None if there is none yet."""
         found = self._decisions(
-            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number == number, newest=False
+            (kind, name, number),
+            lambda: (decisions.c.kind == kind, decisions.c.name == name, decisions.c.number == number),
         )
         return found[0] if found else None
 
     def decisions(self, kind: str, name: str, first: int = ANY) -> tuple[Decision, ...]:
         """Return the decisions of a kind about a name, sorted by number, from `first` on."""
         return self._decisions(
-            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first, newest=False
+            (kind, name, "from", first),
+            lambda: (decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first),
         )
 
     def decisions_of(self, kind: str) -> dict[str, Any]:
         """Return the content of each name's first decision of a kind."""
-        found = self._decisions(decisions.c.kind == kind, decisions.c.number == 0, newest=False)
+        found = self._decisions((kind,), lambda: (decisions.c.kind == kind, decisions.c.number == 0))
         return {decision.name: decision.content for decision in found}
 
     def signing_key(self) -> SigningKey:
@@ -80,24 +83,20 @@ class DecisionStore(Part):
 
     def newest_decision(self, kind: str, name: str) -> Decision | None:
         """Return the decision with the greatest number, or None if there is none."""
-        found = self._decisions(decisions.c.kind == kind, decisions.c.name == name, newest=True)
+        found = self._decisions(
+            (kind, name, "newest"), lambda: (decisions.c.kind == kind, decisions.c.name == name), newest=True
+        )
         return found[0] if found else None
 
-    def _decisions(self, *conditions: sql.ColumnElement[bool], newest: bool) -> tuple[Decision, ...]:
-        query = sql.select(decisions).where(*conditions)
-        if newest:
-            query = query.order_by(decisions.c.number.desc()).limit(1)
-        with self._reading() as db:
-            return tuple(
-                Decision(
-                    kind=row.kind,
-                    name=row.name,
-                    number=row.number,
-                    content=load(row.content),
-                    made_at_s=row.made_at_s,
-                )
-                for row in db.execute(query.order_by(decisions.c.number))
-            )
+    def _decisions(
+        self, question: tuple[str | int, ...], conditions: Callable[[], tuple[sql.ColumnElement[bool], ...]], *,
+        newest: bool = False,
+    ) -> tuple[Decision, ...]:  # fmt: skip
+        def query() -> sql.Select[Any]:
+            asked = sql.select(decisions).where(*conditions())
+            return asked.order_by(decisions.c.number.desc()).limit(1) if newest else asked.order_by(decisions.c.number)
+
+        return self._rows(("decisions", *question), query, _decision)
 
     def add_checkpoint(self, processor: str, point: EpochNumber, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
@@ -129,18 +128,12 @@ class DecisionStore(Part):
 
     def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints of a processor, oldest point first, from `first` on."""
-        mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
-        query = sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
-        with self._reading() as db:
-            return tuple(
-                CheckpointRecord(
-                    processor=row.processor,
-                    point=EpochNumber(row.point),
-                    made_at_s=row.made_at_s,
-                    metadata=load(row.metadata),
-                )
-                for row in db.execute(query)
-            )
+
+        def query() -> sql.Select[Any]:
+            mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
+            return sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
+
+        return self._rows(("checkpoints", processor, first), query, _checkpoint)
 
     def forget_epochs(self, kind: str, name: str, below: EpochNumber) -> None:
         """Delete the decisions about a name below this number, and the checkpoints that followed them."""
@@ -178,3 +171,15 @@ class DecisionStore(Part):
             known_shown=known,
             asked_shown=asked,
         )
+
+
+def _decision(row: sql.Row[Any]) -> Decision:
+    content = load(row.content)
+    return Decision(kind=row.kind, name=row.name, number=row.number, content=content, made_at_s=row.made_at_s)
+
+
+def _checkpoint(row: sql.Row[Any]) -> CheckpointRecord:
+    metadata = load(row.metadata)
+    return CheckpointRecord(
+        processor=row.processor, point=EpochNumber(row.point), made_at_s=row.made_at_s, metadata=metadata
+    )

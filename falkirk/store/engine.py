@@ -44,6 +44,14 @@ class Database(ABC):
     def prepare_migration(self, connection: sql.Connection) -> None:
         """Make unqualified table names refer to the store's tables, until the transaction ends."""
 
+    def version(self) -> object:
+        """Return a value that differs after each commit, of any process; None: the database has no quick answer."""
+        return None
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self.engine.dispose()
+
     @abstractmethod
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         """Begin the transaction. If it writes, it is the only writer."""

@@ -24,10 +24,12 @@ class LogStore(Part):
 
     def voided_ranges(self, topic: LogId) -> tuple[VoidedRange, ...]:
         """Return the void ranges of a topic, in order; ranges that overlap or touch are merged."""
-        with self._reading() as db:
-            query = sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic)
-            found = sorted((int(r[0]), Offset(r[1]), Offset(r[2])) for r in db.execute(query))
-        return _merged(found)
+        rows = self._rows(
+            ("void", topic),
+            lambda: sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic),
+            lambda row: (int(row[0]), Offset(row[1]), Offset(row[2])),
+        )
+        return _merged(sorted(rows))
 
     def fences(self, topic: LogId) -> tuple[tuple[Incarnation, Offsets], ...]:
         """Return the ends of a topic at the start of each incarnation of its writer, oldest first."""
