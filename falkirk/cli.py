@@ -68,9 +68,10 @@ def plan(
     file: Path, broker: str | None, home: Path | None, master: str | None, output: str | None, graph: str | None,
     as_json_: bool,
 ) -> None:  # fmt: skip
-    """Show how FILE's application will run: the promise for each output, when results are published, and why.
+    """Show how FILE's application will run.
 
-    Spark analyses the steps, but no query starts. Without a broker, two partitions are assumed for each topic.
+    It shows the promise for each output, when results are published, and why. Spark analyses the steps, but no query
+    starts. Without a broker, two partitions are assumed for each topic.
     """
     from falkirk.plan.preview import preview
 
