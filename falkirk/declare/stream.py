@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import (
+    AGGREGATE_MISSING,
+    AGGREGATE_MISSING_COLUMN,
+    KEY_MISSING,
+    NOT_A_STREAM,
+    SCHEMA_MISSING_JSON,
+)
 from falkirk.errors.location import SourceLocation, caller
 
 if TYPE_CHECKING:
@@ -187,12 +194,7 @@ class Stream:
         Raises: DefinitionError: `NOT_A_STREAM`.
         """
         if not isinstance(other, Stream):
-            raise DefinitionError(
-                "NOT_A_STREAM",
-                f"join() needs a stream, not {type(other).__name__}.",
-                where=caller(),
-                hint="Name both streams as parameters of the processor.",
-            )
+            raise NOT_A_STREAM.error(where=caller(), name=type(other).__name__)
         return self._then("join", other, on, {"time": time, "within": within})
 
     def groupBy(self, *keys: "Column | str") -> "GroupedStream[Self]":
@@ -210,9 +212,7 @@ class GroupedStream(Generic[_S]):
 
     def __init__(self, node: Node, keys: tuple[Any, ...], where: SourceLocation, like: "Callable[[Node], _S]") -> None:
         if not keys:
-            raise DefinitionError(
-                "KEY_MISSING", "groupBy() needs a key.", where=where, hint="Name the column(s) to group by."
-            )
+            raise KEY_MISSING.error(where=where)
         self._node, self._keys, self._like = node, keys, like
 
     def agg(self, *aggregates: "Column | LatestValue | str") -> _S:
@@ -223,9 +223,7 @@ class GroupedStream(Generic[_S]):
         """
         where = caller()
         if not aggregates:
-            raise DefinitionError(
-                "AGGREGATE_MISSING", "agg() needs an aggregate.", where=where, hint='Write agg(F.count("*")).'
-            )
+            raise AGGREGATE_MISSING.error(where=where)
         return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, aggregates), where=where))
 
     def count(self) -> _S:
@@ -254,12 +252,7 @@ class GroupedStream(Generic[_S]):
         where, found = caller(), []
         for column in columns or ("",):
             if not isinstance(column, str) or not column:
-                raise DefinitionError(
-                    "AGGREGATE_MISSING",
-                    f"{function}() needs the names of columns, not {column!r}.",
-                    where=where,
-                    hint=f'Name them: {function}("price"). For expressions, use agg().',
-                )
+                raise AGGREGATE_MISSING_COLUMN.error(where=where, function=function, column=column)
             found.append(f"{function}({_quoted(column)}) AS {_quoted(f'{function}({column})')}")
         return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, tuple(found)), where=where))
 
@@ -289,13 +282,7 @@ def source_node(name: str, topic: Kafka) -> SourceNode:
     Raises: DefinitionError: `SCHEMA_MISSING`.
     """
     if topic.format == "json" and not topic.schema:
-        raise DefinitionError(
-            "SCHEMA_MISSING",
-            f"source {name!r} reads JSON but has no schema.",
-            where=topic.where,
-            hint='Give its columns: fk.Kafka("…", schema="id STRING, n INT").',
-            source=name,
-        )
+        raise SCHEMA_MISSING_JSON.error(where=topic.where, source=name)
     return SourceNode(name=name, topic=topic)
 
 

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
+from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
 from falkirk.home.executors import Executors
 from falkirk.host.failures import Failures
 from falkirk.host.supervised import Supervised, Watch, statuses
@@ -37,6 +38,7 @@ from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.sinks import copying
 from falkirk.runtime.status import RegionStatus
 from falkirk.theory.history import History
+from falkirk.theory.ids import Incarnation
 
 log = logging.getLogger("falkirk")
 
@@ -115,7 +117,7 @@ class Host:
         topics = KafkaLogs(shape.layout, context, partial(copying.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
-            self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.topic for s in self._plan.push])
+            self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.log for s in self._plan.push])
         return RecoveryProtocol(
             shape.layout,
             {name: unit.port for name, unit in self._units.items()},
@@ -135,7 +137,10 @@ class Host:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
         if writes_elsewhere(self._context.session):
             return False
-        prefix, flushed = fence.client_id(self._context.home.identity, "", 0).removesuffix("-0"), threading.Event()
+        prefix, flushed = (
+            fence.client_id(self._context.home.identity, "", Incarnation(0)).removesuffix("-0"),
+            threading.Event(),
+        )
 
         def flush() -> None:
             with contextlib.suppress(SparkError, Py4JError):
@@ -201,12 +206,7 @@ class Host:
 
     def _go_back(self, recovery: RecoveryProtocol) -> None:
         if writes_elsewhere(self._context.session):
-            raise SparkError(
-                "SESSION_LOST",
-                "asked to go back, and executors on a cluster may still write.",
-                certainty="maybe",
-                hint="The Spark application is restarted and goes back before it starts anything.",
-            )
+            raise SESSION_LOST_GO_BACK.error()
         self._serve(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
 
     def _serve(self, recover: Callable[..., Decision]) -> bool:
@@ -264,7 +264,7 @@ class Host:
         if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.points:
             released = {held: recovery.released(held) for held in recovery.layout.held}
             for source in self._plan.push:
-                topic = source.topic.topic
+                topic = source.topic.log
                 for what, upto in (
                     ("accepted", self._acceptance.accepted(topic, released)),
                     ("acknowledged", recovery.acknowledged(topic)),

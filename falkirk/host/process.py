@@ -19,7 +19,8 @@ from typing import Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
-from falkirk.errors import AWAY, FalkirkError, SparkError, StoreError
+from falkirk.errors import AWAY, FalkirkError, StoreError
+from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
 from falkirk.home import guard
 from falkirk.home.claim import Claim
@@ -131,7 +132,7 @@ def main() -> int:
     except Exception as error:
         # An error of Spark or the JVM: a new host may succeed. The reason is kept in case no host does.
         _say(traceback.format_exc())
-        told = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}")
+        told = HOST_FAILED.error(name=type(error).__name__, reason=first_line(error))
         write_status(home_path, (), failures=failures, error=told)
         return EXIT_RESTART
 

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
-from falkirk.errors import DefinitionError, FalkirkError, SparkError
+from falkirk.errors import FalkirkError
+from falkirk.errors.conditions.host import GATEWAY_MISSING, HOST_FAILED_THREAD
 from falkirk.errors.spark import first_line
 from falkirk.home.claim import Claim
 from falkirk.home.executors import await_executors
@@ -59,7 +60,7 @@ class Query:
         except FalkirkError as error:
             self._error = error
         except Exception as error:  # for example, the JVM died: waiting callers must get the error
-            self._error = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}.", certainty="maybe")
+            self._error = HOST_FAILED_THREAD.error(name=type(error).__name__, reason=first_line(error))
             self._error.__cause__ = error
         finally:
             try:
@@ -151,12 +152,7 @@ def run_here(
     Args: home: by default the application's. force: as in RunSettings.
     """
     if app.pushed:
-        raise DefinitionError(
-            "GATEWAY_MISSING",
-            f"{next(iter(app.pushed))!r} accepts requests over HTTP, which needs a coordinator; none runs here.",
-            where=next(iter(app.pushed.values())).where,
-            hint="Run the application with `falkirk run`.",
-        )
+        raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )

@@ -6,7 +6,8 @@ from itertools import takewhile
 
 from py4j.protocol import Py4JNetworkError
 
-from falkirk.errors import FalkirkError, SparkError
+from falkirk.errors import FalkirkError
+from falkirk.errors.conditions.host import EPOCH_KEEPS_FAILING, SESSION_LOST_GONE
 from falkirk.errors.spark import first_line
 from falkirk.host.supervised import Supervised, Watch
 from falkirk.runtime.epochs.log import Epoch
@@ -70,14 +71,8 @@ class SupervisedBatch(Supervised):
         if isinstance(error, FalkirkError):
             return error
         if isinstance(error, Py4JNetworkError | ConnectionError):
-            return SparkError("SESSION_LOST", "Spark's JVM is gone.", certainty="maybe")
-        told = SparkError(
-            "EPOCH_KEEPS_FAILING",
-            f"an epoch of batch {self.name!r} fails repeatedly: {first_line(error)}",
-            where=self.where,
-            hint="See the host's log for details, correct the cause, and start again: the home is intact.",
-            region=self.name,
-        )
+            return SESSION_LOST_GONE.error()
+        told = EPOCH_KEEPS_FAILING.error(where=self.where, region=self.name, reason=first_line(error))
         told.__cause__ = error
         return told
 

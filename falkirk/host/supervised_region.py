@@ -4,7 +4,8 @@ import logging
 import math
 import time
 
-from falkirk.errors import FalkirkError, SparkError, StoreError
+from falkirk.errors import FalkirkError, StoreError
+from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
 from falkirk.host.failures import Cause, cause_of, has_progressed
 from falkirk.host.supervised import Supervised, Watch
 from falkirk.runtime.live.region import LiveRegion, Opening
@@ -70,7 +71,7 @@ class SupervisedRegion(Supervised):
             return fatal
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             self._failures.add(self.name, reason)
-            raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
+            raise SESSION_LOST_MEMORY.error(reason=reason) from error
         was_lost = live.observations is not None and live.observations.was_lost()
         cause = self._cause = cause_of(error, was_lost=was_lost)
         status.state, status.detail = "restarting", f"{cause.value}{reason}"

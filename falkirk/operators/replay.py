@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import Node, Step, Stream
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import BAD, STAMP, Frame
 from falkirk.operators.functions import map_rows, stateful
@@ -26,13 +26,7 @@ def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) ->
     if not isinstance(node, Step) and node.name in given:
         return frames.good(given[node.name])
     if not isinstance(node, Step):
-        raise DefinitionError(
-            "NOT_A_STREAM",
-            f"processor {processor.name!r} returned no stream made from what it reads.",
-            where=processor.where,
-            hint="Return the transformed stream.",
-            processor=processor.name,
-        )
+        raise NOT_A_STREAM_BATCH.error(where=processor.where, processor=processor.name)
     frame = _replay(node.parent, given, processor)
     if node.operation not in ("map_rows", "stateful", "join"):
         return frames.apply(frame, node)
@@ -45,11 +39,5 @@ def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) ->
         right = _replay(other.node, given, processor)
         return frames.good(join(frame.own, right.own, node.arguments[1], where=node.where, **options))
     if STAMP not in frame.data.columns:
-        raise DefinitionError(
-            "STAMP_MISSING",
-            "stateful() follows a step whose results have no order.",
-            where=node.where,
-            hint="Put it first, or into a separate processor.",
-            processor=processor.name,
-        )
+        raise STAMP_MISSING_ORDER.error(where=node.where, processor=processor.name)
     return frames.good(stateful(frame.data.drop(BAD), node.arguments[0], order=STAMP, where=node.where, **options))

@@ -11,6 +11,7 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.jobs import Shared
 from falkirk.runtime.epochs.region import BatchRegion
 from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser, releaser_of
+from falkirk.theory.ids import Offsets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Batches:
 def batches_of(
     batches: tuple[Batch, ...],
     context: Context,
-    settle: Callable[[str], dict[int, int]],
+    settle: Callable[[str], Offsets],
     on_complete: Callable[[str], None],
 ) -> Batches:
     """Return the batches of a plan.

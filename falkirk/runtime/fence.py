@@ -18,7 +18,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import WRITER_STILL_RUNNING_TASK
+from falkirk.theory.ids import Incarnation
 
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
 #: The longest time for which a task of a stopped region may still write.
@@ -38,8 +39,12 @@ _PRODUCER = {
 _BATCH_BYTES = 16_384
 
 
+#: In the client ids and headers of copies to a sink: copies have no incarnations.
+RELEASE = Incarnation(1)
+
+
 def producer_options(
-    application: str, region: str, incarnation: int, options: Mapping[str, str], limit_bytes: int
+    application: str, region: str, incarnation: Incarnation, options: Mapping[str, str], limit_bytes: int
 ) -> dict[str, str]:
     """Return Spark's options for the producer of one incarnation of a region.
 
@@ -53,7 +58,7 @@ def producer_options(
     return _PRODUCER | {"kafka.client.id": client, "kafka.batch.size": str(batch_bytes)}
 
 
-def client_id(application: str, region: str, incarnation: int) -> str:
+def client_id(application: str, region: str, incarnation: Incarnation) -> str:
     """Return the client id of the producer of one incarnation of a region."""
     return f"falkirk-{application}-{region}-{incarnation}"
 
@@ -78,12 +83,7 @@ def await_end(is_used: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WRITING_S
     while is_used():
         if time.monotonic() > deadline:
-            raise SparkError(
-                "WRITER_STILL_RUNNING",
-                "a task of a stopped region still writes to Kafka.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application, which ends the task.",
-            )
+            raise WRITER_STILL_RUNNING_TASK.error()
         time.sleep(_LOOK_S)
 
 

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors import HomeError, SparkError
+from falkirk.errors.conditions.runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
 from falkirk.plan.batch import Batch
 from falkirk.plan.topics import refuse_forgetful
 from falkirk.protocol.ports import Health
@@ -27,6 +27,7 @@ from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.system.durable import make_folder
+from falkirk.theory.ids import EpochNumber, PointNumber
 
 if TYPE_CHECKING:
     from falkirk.runtime.sinks.release import EpochReleaser
@@ -70,7 +71,7 @@ class BatchRegion(BatchAtRest):
             facts = topics.facts(given.log)
             refuse_forgetful(facts, given.topic.where, self.batch.interval_s)
             partitions[given.log] = facts.partitions
-        written = [sink.to.topic for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
+        written = [sink.to.log for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
         self._context.hold((*partitions, *written))
         written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]
         partitions |= {topic: topics.facts(topic).partitions for topic in written}
@@ -80,12 +81,7 @@ class BatchRegion(BatchAtRest):
             self.jobs.partitions = record.partitions
             return record
         if self.epochs.folder.exists():
-            raise HomeError(
-                "HOME_DAMAGED",
-                f"batch {self.batch.name!r} has epochs but no record of decisions.",
-                where=self.epochs.folder,
-                hint="Restore decisions.db from a backup, or use a new home.",
-            )
+            raise HOME_DAMAGED_BATCH.error(where=self.epochs.folder, batch=self.batch.name)
         refuse_own_records(self.batch, self._context, written)
         if self.releaser is not None and (taken := self.releaser.has_taken()):
             raise renamed(self.batch, taken)
@@ -103,14 +99,14 @@ class BatchRegion(BatchAtRest):
         and called `end`. A batch never hangs, because an epoch may take any time."""
         return Health(runs=self._run is not None, ready_at_s=self.ready_at_s)
 
-    def start(self, number: int) -> None:
+    def start(self, number: PointNumber) -> None:
         """See RegionPort."""
         assert self._run is None, "a region is started after its fence"
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
         make_folder(self.epochs.folder)
         self.jobs.look_again()
-        self._run = Run(self.jobs, number)
+        self._run = Run(self.jobs, EpochNumber(number))
         self._run.begin()
 
     def fence(self) -> None:
@@ -120,12 +116,7 @@ class BatchRegion(BatchAtRest):
         Raises: SparkError: `WRITER_STILL_RUNNING`.
         """
         if not self.end() and self.batch.is_direct:
-            raise SparkError(
-                "WRITER_STILL_RUNNING",
-                f"a job of batch {self.batch.name!r} still writes.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application to end this job.",
-            )
+            raise WRITER_STILL_RUNNING.error(batch=self.batch.name)
 
     def leave_off(self) -> None:
         """Start no further epoch. Running epochs may finish."""

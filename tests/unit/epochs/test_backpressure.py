@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.declare.cut import OnArrival, Positions
+from falkirk.declare.cut import OnArrival
 from falkirk.errors import SparkError
 from falkirk.host.host import Host
 from falkirk.runtime.epochs import run as runs
@@ -26,6 +26,7 @@ from falkirk.runtime.sinks import table
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import Store
+from falkirk.theory.ids import Positions
 from tests.postgres import Postgres
 from tests.support import wait_until
 
