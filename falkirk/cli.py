@@ -7,34 +7,30 @@ from pathlib import Path
 
 import click
 
-from falkirk.commands.group import Group
-from falkirk.commands.machine import doctor, jars, kafka, setup
+from falkirk.commands.group import LazyGroup
 from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option, master_option
-from falkirk.commands.redrive import redrive
-from falkirk.commands.rollback import history, rollback
 from falkirk.commands.run import run_in_terminal, status_line
-from falkirk.commands.running import disown, gc, local_broker, stop
-from falkirk.commands.verify import verify
 from falkirk.declare.load import load_application
 from falkirk.host.coordinator import SILENT_S, RunSettings, read_status
 from falkirk.system import private
 from falkirk.system.terminal import Terminal
 
+#: The modules of commands. `falkirk run` starts sooner without them: they import Spark, Arrow and the store.
+_ELSEWHERE = {
+    **dict.fromkeys(("doctor", "jars", "kafka", "setup"), "falkirk.commands.machine"),
+    **dict.fromkeys(("history", "rollback"), "falkirk.commands.rollback"),
+    **dict.fromkeys(("disown", "gc", "stop"), "falkirk.commands.running"),
+    "redrive": "falkirk.commands.redrive",
+    "verify": "falkirk.commands.verify",
+}
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=LazyGroup, elsewhere=_ELSEWHERE, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="falkirk")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Run Spark pipelines that publish every result exactly once within milliseconds, also after a failure."""
     context.with_resource(private.entered())
-
-
-main.add_command(setup)
-main.add_command(kafka)
-main.add_command(doctor)
-main.add_command(jars)
-for command in (verify, history, rollback, stop, gc, redrive, disown):
-    main.add_command(command)
 
 
 @main.command()
@@ -51,6 +47,8 @@ def run(
     """Run the application in FILE until Ctrl-C."""
     app = load_application(file)
     if local:
+        from falkirk.commands.running import local_broker
+
         broker, create_topics = local_broker(), True
     settings = RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics, force=force)
     run_in_terminal(app, settings)

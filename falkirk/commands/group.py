@@ -1,5 +1,7 @@
 """How commands show errors: Falkirk's own are one line in the terminal with exit code 1, not a traceback."""
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import click
@@ -33,3 +35,22 @@ class Command(_ShowingErrors):
 
 class Group(_ShowingErrors, click.Group):
     """Commands that print Falkirk's errors as one line, with exit code 1."""
+
+
+class LazyGroup(Group):
+    """A group that imports the module of a command only when the command is asked for.
+
+    Args: elsewhere: by the command's name, its module, where an attribute has the same name.
+    """
+
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._elsewhere = elsewhere
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._elsewhere})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._elsewhere and cmd_name not in self.commands:
+            self.add_command(getattr(import_module(self._elsewhere[cmd_name]), cmd_name))
+        return super().get_command(ctx, cmd_name)

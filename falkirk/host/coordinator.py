@@ -4,15 +4,16 @@ A host is dead if its process has ended. It hangs if it has not written its stat
 coordinator kills all processes that the host left before it starts the next one.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
@@ -23,13 +24,14 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
-from falkirk.host.failures import are_more
-from falkirk.host.gateway import Gateway
-from falkirk.host.process import HostSettings
+from falkirk.host.settings import HostSettings
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.disk import is_full
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import plain
+
+if TYPE_CHECKING:
+    from falkirk.host.gateway import Gateway
 
 #: A host that is silent for this time hangs. Spark starts slowly on a busy machine, so the first status may be late.
 SILENT_S = 40.0
@@ -104,7 +106,7 @@ class Coordinator:
             self._await_space()  # becoming the owner needs a write
         with (
             open_home(self._path, self._app.name, self._app.store) as home,
-            Gateway(self._app, self._connection, home, self._say) as self._gateway,
+            self._entrance(home) as self._gateway,
         ):
             home.store.fail_taken("stop", "the application ended before it could answer")
             stop_asked(home.store)  # clear the stop request of a former run
@@ -129,6 +131,14 @@ class Coordinator:
                 self.restarts += 1
                 self._say(f"the Spark application is gone ({reason}); starting it again")
             home.kill_leftovers()
+
+    def _entrance(self, home: Home) -> "contextlib.AbstractContextManager[Gateway | None]":
+        """Return the gateway of requests, if there are any. Its import takes long, and most applications need none."""
+        if not self._app.pushed:
+            return contextlib.nullcontext()
+        from falkirk.host.gateway import Gateway
+
+        return Gateway(self._app, self._connection, home, self._say)
 
     def _await_executors(self) -> None:
         """Wait until no executor of a former run can still write. The wait has no limit."""
@@ -303,3 +313,12 @@ def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def are_more(after: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether any processor has failed more often in one description of the counts than in another."""
+
+    def times(count: Mapping[str, Any]) -> int:
+        return int(count.get("failures", 0)) + int(count.get("strays", 0))
+
+    return any(times(count) > times(before.get(name, {})) for name, count in after.items())

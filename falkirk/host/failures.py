@@ -135,12 +135,3 @@ def has_progressed(points: Sequence[Point], restored: int, ran_s: float) -> bool
     """
     later = [point for point in points if point.number >= restored]
     return len(later) > 1 and (later[-1].read != later[0].read or ran_s > IDLE_S)
-
-
-def are_more(after: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether any processor has failed more often in one description of the counts than in another."""
-
-    def times(count: Mapping[str, Any]) -> int:
-        return int(count.get("failures", 0)) + int(count.get("strays", 0))
-
-    return any(times(count) > times(before.get(name, {})) for name, count in after.items())

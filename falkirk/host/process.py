@@ -12,10 +12,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
@@ -28,6 +27,7 @@ from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import Failures
 from falkirk.host.host import Host
 from falkirk.host.query import record_processes
+from falkirk.host.settings import HostSettings
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.spark import session as spark_session
@@ -45,29 +45,6 @@ POLL_S = 0.5
 EXIT_RESTART = 4
 #: Conditions that pass with a new Spark application, or once the broker is back.
 PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
-    """The settings that the coordinator gives its host, as JSON in the first line of standard input.
-
-    Args: coordinator: its process id. generation: the home's generation, which the host's writes name. failures: the
-        counts of the host before it. Others: as `RunSettings`.
-    """
-
-    coordinator: int
-    generation: int
-    file: str
-    home: str
-    kafka: str | None
-    master: str | None
-    create_topics: bool
-    force: bool = False
-    failures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the settings as one line."""
-        return json.dumps(asdict(self))
 
 
 def write_status(

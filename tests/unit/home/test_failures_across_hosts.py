@@ -17,7 +17,8 @@ from falkirk.host import coordinator as supervise
 from falkirk.host import failures as counting
 from falkirk.host.coordinator import FRUITLESS_MAX, Coordinator, RunSettings
 from falkirk.host.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
-from falkirk.host.process import EXIT_RESTART, HostSettings, write_status
+from falkirk.host.process import EXIT_RESTART, write_status
+from falkirk.host.settings import HostSettings
 from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.status import RegionStatus

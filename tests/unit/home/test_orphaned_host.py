@@ -11,7 +11,7 @@ import pytest
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import guard
 from falkirk.home.folder import host_home, open_home
-from falkirk.host.process import HostSettings
+from falkirk.host.settings import HostSettings
 from falkirk.system import locks
 from tests.support import suspend, wait_until
 

@@ -155,7 +155,7 @@ def unknown_commands(text: str, pattern: str) -> list[str]:
     """Return the commands and subcommands in a text that `falkirk` does not have. Args: pattern: of one command."""
     found = []
     for word, following in re.findall(pattern, text, re.MULTILINE):
-        command = cli.main.commands.get(word)
+        command = cli.main.get_command(click.Context(cli.main), word)
         if command is None:
             found.append(word)
         elif isinstance(command, click.Group) and following and following not in command.commands:

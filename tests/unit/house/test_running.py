@@ -134,4 +134,5 @@ def test_the_worker_of_the_lane_takes_tests_without_spark_first(tmp_path: Path) 
     (of_lane,) = {worker for folder, worker in ran if folder == "tests/chaos"}
     order = [folder for folder, worker in ran if worker == of_lane]
     assert order[:12] == ["tests/chaos"] * 12
-    assert order[12:14] == ["tests/theory"] * 2
+    # The other worker may have taken those of one folder meanwhile.
+    assert order[12:14] in (["tests/theory"] * 2, ["tests/unit"] * 2)

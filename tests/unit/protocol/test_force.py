@@ -13,7 +13,7 @@ from falkirk import cli
 from falkirk.home.folder import open_home
 from falkirk.host.coordinator import Coordinator, RunSettings
 from falkirk.host.host import Host as RealHost
-from falkirk.host.process import HostSettings
+from falkirk.host.settings import HostSettings
 
 
 @pytest.mark.parametrize("force", [False, True])
