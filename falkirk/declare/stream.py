@@ -214,7 +214,7 @@ class Stream:
         """
         return self._then("withWatermark", watermark(eventTime, delayThreshold, ahead, caller()))
 
-    def dropDuplicates(self, subset: Sequence[str]) -> Self:
+    def dropDuplicates(self, subset: Sequence[str] = ()) -> Self:
         """Keep the first record of each key within the time of `withWatermark`.
 
         A key is known until the time of its partition has passed its first record by the delay. Late records become

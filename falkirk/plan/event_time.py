@@ -42,7 +42,9 @@ def against_live(processor: Processor, steps: Sequence[Step], sources: Mapping[s
     step, before = steps[place], steps[:place]
     if len(processor.reads) != 1 or processor.reads[0] not in sources:
         reason = "runs live only on a source, whose partitions give it the time"
-    elif any(other.operation in KEYED for other in (*before, *steps[place + 1 :]) if other.operation != "agg"):
+    elif any(other.operation in KEYED for other in before) or any(
+        other.operation == step.operation for other in steps[place + 1 :]
+    ):
         reason = "and another step with a state are in one processor, and a live query has one"
     elif isinstance(processor.policy, LogSends):
         reason = "would read a log under fk.LogSends(), whose partitions have other times"

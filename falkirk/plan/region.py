@@ -236,9 +236,10 @@ def _of_first(step: Step, processor: str, topic: str) -> Reason:
     delay = seconds(watermark.delay_us / 1e6)
     return Reason(
         kind="event-time", processor=processor, where=step.where,
-        text=f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records of a "
-        f"{', '.join(keys)}. The time of a partition is the greatest {watermark.column} so far. A key is kept until "
-        f"that time has passed its first record by {delay}, and a record that is {delay} older than that time is late.",
+        text=f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
+        f"the same {', '.join(keys)}. The time of a partition is its greatest {watermark.column} so far, in every "
+        f"replay. A key is kept until that time has passed its first record by {delay}. A record that is more than "
+        f"{delay} older than that time is late.",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""kill -9 of everything while a live region keeps the first record of each id: each result is there once, also late ones.
+"""kill -9 while a live region keeps the first record of each id: each result is there once, also late records.
 
 The model in plain Python reads the topic and judges. Without the barrier, the same kill repeats results.
 """

@@ -41,7 +41,7 @@ public final class Keyed {
   }
 
   /** Return for each state partition the least number that Spark's hash partitioning sends there. */
-  static int[] numbers(int partitions) {
+  public static int[] numbers(int partitions) {
     int[] found = new int[partitions];
     List<Integer> open = new ArrayList<>();
     for (int partition = 0; partition < partitions; partition++) {
