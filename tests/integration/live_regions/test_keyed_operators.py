@@ -1,5 +1,6 @@
 """Keyed operators of the Java module on Spark: every type of column passes unchanged, and checkpoints are restored."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,8 @@ def test_a_region_goes_back_to_an_older_checkpoint(spark: "SparkSession", broker
     query = run_here(application(wire, home), connection)
     wire.await_count(out, 4 + 2, query)
     query.stop()
-    assert [row["id"] for row in wire.rows(out)] == [*"abcd", *"cd"], "it knows a and b, and c and d no more"
+    found = Counter(row["id"] for row in wire.rows(out))
+    assert found == Counter("abcdcd"), "it knows a and b, and c and d no more"
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
